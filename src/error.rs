@@ -21,7 +21,7 @@ pub enum Error {
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
     /// `known`: the agents that exist, if the directory can be read.
-    NoAgent { agent: String, known: Option<Vec<String>> },
+    NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
@@ -133,6 +133,16 @@ impl Error {
         Error::Usage { message: message.into(), hint: None }
     }
 
+    /// What the rules or the records don't allow. `kind` is a word for scripts.
+    pub fn refused(kind: &'static str, message: impl Into<String>) -> Error {
+        Error::Refused { kind, message: message.into(), hint: None }
+    }
+
+    /// Something outside this program failed.
+    pub fn failed(message: impl Into<String>) -> Error {
+        Error::Failed { message: message.into(), hint: None }
+    }
+
     /// An error about a damaged file as a whole, without a line in it.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
@@ -147,6 +157,19 @@ impl Error {
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Error::Busy { path: path.into(), holder, waited_ms }
+    }
+
+    /// The same error with what the user can do about it. Errors that know that by themselves stay as they are.
+    pub fn with_hint(mut self, text: impl Into<String>) -> Error {
+        if let Error::Usage { hint, .. }
+        | Error::Refused { hint, .. }
+        | Error::NoEdge { hint, .. }
+        | Error::Damaged { hint, .. }
+        | Error::Failed { hint, .. } = &mut self
+        {
+            *hint = Some(text.into());
+        }
+        self
     }
 
     pub fn exit_status(&self) -> Status {
@@ -208,11 +231,15 @@ impl Error {
             Error::NoStore { .. } => {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
             }
+            Error::NotAStore { path } if !path.exists() => {
+                Some("there is no such directory: is it spelled right?".into())
+            }
             Error::NotAStore { .. } => Some("make it one with `dormouse init`".into()),
+            Error::NoAgent { renamed: Some(name), .. } => Some(format!("it was renamed: it is `{name}` now")),
             Error::NoAgent { known: Some(known), .. } if known.is_empty() => {
                 Some("there is none yet: make one with `dormouse create`".into())
             }
-            Error::NoAgent { agent, known: Some(known) } => Some(instead_of(agent, known)),
+            Error::NoAgent { agent, known: Some(known), .. } => Some(instead_of(agent, known)),
             Error::NoAgent { known: None, .. } => None,
             Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
             Error::Newer { .. } => {
@@ -220,7 +247,7 @@ impl Error {
             }
             Error::Io { source, .. } => hint_at(source),
             Error::NoRecord { .. } => None,
-            Error::TimedOut { .. } => Some("`dormouse explain` shows what would wake it".into()),
+            Error::TimedOut { .. } => Some("`dormouse explain AGENT` shows what would wake it".into()),
         }
     }
 
@@ -252,6 +279,11 @@ impl Error {
     /// Whether it was refused because the agent was moved to another store.
     pub fn is_moved(&self) -> bool {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
+    }
+
+    /// Whether it was refused because there is no such agent here, or no longer.
+    pub fn has_left(&self) -> bool {
+        self.is_moved() || matches!(self, Error::NoAgent { .. })
     }
 
     /// Whether the only trouble is that a file is missing.

@@ -98,7 +98,7 @@ impl Spot {
         }
     }
 
-    /// Makes a directory that only its owner may use, and every missing directory above it.
+    /// Makes a directory that only its owner may use, and every missing directory above it as far as the ground.
     pub fn make_dirs(&self) -> Result<()> {
         match self.mkdir(Access::Owner) {
             Err(Errno::NOENT) if self.path != self.root.path => {
@@ -112,6 +112,13 @@ impl Spot {
     }
 
     fn mkdir(&self, access: Access) -> rustix::io::Result<()> {
+        if self.path.as_os_str().len() <= self.ground {
+            return Err(if self.glance().is_ok_and(|found| found.is_some()) {
+                Errno::EXIST
+            } else {
+                Errno::NOENT
+            });
+        }
         let make = |above: &OwnedFd, name: &OsStr| rustix::fs::mkdirat(above, name, access.dir());
         access.make(|| self.in_parent(make))
     }

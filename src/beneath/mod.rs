@@ -45,13 +45,9 @@ impl Root {
         Ok(Arc::new(Root { dir, path: path.to_owned() }))
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// The place of the directory itself.
     pub fn spot(self: &Arc<Root>) -> Spot {
-        Spot { root: Arc::clone(self), path: self.path.clone() }
+        Spot { root: Arc::clone(self), path: self.path.clone(), ground: 0 }
     }
 }
 
@@ -61,6 +57,8 @@ pub struct Spot {
     root: Arc<Root>,
     /// The root's path, followed by the path from there down to this place.
     path: PathBuf,
+    /// How long the path is of what has to be there already.
+    ground: usize,
 }
 
 /// One entry of a directory.
@@ -102,6 +100,13 @@ const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLO
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
+/// Tells a file or directory from all others that there are at the time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Number {
+    device: u64,
+    inode: u64,
+}
+
 impl Spot {
     /// The whole path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
@@ -111,7 +116,14 @@ impl Spot {
     /// A place further down. `below` may be a path that leads upwards: every function that opens such a place
     /// refuses it.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
-        Spot { root: Arc::clone(&self.root), path: self.path.join(below) }
+        Spot { root: Arc::clone(&self.root), path: self.path.join(below), ground: self.ground }
+    }
+
+    /// The same place, which has to be there: no directory is made in its place, nor in that of one above it, for
+    /// something that is to lie beneath it.
+    pub fn grounded(self) -> Spot {
+        let ground = self.path.as_os_str().len();
+        Spot { ground, ..self }
     }
 
     /// The place of a directory entry.
@@ -123,7 +135,8 @@ impl Spot {
     /// nothing above it is ever opened.
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
-        Spot { root: Arc::clone(&self.root), path: above.unwrap_or(&self.root.path).to_owned() }
+        let path = above.unwrap_or(&self.root.path).to_owned();
+        Spot { root: Arc::clone(&self.root), path, ground: self.ground }
     }
 
     /// The last part of the path.
@@ -167,6 +180,11 @@ impl Spot {
     /// `None` if nothing does.
     pub fn touched(&self) -> Result<Option<Version>> {
         Ok(self.glance()?.map(|found| Version::of(&found)))
+    }
+
+    /// Which file or directory lies here, at the cost of one call that opens nothing; `None` if nothing does.
+    pub fn number(&self) -> Result<Option<Number>> {
+        Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
     }
 
     /// What lies here, by one call that opens nothing. It goes through a link on the way, so it serves for what tells
@@ -455,13 +473,13 @@ impl Spot {
             here = here.join(part.as_os_str());
             let found = kind(&here.look().ok()??);
             if found == FileType::Symlink {
-                return Some(Error::Damaged {
-                    path: here.path,
-                    line: 0,
-                    column: 0,
-                    message: "a symbolic link: dormouse follows none inside a state directory".to_owned(),
-                    hint: Some("put the real file or directory in its place".to_owned()),
-                });
+                return Some(
+                    Error::damaged(
+                        here.path,
+                        "a symbolic link: dormouse follows none inside a state directory",
+                    )
+                    .with_hint("put the real file or directory in its place"),
+                );
             }
             if found != FileType::Directory && at + 1 < parts.len() {
                 return Some(Error::damaged(here.path, format!("{}: expected a directory", describe(found))));

@@ -32,7 +32,7 @@ impl Version {
 }
 
 /// What a file system says of a file that is another whenever its content is: which file it is, how long, and when it was
-/// written and changed. Whoever sets the time of writing back changes the other one.
+/// written and changed. A program that sets the time of writing back changes the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imprint {
     version: Version,

@@ -1,6 +1,6 @@
-//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`, `logs`.
+//! `get`, `list`, `explain`, `state`, `run`, `briefs`, `events`, `logs`, `watch`.
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::messages::{PlaneAgent, PlaneAgents};
@@ -35,6 +35,63 @@ pub const EXECUTION_STATES: &[&str] = &[
     "shutting_down",
     "recovering",
 ];
+
+pub const EVENT_KINDS: &[&str] = &[
+    "agent_created",
+    "control_request_admitted",
+    "control_applied",
+    "current_run_aborted",
+    "scheduler_decision",
+    "state_transition",
+    "message_admitted",
+    "message_settled",
+    "message_rejected",
+    "rejected_accepted",
+    "rejected_removed",
+    "message_requeued",
+    "task_transition",
+    "wait_transition",
+    "work_transition",
+    "timer_transition",
+    "wake_hint_coalesced",
+    "wake_hint_ignored",
+    "trigger_ignored",
+    "trigger_transition",
+    "run_interrupted",
+    "run_settled",
+    "record_repaired",
+    "collected",
+    "moved_away",
+    "moved_in",
+    "workspace_released",
+    "hook_ended",
+    "preemption_requested",
+    "preemption_forced",
+    "run_yielded",
+    "checkpoint_saved",
+    "checkpoint_lost",
+    "advisory",
+    "attention",
+    "attention_acknowledged",
+];
+
+/// The columns of `list`, and what each has.
+pub const COLUMNS: &[(&str, &str)] = &[
+    ("agent", "The name; with a `!` where something needs attention"),
+    ("posture", "How it stands, in a word"),
+    ("queue", "How many messages wait"),
+    ("last", "When its last turn ended"),
+    ("due", "When it is due although nothing arrives"),
+    ("note", "Why it stands so; what is wrong comes first"),
+    ("status", "Where it is in its lifecycle"),
+    ("state", "The execution state"),
+    ("dead", "Dead letters"),
+    ("attention", "What needs attention"),
+];
+
+fn columns() -> PossibleValuesParser {
+    PossibleValuesParser::new(COLUMNS.iter().map(|(name, what)| PossibleValue::new(*name).help(*what)))
+}
 
 /// Show a summary of an agent
 ///
@@ -86,37 +143,14 @@ pub struct List {
     #[arg(long, value_parser = PossibleValuesParser::new(AGENT_KINDS))]
     pub kind: Option<String>,
     /// Which columns, in this order [default: agent,posture,queue,last,due,note]
-    #[arg(long, value_name = "COLUMNS", value_enum, value_delimiter = ',')]
-    pub columns: Vec<ListColumn>,
+    #[arg(long, value_name = "COLUMNS", value_parser = columns(), value_delimiter = ',')]
+    pub columns: Vec<String>,
     /// Sort by this column alone [default: who needs attention, then by name]
-    #[arg(long, value_name = "COLUMN", value_enum)]
-    pub sort: Option<ListColumn>,
+    #[arg(long, value_name = "COLUMN", value_parser = columns())]
+    pub sort: Option<String>,
     /// At most this many; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub limit: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ListColumn {
-    /// The name; with a `!` where something needs attention
-    Agent,
-    /// How it stands, in a word
-    Posture,
-    /// How many messages wait
-    Queue,
-    /// When its last turn ended
-    Last,
-    /// When it is due although nothing arrives
-    Due,
-    /// Why it stands so; what is wrong comes first
-    Note,
-    Status,
-    /// The execution state
-    State,
-    /// Dead letters
-    Dead,
-    /// What needs attention
-    Attention,
 }
 
 /// Say what the next step would do, and why
@@ -204,7 +238,7 @@ pub struct Events {
     #[command(flatten)]
     pub agents: PlaneAgents,
     /// Only events of this kind (may be repeated)
-    #[arg(long, value_name = "KIND")]
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub kind: Vec<String>,
     /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or from this long ago on
     #[arg(long, value_name = "TIME|DURATION")]
@@ -230,4 +264,15 @@ pub struct Logs {
     /// Go on telling as it happens, and as turns write it
     #[arg(short, long)]
     pub follow: bool,
+}
+
+/// Show the agents on the terminal, as they stand and change, with keys that run commands
+///
+/// Those that need attention come first. Enter looks at one agent: its queue, waits, work, last events, and what its turn
+/// writes. `?` lists the keys. The screen follows changes as they happen, and costs nothing while nothing changes.
+#[derive(Debug, Args)]
+pub struct Watch {
+    /// Which agents; all, if none is named
+    #[arg(value_name = "AGENT")]
+    pub agents: Vec<String>,
 }

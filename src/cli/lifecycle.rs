@@ -1,4 +1,4 @@
-//! `init`, `create`, `start`, `stop`, `recover`.
+//! `init`, `create`, `rename`, `start`, `stop`, `rm`, `recover`.
 
 use std::path::PathBuf;
 
@@ -62,6 +62,52 @@ pub struct Create {
     pub command: Vec<String>,
 }
 
+/// Make a new agent like one that is there
+///
+/// The new agent has the settings and hooks of the other, and nothing else of it: no messages, no history, no
+/// triggers but one of its own. It is `booting` until it is started. Its turns run the same program, in the same
+/// directory.
+#[derive(Debug, Args)]
+pub struct CloneAgent {
+    /// The agent that is there
+    pub agent: String,
+    /// The name of the new one: 1 to 64 of a-z 0-9 . _ -
+    pub new: String,
+    /// What the new agent is for [default: as the other]
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// Write the secret of its trigger to this new file, which only you can read, and show it nowhere
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<PathBuf>,
+}
+
+/// Change the settings of an agent in an editor
+///
+/// Opens a copy of its agent.toml with $VISUAL, else $EDITOR, else vi, and puts it in place when the editor has
+/// ended and the text is sound. If it is not, you can edit again. Settings that have changed meanwhile are not
+/// written over; the copy is then kept. The next step goes by the new settings.
+#[derive(Debug, Args)]
+pub struct Edit {
+    /// Which agent
+    pub agent: String,
+}
+
+/// Give an agent another name
+///
+/// Everything of it goes along: messages, work items, timers, history, hooks, keys. Its children know it by its new name.
+/// Its triggers keep ids and secrets, but the path of their URLs has the new name. What names it outside the state
+/// directory (crontabs, units, turn scripts) is yours to change.
+///
+/// Refused while a turn or a task of it is open, or its parent waits for it. Meanwhile nothing of it changes, and a message
+/// to it is refused. A renaming that was cut off is marked in the agent; the same command ends it.
+#[derive(Debug, Args)]
+pub struct Rename {
+    /// Which agent
+    pub agent: String,
+    /// Its new name: 1 to 64 of a-z 0-9 . _ -
+    pub new: String,
+}
+
 /// Start agents, so that ticks run them
 ///
 /// Sends no message and runs no turn: the next tick decides what to do. Runs the hooks of the state directory
@@ -95,6 +141,34 @@ pub struct Stop {
     /// Why, for the ledger
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+}
+
+/// Remove agents, each written to a file before
+///
+/// The stream of each agent is written to AGENT.tar, as export does it; import brings the agent back. When the file is
+/// durable, the agent vanishes at once. A message that arrives meanwhile is in the stream, or is refused. Other agents
+/// that are its children stay, and so do its turn script and its workspace: they lie beside the state directory.
+///
+/// Refused while a turn or a task of it is open, or its parent waits for it: `stop` ends those. Refused without --force
+/// while messages, work items, waits or timers are open, or something needs attention. At a terminal it asks first.
+/// A removal that was cut off is marked in the agent, which changes no more; the same command ends it.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Which agents
+    #[arg(value_name = "AGENT", required = true)]
+    pub agents: Vec<String>,
+    /// Remove what is unfinished too, and don't ask
+    #[arg(short, long)]
+    pub force: bool,
+    /// Write the streams of all these agents to this one new file [default: AGENT.tar, one for each]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "no_export")]
+    pub output: Option<PathBuf>,
+    /// Write nothing: what the agent was is gone
+    #[arg(long)]
+    pub no_export: bool,
+    /// Say what would be removed or refused, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Let a failed agent go on at once, or retry a message that is put off

@@ -93,8 +93,12 @@ pub enum Color {
 pub enum Command {
     Init(Init),
     Create(Create),
+    Clone(CloneAgent),
+    Edit(Edit),
+    Rename(Rename),
     Start(Start),
     Stop(Stop),
+    Rm(Rm),
     /// Deprecated: use stop
     #[command(hide = true)]
     Pause(Stop),
@@ -121,6 +125,7 @@ pub enum Command {
     Briefs(Briefs),
     Events(Events),
     Logs(Logs),
+    Watch(Watch),
     Usage(Usage),
     Metrics(Metrics),
     Report(Report),
@@ -148,27 +153,66 @@ pub enum Command {
 impl Cli {
     /// Reads the command line.
     ///
-    /// Building the whole grammar takes longer than all the rest of most commands, so a few common commands
-    /// are first parsed with a grammar of their own. If that fails, because of a mistake or a request for
-    /// help, the line is parsed again with the whole grammar.
+    /// Building the whole grammar takes longer than all the rest of most commands, so a command is first parsed
+    /// with a grammar of its own. If that fails, because of a mistake or a request for help, the line is parsed again
+    /// with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
-        let common = argv.iter().skip(1).find_map(|word| match word.to_str()? {
+        let alone = argv.iter().skip(1).find_map(|word| match word.to_str()? {
+            "ask" => alone(argv, "ask", Command::Ask),
+            "await" => alone(argv, "await", Command::Await),
+            "briefs" => alone(argv, "briefs", Command::Briefs),
+            "check-outcome" => alone(argv, "check-outcome", Command::CheckOutcome),
             "checkpoint" => alone(argv, "checkpoint", Command::Checkpoint),
+            "clone" => alone(argv, "clone", Command::Clone),
+            "completions" => alone(argv, "completions", Command::Completions),
+            "create" => alone(argv, "create", Command::Create),
+            "doctor" => alone(argv, "doctor", Command::Doctor),
+            "edit" => alone(argv, "edit", Command::Edit),
             "enqueue" => alone(argv, "enqueue", Command::Enqueue),
+            "events" => alone(argv, "events", Command::Events),
+            "explain" => alone(argv, "explain", Command::Explain),
+            "export" => alone(argv, "export", Command::Export),
+            "fail" => alone(argv, "fail", Command::Fail),
+            "gc" => alone(argv, "gc", Command::Gc),
             "get" => alone(argv, "get", Command::Get),
+            "import" => alone(argv, "import", Command::Import),
+            "ingress" => alone(argv, "ingress", Command::Ingress),
+            "init" => alone(argv, "init", Command::Init),
             "list" => alone(argv, "list", Command::List),
+            "logs" => alone(argv, "logs", Command::Logs),
+            "man" => alone(argv, "man", Command::Man),
+            "merge-driver" => alone(argv, "merge-driver", Command::MergeDriver),
+            "metrics" => alone(argv, "metrics", Command::Metrics),
             "next-wake" => alone(argv, "next-wake", Command::NextWake),
+            "non-preemptible" => alone(argv, "non-preemptible", Command::NonPreemptible),
+            "preempt" => alone(argv, "preempt", Command::Preempt),
             "queue" => alone(argv, "queue", Command::Queue),
+            "recover" => alone(argv, "recover", Command::Recover),
+            "rename" => alone(argv, "rename", Command::Rename),
+            "report" => alone(argv, "report", Command::Report),
+            "resume" => alone(argv, "resume", Command::Resume),
+            "rm" => alone(argv, "rm", Command::Rm),
+            "run" => alone(argv, "run", Command::Run),
             "safe-point" => alone(argv, "safe-point", Command::SafePoint),
+            "schema" => alone(argv, "schema", Command::Schema),
+            "service" => alone(argv, "service", Command::Service),
+            "start" => alone(argv, "start", Command::Start),
+            "state" => alone(argv, "state", Command::State),
+            "stop" => alone(argv, "stop", Command::Stop),
+            "sync" => alone(argv, "sync", Command::Sync),
             "task" => alone(argv, "task", Command::Task),
             "tick" => alone(argv, "tick", Command::Tick),
             "timer" => alone(argv, "timer", Command::Timer),
+            "trigger" => alone(argv, "trigger", Command::Trigger),
+            "usage" => alone(argv, "usage", Command::Usage),
             "wait" => alone(argv, "wait", Command::Wait),
             "wake" => alone(argv, "wake", Command::Wake),
+            "watch" => alone(argv, "watch", Command::Watch),
             "work" => alone(argv, "work", Command::Work),
+            "yield" => alone(argv, "yield", Command::Yield),
             _ => None,
         });
-        common.map_or_else(|| Cli::try_parse_from(argv), Ok)
+        alone.map_or_else(|| Cli::try_parse_from(argv), Ok)
     }
 }
 
@@ -249,6 +293,46 @@ mod tests {
             "checkpoint -",
             "checkpoint",
             "",
+            "state state --can running --history",
+            "-C state state tick",
+            "run show latest -a state --follow",
+            "run",
+            "events a --kind attention --since 2h --limit 3 --follow",
+            "briefs one two --limit 4",
+            "explain explain --json",
+            "create a --shell true --visibility private",
+            "create a -- state -C x --json",
+            "create a --shell x -- y",
+            "clone a b --description edit",
+            "rename a b",
+            "edit",
+            "rm a --force -o file",
+            "stop",
+            "pause a",
+            "ask a init --timeout 3s",
+            "await a --posture idle --status asleep",
+            "preempt a --grace 1m",
+            "non-preemptible --deadline 20s -- git push -C x",
+            "non-preemptible begin",
+            "trigger create -a a --mode wake_hint",
+            "trigger",
+            "doctor --repair a",
+            "gc --keep 0s --dry-run",
+            "export a b -o -",
+            "import --as b file",
+            "sync --help",
+            "service systemd --follow",
+            "schema message",
+            "schema nonsense",
+            "man queue list",
+            "completions bash",
+            "logs -f --all --since 2h",
+            "report -o x --since 30d a b",
+            "usage --by model",
+            "metrics -o x",
+            "watch a b",
+            "no-such-command a",
+            "-V",
         ] {
             let argv: Vec<OsString> =
                 std::iter::once("dormouse").chain(line.split_whitespace()).map(OsString::from).collect();

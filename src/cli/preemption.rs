@@ -1,6 +1,6 @@
 //! `preempt`, `resume` and `fail` from outside; `safe-point`, `yield` and `non-preemptible` from inside a turn.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 use super::lifecycle::Agents;
 use super::messages::PlaneAgent;
@@ -96,7 +96,7 @@ pub struct SafePoint {
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// A file, or `-` for stdin
-    #[arg(value_name = "FILE|-")]
+    #[arg(value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub file: String,
     #[command(flatten)]
     pub agent: PlaneAgent,
@@ -111,7 +111,7 @@ pub struct Yield {
     #[command(flatten)]
     pub agent: PlaneAgent,
     /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was given]
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
 }
 

@@ -8,6 +8,7 @@ use clap::{Args, value_parser};
 /// print what was done and why. The exit status is 0 also if there was nothing to do, and 7 if a turn ran and
 /// failed.
 #[derive(Debug, Args)]
+#[command(override_usage = "dormouse tick [OPTIONS] <AGENT>...\n       dormouse tick [OPTIONS] --all")]
 pub struct Tick {
     /// Which agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
@@ -42,4 +43,7 @@ pub struct Tick {
     #[arg(long, value_name = "REMOTE", num_args = 0..=1, default_missing_value = "",
           conflicts_with_all = ["commit", "dry_run", "follow"])]
     pub push: Option<String>,
+    /// Not a failure if the agent was moved away meanwhile: `tick --all` calls the ticks of single agents with this
+    #[arg(long, hide = true)]
+    pub unless_moved: bool,
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 
 use super::messages::PlaneAgent;
 
@@ -150,6 +150,7 @@ pub struct Schema {
 #[derive(Debug, Args)]
 pub struct CheckOutcome {
     /// The file; `-` for stdin
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
     #[command(flatten)]
     pub agent: PlaneAgent,

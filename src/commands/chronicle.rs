@@ -11,6 +11,7 @@ use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
 use crate::error::{Context, Error, Result, Status};
 use crate::report::chronicle::{Chronicle, html};
+use crate::report::progress::Unit;
 use crate::report::text::count;
 
 use super::words::time_or_ago;
@@ -21,20 +22,19 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     let since = time_or_ago("--since", &args.since, now)?.min(now);
     let to_stdout = args.output == Path::new("-");
     if to_stdout && (session.out.is_json() || io::stdout().is_terminal()) {
-        return Err(Error::Usage {
-            message: "--output -: the page would go to a terminal, or stand beside --json".to_owned(),
-            hint: Some("name a file: --output report.html".to_owned()),
-        });
+        return Err(Error::usage("--output -: the page would go to a terminal, or stand beside --json")
+            .with_hint("name a file: --output report.html"));
     }
     let mut names = agents(&store, &args.agents, args.agents.is_empty())?;
     names.sort();
-    let home = store.home().to_string_lossy().into_owned();
+    let home = store.anchor().home().to_string_lossy().into_owned();
     let mut chronicle = Chronicle { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
     let mut status = Status::Done;
+    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in &names {
         match store.agent(name).and_then(|agent| doings(&agent, since, now)) {
             Ok(doings) => chronicle.agents.push(doings),
-            // One that was named and is not there: nothing is written.
+            // A person has named an agent that does not exist: no page is written.
             Err(error @ Error::NoAgent { .. }) if !args.agents.is_empty() => return Err(error),
             // It has gone since the names were listed.
             Err(Error::NoAgent { .. }) => {}
@@ -44,7 +44,9 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
                 chronicle.unreadable.push((name.clone(), error.to_string()));
             }
         }
+        progress.advance(1);
     }
+    drop(progress);
     let page = html(&chronicle)?;
     if to_stdout {
         session.out.raw(page.as_bytes());
@@ -62,7 +64,7 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     });
     session.out.result(&object, |out| {
         let agents = count(chronicle.agents.len() as u64, "agent", "agents");
-        format!("{}: {agents} since {since}", out.safe(&args.output.to_string_lossy()))
+        format!("{}: {agents} since {}", out.safe(&args.output.to_string_lossy()), since.local())
     });
     Ok(status)
 }

@@ -1,11 +1,15 @@
 //! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
+use crate::engine::installed;
 use crate::engine::merging;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
@@ -52,11 +56,15 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     } else {
         agents(&store, &args.agents, false)?
     };
-    let mut status = session.each_agent(&names, |session, name| {
+    let mut status = session.each_agent(&names, args.agents.is_empty(), |session, name| {
         look_at(session, &store.agent(name)?, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    let Seen { checked, open, warnings, has_merged } = seen;
+    let Seen { checked, open, warnings, has_merged, idle_hooks } = seen;
+    for path in idle_hooks {
+        let path = path.display();
+        session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
+    }
     if has_merged && !args.merge_driver {
         session.out.note(
             "hint: `dormouse doctor --merge-driver` has git merge such files by itself, in the clone in which it is run",
@@ -90,6 +98,8 @@ struct Seen {
     warnings: usize,
     /// Whether a merge has left something that our own merge driver would not have.
     has_merged: bool,
+    /// Files that have the name of a hook and are never run.
+    idle_hooks: BTreeSet<PathBuf>,
 }
 
 impl Seen {
@@ -106,17 +116,18 @@ impl Seen {
     }
 }
 
-/// Looks at one agent and mends what is to be mended, under one lock. What came of it is said when the
-/// lock is free again: whoever reads that may take his time.
+/// Looks at one agent and mends what is to be mended, under one lock. The results are printed when the lock is free again,
+/// so that a slow reader of the output keeps no command waiting.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
     let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
-        Err(error @ Error::Busy { .. }) => return Err(error),
+        Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),
         // Where no lock can be had nothing can be mended. Looking is what is left.
         Err(error) => (None, vec![error.to_string()]),
     };
-    // Of one that was moved away nothing is changed: its stream can be written again.
+    // Nothing is changed of an agent that was moved away, so that its stream can be written again.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
+    seen.idle_hooks.extend(installed::no_programs(agent));
     let mut found = checks::agent(agent);
     if let Some(locked) = &locked {
         found.litter(locked);
@@ -177,7 +188,7 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
 }
 
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
-    // A transaction whose journal can't be read is not to be gone past.
+    // Nothing is committed while the journal can't be read: it may have a transaction that comes before.
     locked.finish_journal()?;
     Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }

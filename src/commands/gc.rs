@@ -65,7 +65,7 @@ pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
     let store = session.store()?;
     let keep = parse_optional("--keep", args.keep.as_deref())?.map(|span| Keep(Some(span)));
     let names = authority::governed(session, &store, &args.agents, args.agents.is_empty())?;
-    Ok(session.each_agent(&names, |session, name| {
+    Ok(session.each_agent(&names, args.agents.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         authority::reach(session, &store, &agent, "gc")?;
         let mut retention = agent.policy()?.retention;

@@ -51,13 +51,9 @@ enum Way {
 pub fn ingress(session: &mut Session) -> Result<Exit> {
     let is_cgi = env::var("GATEWAY_INTERFACE").is_ok_and(|version| version.starts_with("CGI/"));
     if !is_cgi && std::io::stdin().is_terminal() {
-        return Err(Error::Usage {
-            message: "a web server, inetd or systemd runs this, not a person".to_owned(),
-            hint: Some(
-                "`dormouse trigger deliver` delivers by hand; `dormouse man ingress` says how to serve"
-                    .to_owned(),
-            ),
-        });
+        return Err(Error::usage("a web server, inetd or systemd runs this, not a person").with_hint(
+            "`dormouse trigger deliver` delivers by hand; `dormouse man ingress` says how to serve",
+        ));
     }
     let begun = Instant::now();
     let (read_by, answer_by) = (Deadline::after(READ), Deadline::after(ANSWER));
@@ -107,9 +103,12 @@ fn answer(session: &Session, mut request: Request) -> Answer {
             let delivered = deliver(session, request, name, id);
             delivered.unwrap_or_else(|refused| match refused {
                 Refused::Wrong => {
-                    thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                     let message = "no active trigger has this capability";
-                    Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer")
+                    let answer =
+                        Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer");
+                    // The pause comes last: what is done after it would take some refusals longer than others.
+                    thread::sleep(ALIKE.saturating_sub(come.elapsed()));
+                    answer
                 }
                 Refused::Said(answer) => answer,
                 Refused::Broken(error) => unavailable(&error),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::cli::{self, ListColumn};
+use crate::cli;
 use crate::engine::foresee::{Foreseen, foresee};
 use crate::engine::installed::{self, Installed};
 use crate::engine::session::Session;
@@ -22,7 +22,7 @@ use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::Agent;
 
-use super::words::parse;
+use super::words::{parse, parse_optional};
 
 /// How many transitions `state` shows.
 const HISTORY: usize = 10;
@@ -47,10 +47,8 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
         Field::Absent => session.out.result(&json!(null), |_| String::new()),
         Field::Unknown => {
             let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
-            return Err(Error::Usage {
-                message: format!("no field `{path}`"),
-                hint: Some(format!("at the top there is {}", known.unwrap_or_default().join(", "))),
-            });
+            return Err(Error::usage(format!("no field `{path}`"))
+                .with_hint(format!("at the top there is {}", known.unwrap_or_default().join(", "))));
         }
     }
     Ok(Status::Done)
@@ -65,12 +63,14 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
     let statuses: Vec<AgentStatus> =
         args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?;
     let kind: Option<AgentKind> = args.kind.as_deref().map(|word| parse("--kind", word)).transpose()?;
-    let sort = args.sort.map(column);
+    let sort: Option<Column> = parse_optional("--sort", args.sort.as_deref())?;
+    let columns: Vec<Column> =
+        args.columns.iter().map(|word| parse("--columns", word)).collect::<Result<_>>()?;
     let limit = if args.limit > 0 { args.limit } else { usize::MAX };
     // Scripts get each as it is read, by name, unless they ask for something else.
     let at_once = session.out.is_json() && sort.is_none() && args.limit == 0;
     let mut lines = Vec::new();
-    let status = session.each_agent(&names, |session, name| {
+    let status = session.each_agent(&names, true, |session, name| {
         let agent = store.agent(name)?;
         let asked = kind.is_some() || session.out.is_json();
         let identity = if asked { Some(agent.identity()?) } else { None };
@@ -93,7 +93,6 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
     if session.out.is_json() {
         lines.iter().for_each(|line| session.out.json_line(line));
     } else if !lines.is_empty() {
-        let columns: Vec<Column> = args.columns.iter().copied().map(column).collect();
         let columns = if columns.is_empty() { &Column::USUAL[..] } else { &columns };
         let text = list::text(&lines, columns, session.out.width(), &session.out, now);
         session.out.line(&text);
@@ -104,21 +103,6 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
         session.out.note("no agents yet: make one with `dormouse create`");
     }
     Ok(status)
-}
-
-fn column(word: ListColumn) -> Column {
-    match word {
-        ListColumn::Agent => Column::Agent,
-        ListColumn::Posture => Column::Posture,
-        ListColumn::Queue => Column::Queue,
-        ListColumn::Last => Column::Last,
-        ListColumn::Due => Column::Due,
-        ListColumn::Note => Column::Note,
-        ListColumn::Status => Column::Status,
-        ListColumn::State => Column::State,
-        ListColumn::Dead => Column::Dead,
-        ListColumn::Attention => Column::Attention,
-    }
 }
 
 pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
@@ -191,10 +175,7 @@ fn taken(agent: &Agent<'_>) -> Result<Taken> {
 /// Nothing of an agent that was moved away goes on here, whatever its records say.
 fn say_if_moved(session: &Session, state: &State) {
     if let Some(moved) = &state.moved {
-        session.out.note(&format!(
-            "{} was moved to {}, at {}: no step is made here",
-            state.agent, moved.to, moved.at
-        ));
+        session.out.note(&format!("{} was {moved}, at {}: no step is made here", state.agent, moved.at));
     }
 }
 
@@ -242,7 +223,7 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
         state.agent,
         out.paint(Tone::Strong, execution.state.name()),
         execution.state.code(),
-        execution.since,
+        execution.since.local(),
         relative(execution.since, now),
     );
     if let Some(reason) = &execution.reason {

@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::cli;
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
+use crate::store::anchor::Anchor;
 use crate::store::git::{InWorkTree, Merged, merge};
 
 pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Status> {
@@ -15,13 +16,13 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Sta
     match merge(&path, &read(&args.base)?, &read(&args.ours)?, &read(&args.theirs)?) {
         Merged::Whole(bytes) => put(&bytes)?,
         Merged::Side { kept, other } => {
-            let InWorkTree { root, agent, file } = InWorkTree::of(&args.path)?;
+            let InWorkTree { root, agent, file } = InWorkTree::of(&path)?;
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
-            let store = session.store_at(top.join(root))?;
+            let store = session.store_at(Anchor::at(top.join(root)))?;
             // What is not kept must be safe before it is gone.
             let aside = store.agent(&agent)?.put_aside(&file, &other)?;
             put(&kept)?;
-            session.out.note(&format!("{path}: the other version is in {}", aside.display()));
+            session.out.note(&format!("{path}: the other version is in {aside}"));
         }
         Merged::Conflict => return Err(Error::damaged(&args.path, "one of its versions is no record")),
     }

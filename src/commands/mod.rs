@@ -6,6 +6,7 @@ mod chronicle;
 mod completing;
 mod create;
 mod doctor;
+mod edit;
 mod evidence;
 mod gc;
 mod ingress;
@@ -31,6 +32,19 @@ mod trigger;
 mod usage;
 #[cfg(test)]
 mod vocabulary;
+#[cfg(target_os = "linux")]
+mod watch;
+#[cfg(not(target_os = "linux"))]
+mod watch {
+    use crate::cli;
+    use crate::engine::session::Session;
+    use crate::error::{Error, Result, Status};
+
+    pub fn watch(_: &mut Session, _: cli::Watch) -> Result<Status> {
+        let message = "this system can't tell what has changed".to_owned();
+        Err(Error::Failed { message, hint: Some("see `dormouse list` and `dormouse logs -f`".to_owned()) })
+    }
+}
 mod words;
 
 use std::io::Write;
@@ -42,8 +56,9 @@ use crate::clock::Clock;
 use crate::engine::attention;
 use crate::engine::session::{Said, Session};
 use crate::error::{Result, Status};
-use crate::process::limits;
+use crate::process::{limits, signals};
 use crate::report::output::{Output, Style};
+use crate::report::progress;
 use crate::report::text::escape_line;
 
 pub use completing::complete;
@@ -53,6 +68,8 @@ use words::parse;
 /// Runs one command and returns its exit status; whatever is to be said has been said.
 pub fn run(cli: Cli) -> Status {
     limits::make_room();
+    // Without that the line would stay behind; it is no reason to fail.
+    progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
     let mut session = match said(&cli) {
         Ok((clock, said)) => Session::new(clock, out, said),
@@ -65,10 +82,7 @@ pub fn run(cli: Cli) -> Status {
         Some(command) => dispatch(&mut session, command),
         None => standing::standing(&mut session),
     };
-    let status = done.unwrap_or_else(|error| {
-        session.fail(&error);
-        error.exit_status()
-    });
+    let status = done.unwrap_or_else(|error| session.fail(error));
     attention::tell_rest(&session);
     session.out.finish(status)
 }
@@ -115,7 +129,7 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         let _ = writeln!(std::io::stdout(), "{object}");
     }
     let error = if error.kind() == ErrorKind::DisplayHelp { pages::with_examples(error) } else { error };
-    // A closed pipe is no reason to fail: whoever asked has seen enough.
+    // A closed pipe is no reason to fail: the reader has seen enough.
     let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
 }
@@ -155,11 +169,14 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What those who wait for our locks are told.
+/// The name of a command, as processes see it that wait for its locks.
 fn name(command: &Command) -> &'static str {
     match command {
         Command::Init(_) => "init",
         Command::Create(_) => "create",
+        Command::Clone(_) => "clone",
+        Command::Rename(_) => "rename",
+        Command::Edit(_) => "edit",
         Command::Start(_) => "start",
         Command::Resume(_) => "resume",
         Command::Preempt(_) => "preempt",
@@ -170,6 +187,7 @@ fn name(command: &Command) -> &'static str {
         Command::Yield(_) => "yield",
         Command::NonPreemptible(_) => "non-preemptible",
         Command::Stop(_) | Command::Pause(_) => "stop",
+        Command::Rm(_) => "rm",
         Command::Enqueue(_) => "enqueue",
         Command::Ask(_) => "ask",
         Command::Wake(_) => "wake",
@@ -193,6 +211,7 @@ fn name(command: &Command) -> &'static str {
         Command::Events(_) => "events",
         Command::Report(_) => "report",
         Command::Logs(_) => "logs",
+        Command::Watch(_) => "watch",
         Command::Recover(_) => "recover",
         Command::Doctor(_) => "doctor",
         Command::Gc(_) => "gc",
@@ -213,12 +232,16 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
     match command {
         Command::Init(args) => create::init(session, args),
         Command::Create(args) => create::create(session, args),
+        Command::Clone(args) => create::clone(session, args),
+        Command::Edit(args) => edit::edit(session, args),
         Command::Start(args) => lifecycle::start(session, args),
         Command::Stop(args) => lifecycle::stop(session, args),
         Command::Pause(args) => {
             session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
             lifecycle::stop(session, args)
         }
+        Command::Rename(args) => travel::rename::rename(session, args),
+        Command::Rm(args) => travel::remove::rm(session, args),
         Command::Preempt(args) => lifecycle::preempt::preempt(session, args),
         Command::Resume(args) => lifecycle::preempt::resume(session, args),
         Command::Fail(args) => lifecycle::fail(session, args),
@@ -249,6 +272,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Events(args) => evidence::events(session, args),
         Command::Report(args) => chronicle::report(session, args),
         Command::Logs(args) => evidence::logs::logs(session, args),
+        Command::Watch(args) => watch::watch(session, args),
         Command::Recover(args) => recover::recover(session, args),
         Command::Usage(args) => usage::usage(session, args),
         Command::Metrics(args) => metrics::metrics(session, args),

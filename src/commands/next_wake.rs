@@ -22,7 +22,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     let names = agents(&store, &args.agents, args.all)?;
     let now = session.clock.now();
     let mut earliest: Option<Time> = None;
-    let status = session.each_agent(&names, |session, name| {
+    let status = session.each_agent(&names, args.all, |session, name| {
         let due = due(session, &store, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)

@@ -433,17 +433,16 @@ fn read_schedule(
 
 fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
     let schedule = match &timer.schedule {
-        Schedule::At { at } => format!("at {at}"),
+        Schedule::At { .. } => "once".to_owned(),
         Schedule::Every { every, .. } => format!("every {every}"),
         Schedule::Cron { expression, time_zone } => format!("{expression} ({time_zone})"),
     };
-    let said = timer.body.as_ref().map(Body::to_text).unwrap_or_default();
     let next = relative(timer.next_at, now);
     format!(
         "{}  {}  next {} ({next})  {}",
         timer.id,
         out.safe(&schedule),
-        timer.next_at,
-        out.safe(&one_line(&said, 60))
+        timer.next_at.local(),
+        out.safe(&one_line(&timer.text(), 60))
     )
 }

@@ -13,10 +13,12 @@ use crate::engine::recover::carry_out;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
+use crate::model::id::RunId;
 use crate::model::refusal::Refusal;
+use crate::model::state::{CurrentRun, State};
 use crate::rules::transition::lifecycle::retry_held;
 use crate::rules::transition::taken::let_go;
-use crate::store::Subject;
+use crate::store::{Agent, Store, Subject};
 
 use super::words::parse;
 
@@ -38,51 +40,11 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
             Ok::<(), Refusal>(())
         })?;
     }
-    let run = state.current_run;
-    let mut interrupted = None;
-    if let Some(run) = run {
-        if Owner::of(&run, now) == Owner::Elsewhere && !args.force {
-            return Err(Error::Refused {
-                kind: "run_on_another_host",
-                message: format!("{} runs on {} until {}", run.run_id, run.host, run.lease_expires_at),
-                hint: Some("if that host is gone for good: --force".to_owned()),
-            });
-        }
-        let Some(_lease) = agent.lease(Subject::Run, now)? else {
-            return Err(Error::Refused {
-                kind: "turn_in_progress",
-                message: format!("{} is running: there is nothing to recover", run.run_id),
-                hint: Some("`dormouse stop` ends it".to_owned()),
-            });
-        };
-        interrupted = Desk::new(session, &agent).carry_out([Errand::Settle(run.run_id)])?;
-    }
-    // Nobody else may run the hook, or go on with this recovery, as long as it runs.
-    let hook = hooks::find(&store, &agent, installed::ON_RECOVERY_START);
-    let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
-    if matches!(lease, Some(None)) {
-        return Err(Error::Refused {
-            kind: "recovery_in_progress",
-            message: format!("a tick is at work on `{}`", agent.name()),
-            hint: Some("try again when it has ended".to_owned()),
-        });
-    }
-    let locked = agent.change(now)?;
-    let state = locked.state()?;
-    let already_fine = interrupted.is_some() && state.execution.state != ExecutionState::Failed;
-    let after = if already_fine {
-        state
-    } else {
-        let desk = Desk::new(session, &agent);
-        let waits = state.execution.state == ExecutionState::WaitingResources;
-        let mut draft = desk.draft(&locked, state)?;
-        if waits {
-            retry_held(&mut draft, &authority::actor(session, &store)?)?;
-            desk.commit(&locked, draft)?.state
-        } else {
-            carry_out(session, &store, &agent, locked, draft, ASKED_FOR)?.records.state
-        }
+    let interrupted = match state.current_run {
+        Some(run) => settle(session, &agent, &run, args.force)?,
+        None => None,
     };
+    let after = bring_back(session, &store, &agent, interrupted)?;
     let object = json!({
         "agent": agent.name(),
         "status": after.status,
@@ -93,4 +55,49 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
         .out
         .result(&object, |_| format!("{}  {} ({})", agent.name(), after.execution.state, after.status));
     Ok(Status::Done)
+}
+
+/// Settles a run whose tick is gone. `force`: also one of another host. Returns the run if it was interrupted.
+fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun, force: bool) -> Result<Option<RunId>> {
+    let now = session.clock.now();
+    if Owner::of(run, now) == Owner::Elsewhere && !force {
+        let message = format!("{} runs on {} until {}", run.run_id, run.host, run.lease_expires_at);
+        return Err(Error::refused("run_on_another_host", message)
+            .with_hint("if that host is gone for good: --force"));
+    }
+    let Some(_lease) = agent.lease(Subject::Run, now)? else {
+        let message = format!("{} is running: there is nothing to recover", run.run_id);
+        return Err(Error::refused("turn_in_progress", message).with_hint("`dormouse stop` ends it"));
+    };
+    Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
+}
+
+/// Brings the agent back to work, unless the settlement of an interrupted run has done that. Returns its new state.
+fn bring_back(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    interrupted: Option<RunId>,
+) -> Result<State> {
+    let now = session.clock.now();
+    // The lease keeps other processes from running the hook, and from going on with this recovery, while the hook runs.
+    let hook = hooks::find(store, agent, installed::ON_RECOVERY_START);
+    let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
+    if matches!(lease, Some(None)) {
+        let message = format!("a tick is at work on `{}`", agent.name());
+        return Err(Error::refused("recovery_in_progress", message).with_hint("try again when it has ended"));
+    }
+    let locked = agent.change(now)?;
+    let state = locked.state()?;
+    if interrupted.is_some() && state.execution.state != ExecutionState::Failed {
+        return Ok(state);
+    }
+    let desk = Desk::new(session, agent);
+    let waits = state.execution.state == ExecutionState::WaitingResources;
+    let mut draft = desk.draft(&locked, state)?;
+    if waits {
+        retry_held(&mut draft, &authority::actor(session, store)?)?;
+        return Ok(desk.commit(&locked, draft)?.state);
+    }
+    Ok(carry_out(session, store, agent, locked, draft, ASKED_FOR)?.records.state)
 }

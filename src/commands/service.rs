@@ -29,7 +29,8 @@ struct Service {
 pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     let store = session.store()?;
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    let dir = std::path::absolute(store.root()).context("find", store.root())?;
+    let dir = store.anchor().path();
+    let dir = std::path::absolute(dir).context("find", dir)?;
     let home = dir.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
     let plain: String = home.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
     let service = Service {
@@ -62,19 +63,19 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
 fn word(path: &Path) -> Result<String> {
     match path.to_str().filter(|text| !text.chars().any(char::is_control)) {
         Some(text) => Ok(text.to_owned()),
-        None => Err(Error::Refused {
-            kind: "path_not_text",
-            message: format!(
+        None => Err(Error::refused(
+            "path_not_text",
+            format!(
                 "{}: a path with control characters, or that is not UTF-8, can't stand in such a file",
                 path.display()
             ),
-            hint: Some("rename it, or name it by a link".to_owned()),
-        }),
+        )
+        .with_hint("rename it, or name it by a link")),
     }
 }
 
 impl Service {
-    /// Where units lie, and who runs them.
+    /// Where a unit lies: with the manager of the user or of the machine.
     fn unit(&self, ending: &str) -> String {
         let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };
         format!("{dir}/{}.{ending}", self.name)
@@ -137,7 +138,7 @@ impl Service {
             name = self.name,
         );
         let wake = format!("'{wake}'");
-        // Only the machine's manager can be told of a timer by a unit that runs as somebody else.
+        // A unit that runs as another user needs full rights (`+`) to start a timer of the machine's manager.
         let plus = if self.user { "-" } else { "-+" };
         let text = format!(
             "# {path}\n\

@@ -5,6 +5,7 @@ use serde_json::{Map, json};
 use crate::engine::session::Session;
 use crate::engine::summaries;
 use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
 use crate::model::posture::Posture;
 use crate::report::output::Tone;
 use crate::report::text::{count, relative};
@@ -20,10 +21,15 @@ pub fn standing(session: &mut Session) -> Result<Status> {
     let now = session.clock.now();
     let names = store.agents()?;
     let mut lines = Vec::new();
-    let status = session.each_agent(&names, |_, name| {
+    let status = session.each_agent(&names, true, |_, name| {
         lines.push(summaries::line(&store.agent(name)?, None, now)?);
         Ok(Status::Done)
     });
+    let unstarted: Vec<&str> = lines
+        .iter()
+        .filter(|line| line.status == AgentStatus::Booting)
+        .map(|line| line.id.as_str())
+        .collect();
     let postures: Vec<(Posture, usize)> = Posture::ALL
         .iter()
         .map(|posture| (*posture, lines.iter().filter(|line| line.posture == *posture).count()))
@@ -36,24 +42,36 @@ pub fn standing(session: &mut Session) -> Result<Status> {
     let by_posture: Map<_, _> =
         postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
     let object = json!({
-        "dir": store.root().to_string_lossy(),
+        "dir": store.anchor().path().to_string_lossy(),
         "agents": names.len(),
         "postures": by_posture,
+        "not_started": unstarted,
         "pending": pending,
         "attention": attention,
         "next_due_at": next_due_at,
     });
     session.out.result(&object, |out| {
-        let dir = out.safe(&store.root().to_string_lossy());
+        let dir = out.safe(&store.anchor().path().to_string_lossy());
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }
-        let stand: Vec<String> =
-            postures.iter().map(|(posture, agents)| format!("{agents} {posture}")).collect();
+        // Whatever an agent has to do, no step does it before the agent is started.
+        let started = |posture| {
+            lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
+        };
+        let stand = postures.iter().map(|(posture, _)| (started(*posture).count(), posture.to_string()));
+        let stand: Vec<String> = stand
+            .chain([(unstarted.len(), "not started".to_owned())])
+            .filter(|(agents, _)| *agents > 0)
+            .map(|(agents, how)| format!("{agents} {how}"))
+            .collect();
         let agents = count(names.len() as u64, "agent", "agents");
         let mut text = format!("{agents} in {dir}: {}\n", stand.join(", "));
         if pending > 0 {
             text.push_str(&format!("{} to be dealt with\n", count(pending as u64, "message", "messages")));
+        }
+        if let Some(first) = unstarted.first() {
+            text.push_str(&format!("to have it run: dormouse start {first}\n"));
         }
         if let Some(at) = next_due_at {
             text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
@@ -62,7 +80,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
             let more = if attention.len() > NAMED { ", …" } else { "" };
             let named = attention.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
             text.push_str(&out.paint(Tone::Bad, &format!("to look at: {named}{more}")));
-            text.push('\n');
+            text.push_str(&format!("\nsee why: dormouse get {}\n", attention[0]));
         }
         text.push_str("see also: dormouse list, dormouse explain AGENT, dormouse --help");
         text

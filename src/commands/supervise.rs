@@ -81,7 +81,7 @@ fn look_after(
 /// The command of a task, and the pipe of its input, if it has one.
 fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, Option<Input>)> {
     let TaskJob::Command { argv } = &task.job else {
-        return Err(Error::Failed { message: format!("{} is no command", task.id), hint: None });
+        return Err(Error::failed(format!("{} is no command", task.id)));
     };
     let policy = agent.policy()?;
     let dir = agent.workdir().task(task.id);
@@ -89,7 +89,7 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     let (stdin, input) = stdin(task, &dir)?;
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
-        workdir: store.home().join(&policy.turn.workdir),
+        workdir: store.anchor().leads_to(&policy.turn.workdir),
         env: environment(store, agent, &policy, None),
         mark: Mark::task(task.id),
         stdin,

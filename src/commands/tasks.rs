@@ -1,7 +1,5 @@
 //! `task`: background work, from its start to its result (contract, semantics §12).
 
-use std::time::Duration;
-
 use serde_json::json;
 
 use crate::cli::{AgentAndText, PlaneAgent, TaskCommand, TaskStart};
@@ -11,6 +9,7 @@ use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
+use crate::engine::hearing::Heard;
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -24,16 +23,13 @@ use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
-use crate::report::text::{Characters, one_line};
+use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
 use crate::store::{Agent, Store};
 use crate::workdir::Stream;
 
 use super::words::{agent_and_text, plane_agent, required_agent, several_agents};
 use super::words::{parse, parse_optional, settings, text};
-
-/// How often `task output --follow` looks for something new.
-const FOLLOW_PAUSE: Duration = Duration::from_millis(100);
 
 pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     let store = session.store()?;
@@ -57,8 +53,12 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         }
         TaskCommand::Output { id, agent, stderr, follow, bytes } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            let log = if stderr { Stream::Stderr } else { Stream::Stdout };
-            output(session, &store.agent(&found.agent)?, found.id, log, follow, bytes)
+            let (agent, id) = (&store.agent(&found.agent)?, found.id);
+            let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
+            let heard = Heard { agent, dir: agent.workdir().task(id), stream, last: bytes };
+            let object = |text: &str| json!({ "task_id": id, "text": text });
+            heard.tell(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
+            Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
@@ -86,10 +86,8 @@ fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
         return agent_and_text(AgentAndText { words: words.clone(), agent: agent.clone() });
     }
     if let [_, text, ..] = words.as_slice() {
-        return Err(Error::Usage {
-            message: format!("`{text}`: a command is told nothing"),
-            hint: Some("its arguments stand after `--`; --delegate CHILD hands a text to a child".to_owned()),
-        });
+        return Err(Error::usage(format!("`{text}`: a command is told nothing"))
+            .with_hint("its arguments stand after `--`; --delegate CHILD hands a text to a child"));
     }
     let agent = PlaneAgent { word: words.first().cloned(), agent: agent.clone() };
     Ok((required_agent(&agent)?, None))
@@ -115,7 +113,7 @@ fn wanted(
         Some(child) => {
             let child: AgentName = parse("--delegate", child)?;
             let policy = match &args.from {
-                Some(path) => settings(path)?,
+                Some(path) => settings("--from", path)?,
                 None => agent.policy_text()?,
             };
             due::check(store, agent.name(), &child, &policy)?;
@@ -210,11 +208,8 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     if !task.status.is_terminal() {
         refuse_elsewhere(&task)?;
         if own_task() == Some(id) {
-            return Err(Error::Refused {
-                kind: "own_task",
-                message: format!("this is {id} itself: it can't stop itself"),
-                hint: Some("end the command; that ends the task".to_owned()),
-            });
+            return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
+                .with_hint("end the command; that ends the task"));
         }
         stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
     }
@@ -223,7 +218,7 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     Ok(Status::Done)
 }
 
-/// Ends a task whose machine nobody will hear of again. One of this machine is left to `stop`.
+/// Ends a task of a machine that will not come back. A task of this machine is left to `stop`.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
     if task.status.is_terminal() || task.child().is_some() || is_here(&task) {
@@ -237,11 +232,8 @@ fn refuse_elsewhere(task: &Task) -> Result<()> {
     if task.child().is_some() || is_here(task) {
         return Ok(());
     }
-    Err(Error::Refused {
-        kind: "task_on_another_host",
-        message: format!("{} runs on {}", task.id, task.host),
-        hint: Some("stop it there; if that host is gone for good: `dormouse task stop --force`".to_owned()),
-    })
+    Err(Error::refused("task_on_another_host", format!("{} runs on {}", task.id, task.host))
+        .with_hint("stop it there; if that host is gone for good: `dormouse task stop --force`"))
 }
 
 /// The task inside which this command is called.
@@ -251,8 +243,7 @@ fn own_task() -> Option<TaskId> {
 
 fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
     let task = read(agent, id)?;
-    let refused =
-        |kind, message, hint: &str| Err(Error::Refused { kind, message, hint: Some(hint.to_owned()) });
+    let refused = |kind, message, hint: &str| Err(Error::refused(kind, message).with_hint(hint));
     if task.status.is_terminal() {
         return refused("task_ended", format!("{id} is {}: it takes no input", task.status), "start it anew");
     }
@@ -269,34 +260,4 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
     session.out.result(&object, |_| format!("wrote {} bytes", said.len()));
     Ok(Status::Done)
-}
-
-fn output(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    id: TaskId,
-    log: Stream,
-    follow: bool,
-    bytes: Option<u64>,
-) -> Result<Status> {
-    let mut log = agent.workdir().task(id).follow(log, bytes);
-    let mut characters = Characters::default();
-    loop {
-        // In this order: what it said last is there before it counts as ended.
-        let ended = read(agent, id)?.status.is_terminal();
-        let said = log.news()?;
-        if session.out.is_json() {
-            let text = characters.take(&said, ended || !follow);
-            if !text.is_empty() || !follow {
-                session.out.json_line(&json!({ "task_id": id, "text": text }));
-            }
-        } else {
-            session.out.log(&said, &mut characters, ended || !follow);
-        }
-        session.out.flush();
-        if ended || !follow || session.out.is_closed() {
-            return Ok(Status::Done);
-        }
-        std::thread::sleep(FOLLOW_PAUSE);
-    }
 }

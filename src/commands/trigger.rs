@@ -14,13 +14,14 @@ use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, MessageId, TriggerId, WaitId};
-use crate::model::message::{Body, DeliverySurface, Message, WakeHint};
+use crate::model::message::{Body, DeliverySurface, WakeHint};
 use crate::model::policy::Size;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::{DeliveryMode, SIGNATURE_HEADER, Trigger, TriggerScope, Verify};
 use crate::model::wait::Wait;
 use crate::report::output::Output;
+use crate::report::summary::told;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
@@ -110,10 +111,10 @@ fn signature_header_of(verify: Verify, named: Option<String>) -> Result<Option<S
     };
     match (verify, named) {
         (Verify::Secret, None) => Ok(None),
-        (Verify::Secret, Some(_)) => Err(Error::Usage {
-            message: "--signature-header: a trigger that verifies by `secret` has no signature".to_owned(),
-            hint: Some("add --verify hmac_sha256".to_owned()),
-        }),
+        (Verify::Secret, Some(_)) => {
+            Err(Error::usage("--signature-header: a trigger that verifies by `secret` has no signature")
+                .with_hint("add --verify hmac_sha256"))
+        }
         (Verify::HmacSha256, None) => Ok(Some(SIGNATURE_HEADER.to_owned())),
         (Verify::HmacSha256, Some(name)) if is_name(&name) => Ok(Some(name)),
         (Verify::HmacSha256, Some(name)) => Err(Error::usage(format!(
@@ -146,11 +147,11 @@ fn reach(
     }
     match own {
         Some(TriggerScope::Wait(_)) => Ok(()),
-        Some(TriggerScope::Agent | TriggerScope::Resource(_)) | None => Err(Error::Refused {
-            kind: "operators_only",
-            message: format!("a turn or task can't {verb} a trigger of its agent: that is the operator's"),
-            hint: Some("a trigger for a wait of its own it can make, with --wait, and revoke".to_owned()),
-        }),
+        Some(TriggerScope::Agent | TriggerScope::Resource(_)) | None => Err(Error::refused(
+            "operators_only",
+            format!("a turn or task can't {verb} a trigger of its agent: that is the operator's"),
+        )
+        .with_hint("a trigger for a wait of its own it can make, with --wait, and revoke")),
     }
 }
 
@@ -183,7 +184,7 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
     committed.map(drop)
 }
 
-/// A key is there before the record that names it; one that no record names is removed with the next.
+/// Writes the key of a trigger before the record that names it. A key that no record names is removed with the next write.
 fn keep_key(agent: &Agent<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     match trigger.verify {
         Verify::Secret => Ok(()),
@@ -281,9 +282,8 @@ fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<
     ];
     for waiting in seen.first(usize::MAX)? {
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
-        let Message { id, trigger_id, created_at, continuation, hint, failures, .. } = message;
-        if continuation.is_none() && hint.is_none() && failures.is_empty() && !taken.contains(&Some(id)) {
-            add(trigger_id, 1, created_at);
+        if message.hint.is_none() && !message.was_taken_up() && !taken.contains(&Some(message.id)) {
+            add(message.trigger_id, 1, message.created_at);
         }
     }
     Ok(found)
@@ -338,8 +338,8 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {
-            if let Some(word) = object[field].as_str() {
-                text.push_str(&format!("\n  {field:<17}  {}", out.safe(word)));
+            if let Some(value) = object.get(field) {
+                text.push_str(&format!("\n  {field:<17}  {}", out.safe(&told(field, value))));
             }
         }
         text
@@ -384,11 +384,11 @@ fn deliver(
     let id = found.map(|found| found.id);
     let open = delivery::open(target.as_ref(), id, &Proof::Secret(secret.trim_ascii()))?;
     let (Some(agent), Some(trigger)) = (target, open) else {
-        return Err(Error::Refused {
-            kind: "wrong_capability",
-            message: format!("no active trigger `{part}` has this secret"),
-            hint: Some("`dormouse trigger rotate` makes a new one".to_owned()),
-        });
+        return Err(Error::refused(
+            "wrong_capability",
+            format!("no active trigger `{part}` has this secret"),
+        )
+        .with_hint("`dormouse trigger rotate` makes a new one"));
     };
     session.is_about(agent.name());
     let policy = agent.policy()?;

@@ -22,7 +22,7 @@ pub fn usage(session: &mut Session, args: Usage) -> Result<Status> {
     };
     let mut table =
         Table { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
-    let status = session.each_agent(&names, |_, name| {
+    let status = session.each_agent(&names, args.agents.is_empty(), |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
         let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
@@ -43,7 +43,9 @@ pub fn usage(session: &mut Session, args: Usage) -> Result<Status> {
         table.objects().for_each(|object| session.out.json_line(&object));
         session.out.json_line(&json!({ "since": since, "total": table.total }));
     } else if table.rows.is_empty() {
-        session.out.note("no turn has ended in that time");
+        if status == Status::Done {
+            session.out.note("no turn has ended in that time");
+        }
     } else {
         let text = table.text(&session.out);
         session.out.line(&text);

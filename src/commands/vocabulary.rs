@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 
 use crate::cli;
 use crate::model::agent::{AgentKind, Status};
-use crate::model::event::EventSchema;
+use crate::model::event::{EventKind, EventSchema};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{MessageKind, OriginKind, Priority};
 use crate::model::posture::Posture;
 use crate::model::timer::CatchUp;
 use crate::model::wait::WaitKind;
 use crate::model::work::{PlanStatus, SchedulingState, WorkState};
+use crate::report::list::Column;
 use crate::rules::admission::{is_open_to_outside, kinds};
 
 #[test]
@@ -25,6 +26,9 @@ fn listed_values_are_the_names_of_the_model() {
     assert_eq!(cli::WORK_STATES, WorkState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
     assert_eq!(cli::SCHEDULING_STATES, SchedulingState::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
     assert_eq!(cli::WAIT_KINDS, WaitKind::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    assert_eq!(cli::EVENT_KINDS, EventKind::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
+    let columns: Vec<&str> = cli::COLUMNS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(columns, Column::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
     assert_eq!(cli::CATCH_UPS, CatchUp::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
 }
 

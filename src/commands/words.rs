@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::str::FromStr;
 use serde_json::Value;
 
 use crate::cli::{AgentAndText, PlaneAgent, PlaneAgents};
-use crate::engine::session::{Chosen, agents};
+use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
@@ -44,7 +45,7 @@ pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     Time::said(word, now, Direction::Back).map_err(|error| Error::in_word(flag, error))
 }
 
-/// A moment that is still to come; one that is past only where that is meant.
+/// Reads a moment, which must be still to come unless `past_ok`.
 pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
     let at = Time::said(word, now, Direction::Ahead).map_err(|error| Error::in_word(flag, error))?;
     Ok(to_come(at, now, past_ok)?)
@@ -65,16 +66,14 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
                 Ok(word.to_owned())
             }
         },
-        None if std::io::stdin().is_terminal() => Err(Error::Usage {
-            message: format!("{flag}: nothing to say"),
-            hint: Some("give the text, or `-` for stdin, or `@FILE`".to_owned()),
-        }),
-        // Nobody has put anything there on purpose: cron's stdin, say.
+        None if std::io::stdin().is_terminal() => Err(Error::usage(format!("{flag}: nothing to say"))
+            .with_hint("give the text, or `-` for stdin, or `@FILE`")),
+        // An empty stdin is no text that a person meant to give; cron's stdin is empty, for example.
         None => match stdin(bound)? {
-            text if text.is_empty() => Err(Error::Usage {
-                message: format!("{flag}: nothing to say, and nothing on stdin"),
-                hint: Some("give the text, or `-` for stdin whatever is there, or `@FILE`".to_owned()),
-            }),
+            text if text.is_empty() => {
+                Err(Error::usage(format!("{flag}: nothing to say, and nothing on stdin"))
+                    .with_hint("give the text, or `-` for stdin whatever is there, or `@FILE`"))
+            }
             text => Ok(text),
         },
     }
@@ -108,23 +107,34 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     read_file(Path::new(word), bound)
 }
 
-/// The `agent.toml` that `--from` names. Of a file without end no more is read than settings may have.
-pub fn settings(path: &Path) -> Result<String> {
+/// The text of an `agent.toml`, which errors call by `name`. Of a file without end no more is read than settings may have.
+pub fn settings(name: &str, path: &Path) -> Result<String> {
     let most = MAX_SETTINGS;
     let mut text = String::new();
     let file = File::open(path).context("read", path)?;
     file.take(most + 1).read_to_string(&mut text).context("read", path)?;
     if text.len() as u64 > most {
-        let message = format!("--from: more than {most} bytes, and settings have at most that");
+        let message = format!("{name}: more than {most} bytes, and settings have at most that");
         return Err(Error::damaged(path, message));
     }
     Ok(text)
 }
 
+/// What the person at the terminal answers to a question, as it was typed; `None` where nobody can be asked.
+pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
+    if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    session.out.alarm(question);
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer).context("read", Path::new("stdin"))?;
+    Ok(Some(answer))
+}
+
 fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
-    String::from_utf8(bytes).map_err(|_| Error::Usage {
-        message: format!("{name}: not UTF-8"),
-        hint: Some("a message is text: encode other data, or put it in a file and say where".to_owned()),
+    String::from_utf8(bytes).map_err(|_| {
+        Error::usage(format!("{name}: not UTF-8"))
+            .with_hint("a message is text: encode other data, or put it in a file and say where")
     })
 }
 
@@ -158,23 +168,18 @@ fn one_agent(word: Option<&str>, flag: Option<&str>) -> Result<Option<AgentName>
 }
 
 fn two_agents(words: &str, flags: &str) -> Error {
-    Error::Usage {
-        message: format!("`{words}` as a word, and --agent {flags}: which is meant?"),
-        hint: Some("name the agent once".to_owned()),
-    }
+    Error::usage(format!("`{words}` as a word, and --agent {flags}: which is meant?"))
+        .with_hint("name the agent once")
 }
 
 fn which_agent() -> Error {
-    Error::Usage {
-        message: "which agent?".to_owned(),
-        hint: Some("name it as a word or with --agent, or set DORMOUSE_AGENT".to_owned()),
-    }
+    Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
 /// The agents of a command that lists: named, all, or the one whose turn this is. Each comes once.
 pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
     if args.all {
-        return Ok(Chosen { names: store.agents()?, are_told_apart: true });
+        return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
     }
     let (words, flags) = (&args.words, &args.agent);
     let has_both = !words.is_empty() && !flags.is_empty();
@@ -184,19 +189,34 @@ pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
     let named = if words.is_empty() { flags } else { words };
     let mut names = agents(store, named, false)?;
     if names.is_empty() {
-        names.push(one_agent(None, None)?.ok_or_else(|| Error::Usage {
-            message: "which agent?".to_owned(),
-            hint: Some("name some, say --all, or set DORMOUSE_AGENT".to_owned()),
+        names.push(one_agent(None, None)?.ok_or_else(|| {
+            Error::usage("which agent?").with_hint("name some, say --all, or set DORMOUSE_AGENT")
         })?);
     }
-    Ok(Chosen { are_told_apart: names.len() > 1, names })
+    Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
+}
+
+/// The agents among the words of a flag that takes any number, where the line names none elsewhere: they are taken out
+/// of those words.
+pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<String>> {
+    let mut agents = Vec::new();
+    if one_agent(None, None)?.is_none() {
+        words.retain(|word| {
+            let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
+            let agent = name.filter(|name| store.agent(name).is_ok());
+            let stays = agent.is_none();
+            agents.extend(agent.map(|name: AgentName| name.to_string()));
+            stays
+        });
+    }
+    Ok(agents)
 }
 
 /// The JSON that a word stands for.
 pub fn json_body(word: &str, bound: &Bound) -> Result<Value> {
     let text = text("--body-json", Some(word), bound)?;
-    serde_json::from_str(&text).map_err(|error| Error::Usage {
-        message: format!("--body-json: not JSON: {error}"),
-        hint: Some("plain text goes without --body-json".to_owned()),
+    serde_json::from_str(&text).map_err(|error| {
+        Error::usage(format!("--body-json: not JSON: {error}"))
+            .with_hint("plain text goes without --body-json")
     })
 }

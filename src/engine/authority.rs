@@ -57,11 +57,11 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
         return Ok(named);
     }
     match named {
-        Some(other) if other != caller => Err(Error::Refused {
-            kind: "not_own_child",
-            message: format!("this is a turn or task of `{caller}`: it can't make a child of `{other}`"),
-            hint: Some("leave out --parent: the new agent becomes its own child".to_owned()),
-        }),
+        Some(other) if other != caller => Err(Error::refused(
+            "not_own_child",
+            format!("this is a turn or task of `{caller}`: it can't make a child of `{other}`"),
+        )
+        .with_hint("leave out --parent: the new agent becomes its own child")),
         Some(_) | None => Ok(Some(caller)),
     }
 }
@@ -70,11 +70,11 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
-            Err(Error::Refused {
-                kind: "not_its_own",
-                message: format!("a turn or task of `{caller}` may not {verb} the whole state directory"),
-                hint: Some("`authority.lifecycle = \"all\"` in its agent.toml lets it".to_owned()),
-            })
+            Err(Error::refused(
+                "not_its_own",
+                format!("a turn or task of `{caller}` may not {verb} the whole state directory"),
+            )
+            .with_hint("`authority.lifecycle = \"all\"` in its agent.toml lets it"))
         }
         Some(_) | None => Ok(()),
     }
@@ -105,9 +105,14 @@ pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<()> {
 }
 
 /// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
-pub fn leave_out_others(session: &mut Session, store: &Store, names: &mut Vec<AgentName>) -> Status {
+pub fn leave_out_others(
+    session: &mut Session,
+    store: &Store,
+    names: &mut Vec<AgentName>,
+    are_all: bool,
+) -> Status {
     let mut reached = Vec::with_capacity(names.len());
-    let status = session.each_agent(names, |session, name| {
+    let status = session.each_agent(names, are_all, |session, name| {
         reach(session, store, &store.agent(name)?, "tick")?;
         reached.push(name.clone());
         Ok(Status::Done)
@@ -139,14 +144,11 @@ pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, v
         }
     }
     let whose = if caller.agent == *agent.name() { "" } else { "a child of " };
-    Err(Error::Refused {
+    Err(Error::refused(
         kind,
-        message: format!(
-            "this is a {what} of {whose}`{}` itself: it can't {verb} its own agent",
-            agent.name()
-        ),
-        hint: Some(format!("end the {what}; then {verb} the agent from outside")),
-    })
+        format!("this is a {what} of {whose}`{}` itself: it can't {verb} its own agent", agent.name()),
+    )
+    .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
 /// Refuses to a member of the sharing group what needs more of the agent than its inbox. `what` is the flag

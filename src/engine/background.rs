@@ -36,21 +36,18 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
     }
     let arguments = [
         OsString::from("--dir"),
-        store.root().as_os_str().to_owned(),
+        store.anchor().path().into(),
         "supervise".into(),
         agent.name().as_str().into(),
         id.to_string().into(),
     ];
     let patience = session.patience().as_std().saturating_add(BEGINS_IN);
-    let begun = agent
-        .workdir()
-        .task(id)
-        .make()
-        .and_then(|()| held.share())
-        .and_then(|lock| supervisor::start(&arguments, store.root(), &id.to_string(), lock, patience));
+    let begun = agent.workdir().task(id).make().and_then(|()| held.share()).and_then(|lock| {
+        supervisor::start(&arguments, store.anchor().path(), &id.to_string(), lock, patience)
+    });
     let trouble = match begun {
         Ok(Ok(())) => return Ok(()),
-        Ok(Err(why)) => Error::Failed { message: format!("{id} has not begun: {why}"), hint: None },
+        Ok(Err(why)) => Error::failed(format!("{id} has not begun: {why}")),
         Err(error) => error,
     };
     settle(session, agent, id, &held, &format!("it has not begun: {trouble}"))?;

@@ -23,7 +23,7 @@ pub fn quick(store: &Store) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Everything about one agent. To be called under its lock, so that nobody changes anything meanwhile.
+/// Everything about one agent. To be called under its lock, so that no command changes anything meanwhile.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.checkup();
     if let Some(state) = essentials(&mut checkup) {

@@ -66,6 +66,7 @@ fn make_ready(
             parent: Some(parent.clone()),
             visibility: None,
             policy: policy.to_owned(),
+            hooks: Vec::new(),
             // No command has asked for the secret, so none shows it.
             secret_sha256: Secret::draw(session, store, None)?.sha256(),
         };

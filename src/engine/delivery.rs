@@ -30,12 +30,13 @@ pub enum Proof<'a> {
     },
 }
 
-/// What nobody has a secret for: what is unknown is compared with it, so that it takes as long as what is known.
+/// A hash that no secret has. A delivery to an unknown trigger is compared with it, so that the answer takes as long as for
+/// a known one.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 const NO_KEY: &[u8] = NO_HASH.as_bytes();
 
 /// The trigger, if it is active and the sender has its secret. A wrong secret, a trigger that was revoked and one that
-/// never was are all the same. `agent` is absent where nobody has that name.
+/// never was are all the same. `agent` is `None` if no agent has that name.
 pub fn open(agent: Option<&Agent<'_>>, id: Option<TriggerId>, proof: &Proof<'_>) -> Result<Option<Trigger>> {
     let trigger = match (agent, id) {
         (Some(agent), Some(id)) => {

@@ -1,4 +1,4 @@
-//! Files that somebody dropped into the inbox by hand: each becomes a message, or is moved aside with the reason.
+//! Files that people and programs have dropped into the inbox: each becomes a message, or is moved aside with the reason.
 
 use std::collections::VecDeque;
 
@@ -55,11 +55,11 @@ fn at_once(policy: &Policy) -> usize {
 pub struct TakenIn {
     /// Whether anything has changed.
     pub any: bool,
-    /// The paths from the inbox of what can be neither admitted nor moved.
+    /// The names of what can be neither admitted nor moved.
     pub stuck: Vec<String>,
 }
 
-/// Admits the files that somebody dropped into the inbox by hand, and moves aside those that can't be: in
+/// Admits the files that were dropped into the inbox, and moves aside those that can't be admitted: in
 /// one transaction, and no more than `limits.max_drops_per_step`.
 pub fn take_in(
     session: &Session,
@@ -106,7 +106,7 @@ pub fn take_in(
 }
 
 /// Moves aside what lies in the inbox under the name of a message or a hint and is none of this agent's: in
-/// one transaction, and no more than `limits.max_drops_per_step`. Returns the paths from the inbox of what can't be moved.
+/// one transaction, and no more than `limits.max_drops_per_step`. Returns the names of what can't be moved.
 pub fn set_aside(
     session: &Session,
     agent: &Agent<'_>,
@@ -123,7 +123,7 @@ pub fn set_aside(
     Ok(stuck)
 }
 
-/// Moves something aside. Returns its path where it stays.
+/// Moves something aside. Returns its name where it stays.
 fn reject(
     agent: &Agent<'_>,
     locked: &Change<'_>,
@@ -141,7 +141,7 @@ fn reject(
     })
 }
 
-/// Leaves something where it is, and says so once. Returns its path.
+/// Leaves something where it is, and says so once. Returns its name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
     if agent.pass_over(&mut draft.records.state, file, reason) {
         rules::stays(draft, &file.name(), reason);

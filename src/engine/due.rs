@@ -98,13 +98,10 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
                 | Status::Asleep => Ok(()),
             }
         }
-        Ok(_) => Err(Error::Refused {
-            kind: "not_a_child",
-            message: format!("`{child}` is not a child of `{parent}`"),
-            hint: Some(format!(
+        Ok(_) => Err(Error::refused("not_a_child", format!("`{child}` is not a child of `{parent}`"))
+            .with_hint(format!(
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
-            )),
-        }),
+            ))),
         Err(Error::NoAgent { .. }) => store.policy_from(SETTINGS, policy).map(drop),
         Err(error) => Err(error),
     }

@@ -17,7 +17,8 @@ pub fn claimant() -> Claimant {
 /// Where the turn works, as it is told: without symbolic links, if it is there.
 pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     let path = &policy.workspace.path;
-    store.place(path).map_or_else(|_| store.home().join(path), |place| place.path)
+    let anchor = store.anchor();
+    anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path().to_owned())
 }
 
 /// The environment of a command of the agent: what it inherits, what its policy sets over that, who it
@@ -30,7 +31,7 @@ pub fn environment(
 ) -> Vec<(OsString, OsString)> {
     let mut env = inherited(policy);
     let mut set = |name: &str, value: OsString| set(&mut env, name, value);
-    set("DORMOUSE_DIR", store.root().into());
+    set("DORMOUSE_DIR", store.anchor().path().into());
     set("DORMOUSE_AGENT", agent.name().as_str().into());
     let Some(run) = run else { return env };
     set(process::RUN, run.run_id.to_string().into());

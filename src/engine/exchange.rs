@@ -74,7 +74,7 @@ pub struct Terms<'e> {
 impl<'s> Exchange<'s> {
     /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit could be made now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
-        let repository = Repository::of(store.root(), store.git_settings(), store.patience());
+        let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
         repository.check()?;
         let line = repository.line(remote)?;
         merging::register(store)?;
@@ -83,13 +83,13 @@ impl<'s> Exchange<'s> {
 
     /// The same one again, of this process: what it has found out before still holds.
     pub fn again(store: &'s Store, line: Line) -> Exchange<'s> {
-        let repository = Repository::of(store.root(), store.git_settings(), store.patience());
+        let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
         Exchange { store, repository, line }
     }
 
     /// Exchanges what this clone has with what the remote has.
     pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
-        let _alone = self.store.alone_in_clone(&self.line.git_dir, session.clock.now())?;
+        let _alone = git::alone_in_clone(self.store, &self.line.git_dir, session.clock.now())?;
         let mut found = Exchanged::default();
         for number in 0..TRIES {
             if number > 0 {
@@ -100,13 +100,10 @@ impl<'s> Exchange<'s> {
                 return Ok(found);
             }
         }
-        Err(Error::Failed {
-            message: format!(
+        Err(Error::failed(format!(
                 "{}, branch {}: other clones were faster, or the records here had changed, {TRIES} times in a row",
                 self.line.remote, self.line.branch
-            ),
-            hint: Some("nothing is lost: do this again".to_owned()),
-        })
+            )).with_hint("nothing is lost: do this again"))
     }
 
     /// `false`: another clone was faster, or the records here have moved on.
@@ -172,7 +169,7 @@ impl<'s> Exchange<'s> {
             }
             for name in agents {
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-                // Of one that was removed there is nothing to wait for.
+                // An agent that was removed has no lock to wait for.
                 let agent = self.store.agent(&name).ok();
                 let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
@@ -183,9 +180,12 @@ impl<'s> Exchange<'s> {
             }
             take_up(&others.iter().map(String::as_str).collect::<Vec<_>>())
         })?;
-        head.ok_or_else(|| Error::Failed {
-            message: format!("{} has nothing that git could commit", self.store.root().display()),
-            hint: Some("see what `git status --ignored` says of it".to_owned()),
+        head.ok_or_else(|| {
+            Error::failed(format!(
+                "{} has nothing that git could commit",
+                self.store.anchor().path().display()
+            ))
+            .with_hint("see what `git status --ignored` says of it")
         })
     }
 
@@ -196,14 +196,14 @@ impl<'s> Exchange<'s> {
             return Ok((head.to_owned(), Vec::new()));
         };
         let Some(base) = repository.base(head, there)? else {
-            return Err(Error::Refused {
-                kind: "unrelated_histories",
-                message: format!(
+            return Err(Error::refused(
+                "unrelated_histories",
+                format!(
                     "{}, branch {}: it has no commit in common with this clone",
                     line.remote, line.branch
                 ),
-                hint: Some("clone the repository, or merge once with --allow-unrelated-histories".to_owned()),
-            });
+            )
+            .with_hint("clone the repository, or merge once with --allow-unrelated-histories"));
         };
         if base == there {
             return Ok((head.to_owned(), Vec::new()));
@@ -220,14 +220,14 @@ impl<'s> Exchange<'s> {
         let merged = converge(&repository.tree(line, &base)?, &ours, &theirs, &mut around)?;
         let inside = merged.conflicts.first().map(|path| format!("{}{path}", line.prefix));
         if let Some(path) = outside.cloned().or(inside) {
-            return Err(Error::Refused {
-                kind: "merge_conflict",
-                message: format!("{path}: it was changed here and at {}, in the same lines", line.remote),
-                hint: Some(format!(
-                    "merge it by hand: `git fetch {0} && git merge {0}/{1}`, or undo one of the changes",
-                    line.remote, line.branch
-                )),
-            });
+            return Err(Error::refused(
+                "merge_conflict",
+                format!("{path}: it was changed here and at {}, in the same lines", line.remote),
+            )
+            .with_hint(format!(
+                "merge it by hand: `git fetch {0} && git merge {0}/{1}`, or undo one of the changes",
+                line.remote, line.branch
+            )));
         }
         let mut changes: BTreeMap<String, Option<Blob>> = text
             .keys()
@@ -259,7 +259,7 @@ impl<'s> Exchange<'s> {
         let path = git::state_of(name);
         let agent = self.store.agent(name)?;
         let Some(bytes) = self.repository.content_at(&self.line, commit, &path)? else { return Ok(None) };
-        let state = git::read_state(&self.store.root().join(&path), &bytes)?;
+        let state = git::read_state(&self.store.anchor().path().join(&path), &bytes)?;
         if let Some(other) = &state.ticked_by {
             if other.id == by.id {
                 return Ok(Some(commit.to_owned()));
@@ -304,8 +304,8 @@ impl<'s> Exchange<'s> {
             vec!["--dir".into(), scratch.into(), "--json".into(), "doctor".into()];
         command.extend(names.iter().map(OsString::from));
         let mut trouble = Ok(());
-        jobs::run(vec![command], 1, |doctor| {
-            trouble = verdict(&doctor.lines, doctor.end, scratch, self.store.root());
+        jobs::run(vec![command], 1, None, |doctor| {
+            trouble = verdict(&doctor.lines, doctor.end, scratch, self.store.anchor().path());
         })?;
         trouble
     }
@@ -357,21 +357,19 @@ fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     let place =
         |path: &str| PathBuf::from(path.replace(&*scratch.to_string_lossy(), &root.to_string_lossy()));
     match (damage, end) {
-        (Some(finding), _) => Err(Error::Damaged {
-            path: place(finding["path"].as_str().unwrap_or_default()),
-            line: 0,
-            column: 0,
-            message: format!("as the merged records would have it: {}", finding["message"].as_str().unwrap_or_default()),
-            hint: Some(
-                "nothing has changed here: put it right in the clone that it comes from, or here with `dormouse doctor`"
-                    .to_owned(),
-            ),
-        }),
+        (Some(finding), _) => {
+            let said = |field: &str| finding[field].as_str().unwrap_or_default();
+            let message = format!("as the merged records would have it: {}", said("message"));
+            Err(Error::damaged(place(said("path")), message).with_hint(
+                "nothing has changed here: put it right in the clone that it comes from, or here with \
+                 `dormouse doctor`",
+            ))
+        }
         (None, End::Exit(0 | 6)) => Ok(()),
-        (None, _) => Err(Error::Failed {
-            message: format!("what came from the remote could not be looked at: {}", text.trim()),
-            hint: Some("nothing has changed here".to_owned()),
-        }),
+        (None, _) => {
+            let message = format!("what came from the remote could not be looked at: {}", text.trim());
+            Err(Error::failed(message).with_hint("nothing has changed here"))
+        }
     }
 }
 

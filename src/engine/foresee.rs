@@ -27,7 +27,7 @@ use super::session::Session;
 pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
     if let Some(moved) = &state.moved {
-        return Err(moved_away(agent.name(), moved));
+        return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
     // What is due with tasks is looked for below.

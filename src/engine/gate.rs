@@ -66,15 +66,14 @@ pub fn open_gate(
             if desk.change(lifecycle::end_late_start)?.is_changed {
                 desk.tell();
             }
-            return Err(Error::Failed { message: failure.to_string(), hint: None });
+            return Err(Error::failed(failure.to_string()));
         }
         open = desk.open()?;
         if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
-            return Err(Error::Refused {
-                kind: "stopped_meanwhile",
-                message: format!("`{}` was stopped while its start went on", agent.name()),
-                hint: None,
-            });
+            return Err(Error::refused(
+                "stopped_meanwhile",
+                format!("`{}` was stopped while its start went on", agent.name()),
+            ));
         }
     }
     let state = open.change(|draft| lifecycle::start(draft, by))?.state;

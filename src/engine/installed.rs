@@ -36,6 +36,13 @@ const NAMES: [&str; 10] = [
     ON_ATTENTION,
 ];
 
+/// Files that have the name of a hook of the agent and are no programs, so that nothing runs them.
+pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
+    let places =
+        agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
+    places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
+}
+
 /// Looks which hooks there are that see a turn on its way to `running`.
 pub fn onlookers(agent: &Agent<'_>, state: &State) -> Onlookers {
     let is_there = |name| !is_nested() && program(agent, name).is_some();

@@ -20,7 +20,8 @@ pub struct Named<Id> {
     pub id: Id,
 }
 
-/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent.
+/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent. Where the agent stands
+/// in place of the id and the id in place of the agent, it is found as well.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -28,18 +29,49 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
     part: &str,
     ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
 ) -> Result<Named<Id>> {
+    let wrong = match find_in(store, agent.as_ref(), what, part, &ids) {
+        Err(error @ (Error::Usage { .. } | Error::NoRecord { .. } | Error::NoAgent { .. })) => error,
+        found => return found,
+    };
+    let is_agent = |name: &AgentName| store.agent(name).is_ok();
+    let Some(meant) = part.parse().ok().filter(is_agent) else { return Err(wrong) };
+    let of = match agent {
+        Some(other) if !is_agent(&other) => {
+            return find_in(store, Some(&meant), what, other.as_str(), &ids);
+        }
+        Some(agent) => agent,
+        None => meant,
+    };
+    let list = match what.rsplit(' ').next() {
+        Some("message") => "queue",
+        Some("item") => "work",
+        plane => plane.unwrap_or(what),
+    };
+    Err(Error::usage(format!("no {what} `{part}`: that is an agent"))
+        .with_hint(format!("`dormouse {list} list {of}` shows the ids")))
+}
+
+fn find_in<Id: std::fmt::Display + Ord + Copy>(
+    store: &Store,
+    agent: Option<&AgentName>,
+    what: &'static str,
+    part: &str,
+    ids: &impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
+) -> Result<Named<Id>> {
     if part.len() < 4 {
-        return Err(Error::usage(format!(
-            "`{part}` is too short for an id: give at least four characters of it"
-        )));
+        let message = format!("`{part}` is too short for an id: give at least four characters of it");
+        return Err(Error::usage(message));
     }
     let names = match agent {
-        Some(name) => vec![name],
+        Some(name) => vec![name.clone()],
         None => store.agents()?,
     };
     let mut found: Vec<Named<Id>> = Vec::new();
     for name in names {
-        let mut matching: Vec<Id> = ids(&store.agent(&name)?)?;
+        let mut matching: Vec<Id> = match store.agent(&name).and_then(|agent| ids(&agent)) {
+            Err(error) if agent.is_none() && error.has_left() => continue,
+            listed => listed?,
+        };
         matching.retain(|id| matches_id(&id.to_string(), part));
         matching.sort();
         matching.dedup();
@@ -50,11 +82,11 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
         1 => Ok(found.remove(0)),
         several => {
             let some: Vec<String> = found.iter().take(5).map(|one| one.id.to_string()).collect();
-            Err(Error::Refused {
-                kind: "ambiguous_id",
-                message: format!("`{part}` could be any of {several}: {}", some.join(", ")),
-                hint: Some("give more of the id".to_owned()),
-            })
+            Err(Error::refused(
+                "ambiguous_id",
+                format!("`{part}` could be any of {several}: {}", some.join(", ")),
+            )
+            .with_hint("give more of the id"))
         }
     }
 }
@@ -66,8 +98,8 @@ pub enum Whereabouts {
     Archived(Box<Message>),
 }
 
-/// Looks for a message by its whole id. One that is in the inbox has not ended, whatever the
-/// archive says of an earlier end.
+/// Looks for a message by its whole id. A message in the inbox has not ended, even if the archive has an earlier end of
+/// it.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     agent.look(|seen, _| {
         if seen.waiting(id)?.is_some() {
@@ -109,7 +141,7 @@ pub fn open<T: Kept>(
     find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
-/// The same, or one that is in the archive by now.
+/// The same, also for a record that is in the archive by now.
 pub fn open_or_archived<T: Kept>(
     store: &Store,
     agent: Option<AgentName>,
@@ -153,7 +185,7 @@ pub fn matches_id(id: &str, part: &str) -> bool {
 }
 
 /// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
-/// One that a turn works on, or that waits for its next attempt, is taken up: it ends no wait that is new.
+/// A message that a turn works on, or that waits for its next attempt, is taken up already and ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {

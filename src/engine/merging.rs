@@ -11,5 +11,5 @@ use crate::store::git::MERGED;
 /// already.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    Repository::of(store.root(), store.git_settings(), store.patience()).merge_by(&program, MERGED)
+    Repository::of(store.anchor().path(), store.git_settings(), store.patience()).merge_by(&program, MERGED)
 }

@@ -5,7 +5,7 @@ use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
 use crate::rules::transition::lifecycle;
-use crate::store::{NewAgent, Store};
+use crate::store::{Hook, NewAgent, Store};
 
 use super::session::Session;
 
@@ -21,6 +21,8 @@ pub struct New {
     pub visibility: Option<Visibility>,
     /// Its `agent.toml`.
     pub policy: String,
+    /// Its own hooks.
+    pub hooks: Vec<Hook>,
     /// Of the secret of its trigger.
     pub secret_sha256: String,
 }
@@ -33,7 +35,7 @@ pub struct Made {
 
 /// Makes an agent, whole.
 pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
-    let New { name, parent, visibility, policy: text, secret_sha256 } = new;
+    let New { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
     let policy = store.policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
@@ -61,12 +63,13 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
         parent,
         profile: policy.profile.clone(),
         created_at: stamp.now,
+        former_names: Vec::new(),
         extra: Default::default(),
     };
     // The first transaction has no directory to be committed to: it is the directory.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let made = Made { status: first.state.status, trigger_id: trigger.id };
     let (state, events) = (first.state, first.events);
-    store.create(&NewAgent { identity, policy: text, state, events, trigger })?;
+    store.create(&NewAgent { identity, policy: text, state, events, trigger, hooks })?;
     Ok(made)
 }

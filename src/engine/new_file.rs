@@ -2,10 +2,19 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+#[cfg(target_os = "linux")]
+use rustix::fs::Access;
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use crate::error::{Context, Error, Result};
+use crate::store::Store;
 
 /// A file that was not there before. Dropping this value removes it, unless it is kept.
 pub struct NewFile {
@@ -33,6 +42,11 @@ impl NewFile {
         Ok(NewFile { file, path: path.to_owned(), is_kept: false })
     }
 
+    /// Whether the file is there with another content than this.
+    pub fn has_become_other_than(&self, bytes: &[u8]) -> bool {
+        fs::read(&self.path).is_ok_and(|found| found != bytes)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -52,11 +66,31 @@ impl Drop for NewFile {
     }
 }
 
-/// A file that is written beside its place, and gets its name when it is whole. Until then nothing has changed there.
+/// A file that is written without a name, and gets the name of its place when it is whole. Until then nothing has
+/// changed there, and a command that is killed has left nothing.
+///
+/// A file system that has no files without a name gets it under a name beside the place, `NAME.new-dormouse`. So does,
+/// for a moment, a place at which there is a file already, because only a rename replaces one at once. The file is
+/// locked for as long as its command lives. If the command is killed, the next one for the same place removes the file.
+///
+/// A device or a pipe is not replaced but written to.
 pub struct Replacement {
-    new: NewFile,
+    file: File,
     place: PathBuf,
+    beside: PathBuf,
+    named: Named,
 }
+
+/// Which name a file has.
+#[derive(PartialEq)]
+enum Named {
+    Nothing,
+    Beside,
+    Place,
+}
+
+/// For how long a command waits for another one that writes to the same place.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Replacement {
     /// `mode`: the rights of the file, less what the umask takes.
@@ -65,29 +99,154 @@ impl Replacement {
             return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
         };
         let mut beside = name.to_owned();
-        beside.push(format!(".new-{}", std::process::id()));
-        let path = place.with_file_name(beside);
-        let new = NewFile::create(&path, mode).context("create a file beside", place)?;
-        Ok(Replacement { new, place: place.to_owned() })
+        beside.push(".new-dormouse");
+        let beside = place.with_file_name(beside);
+        let (file, named) = if fs::metadata(place).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            (File::options().write(true).open(place).context("open", place)?, Named::Place)
+        } else if let Some(file) = nameless(dir_of(place), mode) {
+            (file, Named::Nothing)
+        } else {
+            (beside_it(&beside, place, mode)?, Named::Beside)
+        };
+        Ok(Replacement { file, place: place.to_owned(), beside, named })
     }
 
     /// What is written to it.
     pub fn file(&self) -> &File {
-        &self.new.file
+        &self.file
     }
 
     /// Takes the place of what was there.
     pub fn place(mut self) -> Result<()> {
-        self.new.file.sync_all().context("sync", &self.new.path)?;
-        fs::rename(&self.new.path, &self.place).context("rename to", &self.place)?;
-        self.new.keep();
+        match self.named {
+            Named::Place => return Ok(()),
+            Named::Nothing | Named::Beside => self.file.sync_all().context("sync", &self.place)?,
+        }
+        if self.named == Named::Nothing && give_name(&self.file, &self.place)? {
+            return sync_dir_of(&self.place);
+        }
+        let began = Instant::now();
+        while self.named == Named::Nothing {
+            if give_name(&self.file, &self.beside)? {
+                self.named = Named::Beside;
+            } else {
+                remove_abandoned(&self.beside, began)?;
+            }
+        }
+        fs::rename(&self.beside, &self.place).context("rename to", &self.place)?;
+        self.named = Named::Place;
         sync_dir_of(&self.place)
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if self.named == Named::Beside {
+            // The error that got us here is the one worth telling.
+            let _ = fs::remove_file(&self.beside);
+        }
+    }
+}
+
+/// A new file without a name in a directory, locked. `None`: there is no such thing here, or no way to name it later.
+#[cfg(target_os = "linux")]
+fn nameless(dir: &Path, mode: u32) -> Option<File> {
+    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(mode)).ok()?);
+    let can_be_named = rustix::fs::access(by_descriptor(&file), Access::EXISTS).is_ok();
+    (can_be_named && is_locked(&file)).then_some(file)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn nameless(_: &Path, _: u32) -> Option<File> {
+    None
+}
+
+fn by_descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// Gives a file without a name this one, unless something has it.
+fn give_name(file: &File, name: &Path) -> Result<bool> {
+    match linkat(CWD, by_descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(error) => Err(io::Error::from(error)).context("name", name),
+    }
+}
+
+/// A new file of this name, locked. Where none can be made, the error names the place that the user named.
+fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
+    let began = Instant::now();
+    loop {
+        match File::options().write(true).create_new(true).mode(mode).open(name) {
+            // Another command may take it for abandoned before it is locked.
+            Ok(file) if is_locked(&file) && is_still(&file, name)? => return Ok(file),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => remove_abandoned(name, began)?,
+            Err(error) => return Err(error).context("create", place),
+        }
+    }
+}
+
+/// Removes what a killed command has left under this name. Waits a little if the command that makes it still lives.
+fn remove_abandoned(name: &Path, began: Instant) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(name, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(io::Error::from(error)).context("open", name),
+    };
+    let found = file.metadata().context("look at", name)?;
+    if !found.is_file() || found.uid() != geteuid().as_raw() {
+        let error = io::Error::new(ErrorKind::AlreadyExists, "another user's, or no file");
+        return Err(error).context("make", name);
+    }
+    if is_locked(&file) {
+        return match is_still(&file, name)? {
+            true => fs::remove_file(name).context("remove", name),
+            false => Ok(()),
+        };
+    }
+    if began.elapsed() > PATIENCE {
+        return Err(Error::busy(name, "another command that writes there".to_owned(), began.elapsed()));
+    }
+    std::thread::sleep(Duration::from_millis(10));
+    Ok(())
+}
+
+fn is_locked(file: &File) -> bool {
+    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+/// Whether a name still means this file.
+fn is_still(file: &File, name: &Path) -> Result<bool> {
+    let here = file.metadata().context("look at", name)?;
+    match fs::symlink_metadata(name) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (here.dev(), here.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).context("look at", name),
     }
 }
 
 fn sync_dir_of(path: &Path) -> Result<()> {
     let dir = dir_of(path);
     File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
+}
+
+/// Whether something has that name, be it a link.
+pub fn is_taken(path: &Path) -> bool {
+    path.symlink_metadata().is_ok()
+}
+
+/// Refuses a file in the state directory. `flag` names the file, `hint` says why it has no place there.
+pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Result<()> {
+    let dir = dir_of(path);
+    let real = fs::canonicalize(dir).context("find", dir)?;
+    if !fs::canonicalize(store.anchor().path()).is_ok_and(|root| real.starts_with(root)) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{flag}: {} is in the state directory", path.display())).with_hint(hint))
 }
 
 /// The directory that a file is in.

@@ -1,6 +1,7 @@
 //! Messages of a turn to other agents: how they go from the outbox into the other inboxes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
@@ -33,7 +34,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     let (mut dealt_with, mut unheard) = (HashSet::new(), Vec::new());
     for ((to, _), messages) in by_ends {
         for some in messages.chunks(UNDER_ONE_LOCK) {
-            match put(session, store, to, some) {
+            match put_or_follow(session, store, to, some) {
                 Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
                 // Another try would be refused in the same way.
                 Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
@@ -63,6 +64,18 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     open.commit().map(drop)
 }
 
+/// Puts messages into the inbox of the agent to which they are addressed, or of the one that had the name.
+fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
+    let gone = match put(session, store, to, messages) {
+        Err(error @ Error::NoAgent { .. }) => error,
+        put => return put,
+    };
+    let Some(name) = store.successor(to)? else { return Err(gone) };
+    let addressed = |message: &&Message| Message { agent: name.clone(), ..(*message).clone() };
+    let messages: Vec<Message> = messages.iter().map(addressed).collect();
+    put(session, store, &name, &messages.iter().collect::<Vec<_>>())
+}
+
 /// Puts messages of one speaker into the inbox of the agent to which they are addressed, unless they are
 /// there or have been. The lock is held from the look to the arrival, so of two processes that deliver a
 /// message one does.
@@ -75,6 +88,10 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     // An agent that was moved away is refused here, because what is put into its inbox under the lock is not
     // checked afterwards.
     let locked = other.change(now)?;
+    if locked.any_state()?.moved.is_some_and(|moved| !moved.makes_room()) {
+        // It can be heard again in a moment.
+        return Err(Error::busy(other.settings(), "`dormouse rename`".to_owned(), Duration::ZERO));
+    }
     locked.state()?;
     let known = known(&other, messages)?;
     let mut unknown = messages.iter().filter(|message| !known.contains(&message.id)).peekable();

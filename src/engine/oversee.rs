@@ -8,6 +8,7 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::process::is_past;
 use crate::process::turn::{Fate, Overseer};
+use crate::report::progress::Age;
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, tell_to_end};
 use crate::store::{Agent, Version};
@@ -117,6 +118,7 @@ pub struct OfTurn<'a, O> {
     run_id: RunId,
     max_section: Span,
     section: Grace,
+    age: Age,
 }
 
 pub fn of_turn<'a>(
@@ -126,7 +128,8 @@ pub fn of_turn<'a>(
     max_section: Span,
 ) -> OfTurn<'a, impl Overseer + 'a> {
     let run = of_run(session, agent, run_id, max_section);
-    OfTurn { run, session, agent, run_id, max_section, section: Grace::default() }
+    let age = Age::new(agent.name(), session.out.is_quiet());
+    OfTurn { run, session, agent, run_id, max_section, section: Grace::default(), age }
 }
 
 impl<O> OfTurn<'_, O> {
@@ -148,6 +151,8 @@ impl<O> OfTurn<'_, O> {
 
 impl<O: Overseer> Overseer for OfTurn<'_, O> {
     fn ask(&mut self) -> Fate {
+        // No wake-up is made for this: the tick looks at the records often enough.
+        self.age.show();
         self.run.ask()
     }
 

@@ -32,7 +32,7 @@ pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool>
     Ok(given_up_at(agent, state, now)?.is_some())
 }
 
-/// When what goes on elsewhere stops counting as live; nobody there may be left to end it.
+/// When a run that goes on elsewhere stops counting as live, because its machine may be gone.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let run = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere);
     let taken = taken_elsewhere(agent, state, now)?;
@@ -51,9 +51,9 @@ pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Re
 pub fn refuse_taken_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
     let Some(by) = taken_elsewhere(agent, state, now)? else { return Ok(()) };
     let name = agent.name();
-    Err(Error::Refused {
-        kind: "ticked_elsewhere",
-        message: format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at),
-        hint: Some(format!("if that clone is gone for good: `dormouse recover {name} --force`")),
-    })
+    Err(Error::refused(
+        "ticked_elsewhere",
+        format!("`{name}` is stepped by a clone on {} until {}", by.host, by.expires_at),
+    )
+    .with_hint(format!("if that clone is gone for good: `dormouse recover {name} --force`")))
 }

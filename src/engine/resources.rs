@@ -18,7 +18,8 @@ use crate::rules::priority::Slotted;
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
-use crate::store::{Agent, Guard, Occupant, Place, Sharing, Store, Subject};
+use crate::store::anchor::Workspace;
+use crate::store::{Agent, Guard, Occupant, Sharing, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -112,11 +113,11 @@ fn workspace(
     purpose: Intent,
 ) -> Result<Granted> {
     let lacks = |evidence| Shortage { resource: Resource::Workspace, evidence, back_at: None };
-    let place = match store.place(path) {
-        Ok(place) => place,
+    let found = match store.anchor().workspace(path) {
+        Ok(found) => found,
         // A disk that is not mounted comes back. The message waits for it and no attempt is lost.
         Err(error) => {
-            let why = format!("{}: {}", store.home().join(path).display(), describe(&error));
+            let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
             return Ok(Err(lacks(vec![why])));
         }
     };
@@ -126,16 +127,16 @@ fn workspace(
     };
     let (is_free, held) = match purpose {
         Intent::Take => {
-            let held = store.occupy(&place, sharing)?;
+            let held = store.occupy(&found, sharing)?;
             (held.is_some(), held)
         }
-        Intent::Look => (store.is_vacant(&place, sharing)?, None),
+        Intent::Look => (store.is_vacant(&found, sharing)?, None),
     };
     if !is_free {
-        return Ok(Err(lacks(occupied(store, &place))));
+        return Ok(Err(lacks(occupied(store, &found))));
     }
-    let last = store.occupant(&place).agent.filter(|last| last != agent.name());
-    if let Some(evidence) = last.map(|last| left_behind(store, &last, &place, now)).transpose()?.flatten() {
+    let last = store.occupant(&found).agent.filter(|last| last != agent.name());
+    if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence)));
     }
     // The lock is signed only now, because until then its file names the agent that has kept this one out.
@@ -184,7 +185,7 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
     let turn = |name: AgentName| -> Option<Slotted> {
         let agent = store.agent(&name).ok()?;
         let run = agent.peek().ok()?.current_run?;
-        // A slot says who had it last, too.
+        // The file of a free slot still names the agent that had it last.
         let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
         let priority = agent.policy().ok()?.scheduler.priority;
         is_live.then(|| Slotted {
@@ -199,28 +200,34 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
     holders.filter_map(turn).collect()
 }
 
-/// The agents that have a place, in which run, and until when at the latest.
-fn occupied(store: &Store, place: &Place) -> Vec<String> {
-    let Occupant { agent, described } = store.occupant(place);
+/// The agents that have a workspace, in which run, and until when at the latest.
+fn occupied(store: &Store, workspace: &Workspace) -> Vec<String> {
+    let Occupant { agent, described } = store.occupant(workspace);
+    let place = workspace.path().display();
     let Some(name) = agent else {
-        return vec![format!("{} is held by {described}", place.path.display())];
+        return vec![format!("{place} is held by {described}")];
     };
     let run = store.agent(&name).and_then(|other| other.peek()).ok().and_then(|state| state.current_run);
     match run {
         Some(run) => vec![
-            format!("{} is held by {name}", place.path.display()),
+            format!("{place} is held by {name}"),
             run.run_id.to_string(),
             format!("until {} at the latest", run.lease_expires_at),
         ],
-        // That agent has left, and others that share the place have not. The file only names the last one
+        // That agent has left, and others that share the workspace have not. The file only names the last one
         // that came.
-        None => vec![format!("{} is held, and {name} was the last to come", place.path.display())],
+        None => vec![format!("{place} is held, and {name} was the last to come")],
     }
 }
 
-/// What a killed tick may have left in a place that the kernel has freed: processes of its turn that
-/// went on without it. Its agent's next step ends them; until then the place is not free.
-fn left_behind(store: &Store, last: &AgentName, place: &Place, now: Time) -> Result<Option<Vec<String>>> {
+/// What a killed tick may have left in a workspace that the kernel has freed: processes of its turn that
+/// went on without it. Its agent's next step ends them; until then the workspace is not free.
+fn left_behind(
+    store: &Store,
+    last: &AgentName,
+    workspace: &Workspace,
+    now: Time,
+) -> Result<Option<Vec<String>>> {
     let Ok(other) = store.agent(last) else { return Ok(None) };
     let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
     if Owner::of(&run, now) != Owner::Here || other.is_leased(Subject::Run)? {
@@ -231,7 +238,7 @@ fn left_behind(store: &Store, last: &AgentName, place: &Place, now: Time) -> Res
         return Ok(None);
     }
     Ok(Some(vec![
-        format!("{} is held by what is left of an interrupted turn of {last}", place.path.display()),
+        format!("{} is held by what is left of an interrupted turn of {last}", workspace.path().display()),
         run.run_id.to_string(),
         format!("until the next step of {last}"),
     ]))
@@ -244,21 +251,23 @@ const RELEASE_GRACE: Duration = Duration::from_secs(2);
 /// if the tick of the stopped run still has it.
 pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
     let policy = agent.policy()?.workspace;
-    // A place that does not exist is not occupied. A place that several agents share is not released by one
-    // of them.
-    let (Some(mode), Ok(place)) = (policy.mode, store.place(&policy.path)) else { return Ok(()) };
+    // A workspace that does not exist is not occupied, and no agent releases one that it shares with others.
+    let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
+        return Ok(());
+    };
     let is_free = wait_until(RELEASE_GRACE, || {
-        let is_ours = || store.occupant(&place).agent.as_ref() == Some(agent.name());
-        Ok(mode != WorkspaceMode::Exclusive || store.is_vacant(&place, Sharing::Exclusive)? || !is_ours())
+        let is_ours = || store.occupant(&workspace).agent.as_ref() == Some(agent.name());
+        Ok(mode != WorkspaceMode::Exclusive || store.is_vacant(&workspace, Sharing::Exclusive)? || !is_ours())
     })?;
     if !is_free {
-        let Occupant { described, .. } = store.occupant(&place);
-        return Err(Error::Failed {
-            message: format!("{} is not released: {described} still has it", place.path.display()),
-            hint: Some("the agent is stopped; end that process".to_owned()),
-        });
+        let Occupant { described, .. } = store.occupant(&workspace);
+        return Err(Error::failed(format!(
+            "{} is not released: {described} still has it",
+            workspace.path().display()
+        ))
+        .with_hint("the agent is stopped; end that process"));
     }
     let mut open = Desk::new(session, agent).open()?;
-    released(&mut open.draft, run_id, &place.path.to_string_lossy());
+    released(&mut open.draft, run_id, &workspace.path().to_string_lossy());
     open.commit().map(drop)
 }

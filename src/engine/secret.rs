@@ -1,16 +1,15 @@
 //! A secret on its way to the caller who asked for it: shown once, in one place, and nowhere else.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::model::digest::sha256;
 use crate::report::output::Output;
 use crate::store::Store;
 
-use super::new_file::{NewFile, dir_of};
+use super::new_file::{NewFile, refuse_within};
 use super::session::Session;
 
 /// A new secret. What is stored of it is its hash.
@@ -67,22 +66,12 @@ impl Secret {
 /// A new file with a secret in it, for its owner alone.
 fn secret_file(store: &Store, path: &Path, word: &str) -> Result<NewFile> {
     if path == Path::new("-") {
-        return Err(Error::Usage {
-            message: "--secret-file: `-` is no file".to_owned(),
-            hint: Some("for stdout there is --json".to_owned()),
-        });
+        return Err(Error::usage("--secret-file: `-` is no file").with_hint("for stdout there is --json"));
     }
-    let dir = dir_of(path);
-    let real = fs::canonicalize(dir).context("find", dir)?;
-    if fs::canonicalize(store.root()).is_ok_and(|root| real.starts_with(root)) {
-        return Err(Error::Usage {
-            message: format!("--secret-file: {} is in the state directory", path.display()),
-            hint: Some("that is cloned and shared: put the secret somewhere else".to_owned()),
-        });
-    }
-    NewFile::write(path, 0o600, format!("{word}\n").as_bytes())?.ok_or_else(|| Error::Refused {
-        kind: "secret_file_exists",
-        message: format!("--secret-file: {} is there already", path.display()),
-        hint: Some("a secret is never written over anything: name a new file, or remove that one".to_owned()),
+    let hint = "that is cloned and shared: put the secret somewhere else";
+    refuse_within(store, path, "--secret-file", hint)?;
+    NewFile::write(path, 0o600, format!("{word}\n").as_bytes())?.ok_or_else(|| {
+        Error::refused("secret_file_exists", format!("--secret-file: {} is there already", path.display()))
+            .with_hint("a secret is never written over anything: name a new file, or remove that one")
     })
 }

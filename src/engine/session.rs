@@ -15,6 +15,8 @@ use crate::model::time::{Span, Time};
 use crate::process::git::exchange::Line;
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
+use crate::report::progress::Unit;
+use crate::store::anchor::Anchor;
 use crate::store::{Opener, Store};
 
 use super::untold::{Moves, ToTell};
@@ -45,6 +47,8 @@ pub struct Session {
 #[derive(Debug)]
 pub struct Chosen {
     pub names: Vec<AgentName>,
+    /// Whether they are all that there are, and none was named.
+    pub are_all: bool,
     /// Whether each result says whose it is.
     pub are_told_apart: bool,
 }
@@ -88,10 +92,28 @@ impl Session {
         self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
     }
 
-    /// Says why the command failed.
-    pub fn fail(&mut self, error: &Error) {
-        let subject = self.subject.borrow();
-        self.out.failure(error, None, subject.as_ref().map(AgentName::as_str));
+    /// Says why the command failed, and returns its exit status.
+    pub fn fail(&mut self, error: Error) -> Status {
+        let subject = self.subject.borrow().clone();
+        let error = self.explained(error, subject.as_ref());
+        self.out.failure(&error, None, subject.as_ref().map(AgentName::as_str));
+        error.exit_status()
+    }
+
+    /// Why a command has failed for an agent: perhaps a file was missing because the agent has been removed, or there is
+    /// none of that name any more because it has another one now.
+    fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
+        let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
+        let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
+            return error;
+        };
+        let error = match about {
+            Some(name) if is_of_file => store.unless_removed(name, error),
+            Some(_) | None => error,
+        };
+        let Error::NoAgent { agent, known, renamed: None } = error else { return error };
+        let name = agent.parse().ok().and_then(|former| store.successor(&former).ok().flatten());
+        Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }
     }
 
     /// Waits for no lock longer than this.
@@ -105,38 +127,46 @@ impl Session {
 
     pub fn store(&self) -> Result<Store> {
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
-        self.store_at(Store::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
+        self.store_at(Anchor::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
     }
 
     /// The state directory that is this one.
-    pub fn store_at(&self, root: PathBuf) -> Result<Store> {
+    pub fn store_at(&self, anchor: Anchor) -> Result<Store> {
         let command = format!("dormouse {}", self.said.command);
         let opener = Opener {
             command,
             host: host::hostname,
             patience: self.said.patience.as_std(),
             tell: talk,
-            is_tracked: git::is_tracked,
+            is_tracked: |anchor, file| git::is_tracked(&anchor.path().join(file)),
         };
-        Store::open(root, opener)
+        Store::open(anchor, opener)
     }
 
-    /// The agents that a verb is about, sorted; each is done for itself.
+    /// The agents that a verb is about; each is done for itself. `are_all`: none of them was named, so one that was
+    /// removed or moved away since they were listed is none of them.
     pub fn each_agent(
         &mut self,
         names: &[AgentName],
+        are_all: bool,
         mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
     ) -> Status {
         let mut status = Status::Done;
+        let mut progress = self.out.progress(Unit::Agents, Some(names.len() as u64));
         for name in names {
             if self.out.is_closed() {
                 break;
             }
-            let reached = each(self, name).unwrap_or_else(|error| {
-                self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
-                error.exit_status()
+            let done = each(self, name).map_err(|error| self.explained(error, Some(name)));
+            status = status.graver(match done {
+                Ok(reached) => reached,
+                Err(error) if are_all && error.has_left() => Status::Done,
+                Err(error) => {
+                    self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                    error.exit_status()
+                }
             });
-            status = status.graver(reached);
+            progress.advance(1);
         }
         status
     }
@@ -150,7 +180,7 @@ impl Session {
         if let ([name], false) = (chosen.names.as_slice(), chosen.are_told_apart) {
             return each(self, name);
         }
-        let status = self.each_agent(&chosen.names, |session, name| {
+        let status = self.each_agent(&chosen.names, chosen.are_all, |session, name| {
             session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
             each(session, name)
         });
@@ -179,7 +209,7 @@ impl Session {
     }
 }
 
-/// The user's own settings, apart from any state directory: there only if somebody has written them.
+/// The user's own settings, apart from any state directory: there only if a person has written them.
 fn own_settings() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
@@ -191,14 +221,14 @@ fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether the turn or task whose environment this is belongs to the store: one that looks into another
-/// state directory is nobody there.
+/// Whether the turn or task in whose environment this runs belongs to the store. In another state directory it has no
+/// rights of an agent.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
-        let same = |dir: &Path| dir == store.root() || dir == store.home();
-        same(&own)
-            || own.canonicalize().is_ok_and(|own| store.root().canonicalize().is_ok_and(|root| own == root))
+        let (root, home) = (store.anchor().path(), store.anchor().home());
+        [root, home].contains(&own.as_path())
+            || own.canonicalize().is_ok_and(|own| root.canonicalize().is_ok_and(|root| own == root))
     })
 }
 
@@ -206,11 +236,11 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let state = store.agent(&agent)?.peek()?;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
-        return Err(Error::Refused {
-            kind: "run_not_current",
-            message: format!("{run_id} is no longer the current run of `{agent}`"),
-            hint: Some("its turn is over: unset DORMOUSE_RUN to speak from outside".to_owned()),
-        });
+        return Err(Error::refused(
+            "run_not_current",
+            format!("{run_id} is no longer the current run of `{agent}`"),
+        )
+        .with_hint("its turn is over: unset DORMOUSE_RUN to speak from outside"));
     };
     let by = CalledBy::Turn { run_id, message_id: run.message_id };
     Ok(Caller { agent, by, hops: Some(run.hops) })
@@ -219,11 +249,11 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
 fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result<Caller> {
     let task_id: TaskId = task.parse().map_err(|error| Error::in_word(process::TASK, error))?;
     let Some(task) = store.agent(&agent)?.look(|seen, _| seen.open_one::<Task>(task_id))? else {
-        return Err(Error::Refused {
-            kind: "task_ended",
-            message: format!("{task_id} is no longer an open task of `{agent}`"),
-            hint: Some("it has ended: unset DORMOUSE_TASK to speak from outside".to_owned()),
-        });
+        return Err(Error::refused(
+            "task_ended",
+            format!("{task_id} is no longer an open task of `{agent}`"),
+        )
+        .with_hint("it has ended: unset DORMOUSE_TASK to speak from outside"));
     };
     // What it says after a while begins a chain of its own, like what a timer does.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;

@@ -311,7 +311,7 @@ pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<S
     let now = session.clock.now();
     let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
     if let Some(moved) = &draft.records.state.moved {
-        return Err(moved_away(agent.name(), moved));
+        return Err(moved_away(agent, moved));
     }
     let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
     report.scheduling_posture = Some(posture(&draft.records).posture);

@@ -44,7 +44,7 @@ impl Summary {
         let at_work = children(store, &records);
         let children = if all_children { Some(self::all_children(store, agent.name())?) } else { None };
         let places = Places {
-            cwd: store.home().join(&records.policy.turn.workdir),
+            cwd: store.anchor().leads_to(&records.policy.turn.workdir),
             workspace: environment::workspace_path(store, &records.policy),
         };
         Ok(Summary { identity, records, arrivals, triggers, at_work, children, places, now })
@@ -130,18 +130,22 @@ fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageI
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
-/// All children of an agent. This reads every identity, so it is called only if the caller asks for children.
+/// All children of an agent, and how each stands.
 fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
-    let mut children = Vec::new();
-    for name in store.agents()? {
-        let Ok(agent) = store.agent(&name) else { continue };
-        // An agent that can't be read counts as no child of this one.
-        if agent.identity().is_ok_and(|identity| identity.parent.as_ref() == Some(parent)) {
-            let status = agent.peek().ok().map(|state| state.status);
-            children.push(Child { agent: name, status });
-        }
-    }
-    Ok(children)
+    let status =
+        |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+    let children = children_of(store, parent)?.into_iter();
+    Ok(children.map(|agent| Child { status: status(&agent), agent }).collect())
+}
+
+/// The names of all children of an agent. This reads every identity, so it is called only if the caller asks for
+/// children.
+pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
+    let mut names = store.agents()?;
+    // An agent that can't be read counts as no child of this one.
+    let identity = |name: &AgentName| store.agent(name).and_then(|agent| agent.identity());
+    names.retain(|name| identity(name).is_ok_and(|identity| identity.parent.as_ref() == Some(parent)));
+    Ok(names)
 }
 
 /// The children that are at work for an agent, and how each stands.

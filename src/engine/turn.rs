@@ -132,7 +132,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
             let max_section = turn.records.policy.preemption.max_section;
             let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
             if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
-                return Err(Error::Failed { message: failure.to_string(), hint: None });
+                return Err(Error::failed(failure.to_string()));
             }
         }
         if session.cancelled_by.get().is_none() {
@@ -145,7 +145,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
         None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
-    Err(Error::Failed { message: why_not, hint: None })
+    Err(Error::failed(why_not))
 }
 
 /// The second commit of a claim whose hooks have run: from here the agent is `running`.
@@ -331,7 +331,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     let served = store.ingress();
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
     let places = context::Places {
-        state_dir: store.root(),
+        state_dir: store.anchor().path(),
         run_dir: dir.path(),
         workspace: &workspace,
         ingress: default_ingress(&triggers, served),
@@ -355,7 +355,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
     Ok(TurnSpec {
         argv,
-        workdir: store.home().join(&policy.turn.workdir),
+        workdir: store.anchor().leads_to(&policy.turn.workdir),
         env,
         mark: Mark::run(run_id),
         stdin,
@@ -373,8 +373,8 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
 /// The agent's own template for its prompt, and where it lies.
 fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
-    let path = store.home().join(name);
-    let refused = |why: String| Error::Failed { message: format!("{}: {why}", path.display()), hint: None };
+    let path = store.anchor().leads_to(name);
+    let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));
     // A pipe would be waited for without end.
     if !std::fs::metadata(&path).context("read", &path)?.is_file() {
         return Err(refused("it is no file, and `turn.prompt` names one".to_owned()));
@@ -411,9 +411,7 @@ fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {
     match &policy.turn.command {
         Some(CommandSpec::Argv(argv)) => Ok(argv.iter().map(OsString::from).collect()),
         Some(CommandSpec::Line(line)) => Ok(["sh", "-c", line].iter().map(OsString::from).collect()),
-        None => Err(Error::Failed {
-            message: format!("{} has no turn.command", agent.settings()),
-            hint: Some("write there which program the agent runs".to_owned()),
-        }),
+        None => Err(Error::failed(format!("{} has no turn.command", agent.settings()))
+            .with_hint("write there which program the agent runs")),
     }
 }

@@ -65,7 +65,7 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline)
     Ok(())
 }
 
-/// Writes all bytes. If that is not possible in time, or nobody reads, the rest is given up.
+/// Writes all bytes. If that is not possible in time, or the other side does not read, the rest is given up.
 pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {

@@ -1,4 +1,4 @@
-//! The identity of an agent: written once, when the agent is made.
+//! The identity of an agent: written when the agent is made, and again only where an agent gets another name.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,19 @@ pub struct Identity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     pub created_at: Time,
+    /// The names that it had before it was renamed, the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub former_names: Vec<FormerName>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// A name that an agent had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FormerName {
+    pub name: AgentName,
+    pub until: Time,
 }
 
 impl Record for Identity {

@@ -58,6 +58,7 @@ impl Message {
             attempt: 1,
             continuation: None,
             failures: Vec::new(),
+            taken_up: false,
             interjected: Vec::new(),
             checkpoint: None,
             settlement: None,

@@ -281,6 +281,9 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// Of a message that was brought back: a step had taken it up before. Its trigger has counted it then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub taken_up: bool,
     /// What the operator said to earlier runs of this message while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
@@ -301,6 +304,11 @@ fn is_zero(count: &u32) -> bool {
 impl Message {
     pub fn key(&self) -> InboxKey {
         InboxKey { priority: self.priority, id: self.id }
+    }
+
+    /// Whether a step has taken it up at least once before, and that came to nothing.
+    pub fn was_taken_up(&self) -> bool {
+        self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
     }
 
     pub fn is_wake_hint(&self) -> bool {

@@ -4,6 +4,7 @@
 mod names;
 
 pub use names::UnknownName;
+pub(crate) use names::names;
 
 pub mod action;
 pub mod advisory;
@@ -23,6 +24,7 @@ pub mod id;
 pub mod inbox;
 pub mod message;
 pub mod meters;
+pub mod moved;
 pub mod policy;
 pub mod posture;
 pub mod preemption;

@@ -78,3 +78,5 @@ macro_rules! names {
         }
     };
 }
+
+pub(crate) use names;

@@ -32,8 +32,8 @@ pub enum Staleness {
 /// agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// The path within the inbox.
-    pub path: String,
+    /// The name that the store gives it.
+    pub name: String,
     pub reason: String,
 }
 

@@ -11,6 +11,7 @@ use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::meters::Meters;
+use super::moved::Moved;
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
@@ -409,15 +410,6 @@ pub struct State {
     pub untold: Vec<Untold>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-/// Where an agent has gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Moved {
-    /// In the words of whoever moved it: a host, a URL.
-    pub to: String,
-    pub at: Time,
 }
 
 fn is_none(count: &u64) -> bool {

@@ -59,6 +59,20 @@ impl Time {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
+    /// In the local time zone, and in 11 columns at most: the time of day, and on another day than that of `now` the day
+    /// before it. This text stays true while time goes on.
+    pub fn local_short(self, now: Time) -> String {
+        let (at, now) = (self.here(), now.here());
+        let format = if at.date_naive() == now.date_naive() {
+            "%H:%M:%S"
+        } else if at.year() == now.year() {
+            "%m-%d %H:%M"
+        } else {
+            "%Y-%m-%d"
+        };
+        at.format(format).to_string()
+    }
+
     /// This moment and a span later; the end of time if that lies beyond it.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))

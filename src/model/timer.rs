@@ -72,6 +72,14 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+impl Timer {
+    /// The text of what it sends.
+    pub fn text(&self) -> String {
+        let body = self.body.as_ref().or(self.message.as_ref().map(|message| &message.body));
+        body.map(Body::to_text).unwrap_or_default()
+    }
+}
+
 impl Record for Timer {
     const KIND: &'static str = "timer";
     fn extra_mut(&mut self) -> &mut Extra {

@@ -1,4 +1,4 @@
-//! Child processes. Only the files here start, watch and end them.
+//! Child processes, which only the files here start, watch and end; and what this process has of its terminal.
 
 #[cfg(target_os = "linux")]
 pub mod alarm;
@@ -7,10 +7,12 @@ pub mod git;
 pub mod hook;
 pub mod host;
 pub mod jobs;
+pub mod keys;
 pub mod limits;
 #[cfg(target_os = "linux")]
 pub mod notify;
 pub mod remains;
+pub mod screen;
 pub mod supervisor;
 pub mod turn;
 
@@ -42,22 +44,24 @@ const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 /// What a service manager has put into the environment of this process, and of no other (sd_notify(3)).
 pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
+/// The signals that end a command, by their names.
+pub const SIGNALS: &[(&str, Signal)] = &[
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+    ("ALRM", Signal::ALARM),
+    ("ABRT", Signal::ABORT),
+    ("KILL", Signal::KILL),
+];
+
 /// A signal that can end a command, by its name with or without `SIG`.
 pub fn signal_named(name: &str) -> Option<Signal> {
     let upper = name.to_ascii_uppercase();
-    let signal = match upper.strip_prefix("SIG").unwrap_or(&upper) {
-        "HUP" => Signal::HUP,
-        "INT" => Signal::INT,
-        "QUIT" => Signal::QUIT,
-        "TERM" => Signal::TERM,
-        "USR1" => Signal::USR1,
-        "USR2" => Signal::USR2,
-        "ALRM" => Signal::ALARM,
-        "ABRT" => Signal::ABORT,
-        "KILL" => Signal::KILL,
-        _ => return None,
-    };
-    Some(signal)
+    let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
+    SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, signal)| *signal)
 }
 
 /// The variable by which the processes of one run, task or hook are found, whatever group they have moved to.

@@ -17,7 +17,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The one that started this process. An address that is none is passed over, as by other programs.
+    /// The manager that started this process. An address that can't be used is ignored, as other programs do.
     pub fn from_env() -> Manager {
         let [socket, watchdog, watchdog_pid] = OF_MANAGER;
         let name = std::env::var_os(socket).filter(|name| !name.is_empty());
@@ -58,7 +58,7 @@ impl Manager {
         self.heard_at.checked_add(every)
     }
 
-    /// One that hears nothing any more is no reason to fail.
+    /// Tells the manager something. If the manager can't be reached, the process goes on.
     fn say(&mut self, line: &str) {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {

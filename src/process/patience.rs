@@ -49,7 +49,7 @@ pub fn timespec(duration: Duration) -> Timespec {
     Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
 }
 
-/// Whether a moment is over; one that never comes is not.
+/// Whether a moment is past. `None` is a moment that never comes.
 pub fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::thread;
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 
 use crate::error::{Context, Result};
@@ -24,13 +25,14 @@ pub struct Signals {
 
 impl Signals {
     pub fn hold() -> Result<Signals> {
-        static WATCH: LazyLock<io::Result<Watch>> = LazyLock::new(Watch::install);
-        let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
-        let signals = Signals { watch: watch.context("watch for signals to", Path::new("this process"))? };
-        signals.watch.caught.store(0, Ordering::SeqCst);
-        signals.watch.ends.store(0, Ordering::SeqCst);
-        signals.watch.hung_up.store(false, Ordering::SeqCst);
-        signals.watch.idle.store(false, Ordering::SeqCst);
+        let signals = Signals { watch: watch()? };
+        // One that would have ended this process, and has not yet, is caught instead.
+        if signals.watch.ends_at_once.load(Ordering::SeqCst) {
+            signals.watch.caught.store(0, Ordering::SeqCst);
+            signals.watch.ends.store(0, Ordering::SeqCst);
+            signals.watch.hung_up.store(false, Ordering::SeqCst);
+        }
+        signals.watch.rest(false);
         Ok(signals)
     }
 
@@ -50,7 +52,7 @@ impl Signals {
         Asked { end: i32::try_from(ends).ok().filter(|signal| *signal != 0), reload }
     }
 
-    /// From here on the end of a child wakes whoever waits for a signal.
+    /// From here on the end of a child also ends the wait for a signal.
     pub fn hear_children(&self) -> Result<()> {
         let heard = low_level::pipe::register(
             SIGCHLD,
@@ -59,9 +61,24 @@ impl Signals {
         heard.map(drop).context("watch", Path::new(CHILDREN))
     }
 
+    /// From here on a terminal that has another size, and a stop or its end, wake whoever waits for a signal.
+    pub fn hear_terminal(&self) -> Result<OfTerminal> {
+        const TERMINAL: &str = "the terminal";
+        let heard = OfTerminal { resized: Arc::default(), stops: Arc::default(), goes_on: Arc::default() };
+        let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
+        let ignored = ignored();
+        for (signal, noted) in flags.into_iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
+            let wake = self.watch.wake.try_clone().context("watch", Path::new(TERMINAL))?;
+            let noted = flag::register(signal, noted.clone());
+            let wakes = noted.and_then(|_| low_level::pipe::register(signal, wake));
+            wakes.context("watch", Path::new(TERMINAL))?;
+        }
+        Ok(heard)
+    }
+
     /// Stops holding signals back. Returns a signal that came since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
-        self.watch.idle.store(true, Ordering::SeqCst);
+        self.watch.rest(true);
         self.caught()
     }
 }
@@ -75,6 +92,30 @@ pub struct Asked {
     pub reload: bool,
 }
 
+/// What signals of the terminal have told. Each question is answered once for each signal.
+pub struct OfTerminal {
+    resized: Arc<AtomicBool>,
+    stops: Arc<AtomicBool>,
+    goes_on: Arc<AtomicBool>,
+}
+
+impl OfTerminal {
+    /// Whether the terminal has another size.
+    pub fn is_resized(&self) -> bool {
+        self.resized.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether this process is to stop until it is continued.
+    pub fn stops(&self) -> bool {
+        self.stops.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether this process was continued.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on.swap(false, Ordering::SeqCst)
+    }
+}
+
 /// Readable when a signal was caught.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -84,14 +125,19 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.watch.idle.store(true, Ordering::SeqCst);
+        self.watch.rest(true);
     }
 }
 
 /// Handlers are installed once and stay, since removing one would leave its signal ignored. While no turn
 /// runs, they end the process, as the signal would have done without them.
 struct Watch {
-    idle: Arc<AtomicBool>,
+    /// Whether signals end this process.
+    idle: AtomicBool,
+    /// Whether they do that in their handler, with nothing to be done before.
+    ends_at_once: Arc<AtomicBool>,
+    /// Whether `before_end` was called.
+    is_prepared: AtomicBool,
     caught: Arc<AtomicUsize>,
     /// The same without SIGHUP.
     ends: Arc<AtomicUsize>,
@@ -101,11 +147,40 @@ struct Watch {
 }
 
 impl Watch {
+    /// `idle`: whether signals end this process.
+    fn rest(&self, idle: bool) {
+        self.idle.store(idle, Ordering::SeqCst);
+        self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
+    }
+
+    fn prepare(&'static self, act: fn()) -> io::Result<()> {
+        let (mut comes, come) = UnixStream::pair()?;
+        let last: Arc<AtomicUsize> = Arc::default();
+        let heard = last.clone();
+        thread::Builder::new().spawn(move || {
+            while comes.read_exact(&mut [0]).is_ok() {
+                if self.idle.load(Ordering::SeqCst) {
+                    act();
+                    let signal = i32::try_from(heard.load(Ordering::SeqCst)).unwrap_or(SIGTERM);
+                    let _ = low_level::emulate_default_handler(signal);
+                }
+            }
+        })?;
+        let ignored = ignored();
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
+            flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize)?;
+            low_level::pipe::register(signal, come.try_clone()?)?;
+        }
+        Ok(())
+    }
+
     fn install() -> io::Result<Watch> {
         let (wakes, wake) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
         let watch = Watch {
-            idle: Arc::new(AtomicBool::new(true)),
+            idle: AtomicBool::new(true),
+            ends_at_once: Arc::new(AtomicBool::new(true)),
+            is_prepared: AtomicBool::new(false),
             caught: Arc::default(),
             ends: Arc::default(),
             hung_up: Arc::default(),
@@ -115,7 +190,7 @@ impl Watch {
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
             // The order matters: handlers of a signal run in the order in which they are registered.
-            flag::register_conditional_default(signal, watch.idle.clone())?;
+            flag::register_conditional_default(signal, watch.ends_at_once.clone())?;
             flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
             if signal == SIGHUP {
                 flag::register(signal, watch.hung_up.clone())?;
@@ -130,6 +205,25 @@ impl Watch {
         }
         Ok(watch)
     }
+}
+
+fn watch() -> Result<&'static Watch> {
+    static WATCH: LazyLock<io::Result<Watch>> = LazyLock::new(Watch::install);
+    let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
+    watch.context("watch for signals to", Path::new("this process"))
+}
+
+/// From here on `act` is called before a signal ends this process. A thread does that, since a handler may do next to
+/// nothing.
+pub fn before_end(act: fn()) -> Result<()> {
+    let watch = watch()?;
+    if watch.is_prepared.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let prepared = watch.prepare(act);
+    watch.is_prepared.store(prepared.is_ok(), Ordering::SeqCst);
+    watch.rest(watch.idle.load(Ordering::SeqCst));
+    prepared.context("watch for signals to", Path::new("this process"))
 }
 
 /// Whether a signal is in a mask such as `ignored` returns.

@@ -164,10 +164,9 @@ impl Overseer for Input {
 /// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if the command
 /// has not read all of it when `patience` is over.
 pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
-    let nobody = |why: &str| Error::Refused {
-        kind: "nobody_listens",
-        message: format!("{}: {why}", path.display()),
-        hint: Some("`dormouse task status` shows whether it still runs".to_owned()),
+    let nobody = |why: &str| {
+        Error::refused("nobody_listens", format!("{}: {why}", path.display()))
+            .with_hint("`dormouse task status` shows whether it still runs")
     };
     let mut looks = 1;
     let mut pipe = loop {

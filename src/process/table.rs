@@ -14,6 +14,7 @@ pub struct Process {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
+    pub session: i32,
     /// Ended, and only kept for its parent to see the exit status.
     pub zombie: bool,
     /// In clock ticks since the boot. Together with the pid it names one process for good.
@@ -42,9 +43,10 @@ impl Process {
             pid: pid_of(pid)?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // Field 22 of the line. The state, the parent and the group are fields 3 to 5.
-            start: fields.nth(16)?.parse().ok()?,
+            // Field 22 of the line. The state, the parent, the group and the session are fields 3 to 6.
+            start: fields.nth(15)?.parse().ok()?,
         })
     }
 }
@@ -115,10 +117,8 @@ pub fn process_path(pid: Pid) -> PathBuf {
 
 /// The error for a process that not even SIGKILL ends.
 pub fn immortal(pid: Pid, run_id: &str) -> Error {
-    Error::Failed {
-        message: format!("process {pid} of {run_id} does not end, not even by SIGKILL"),
-        hint: Some(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again")),
-    }
+    Error::failed(format!("process {pid} of {run_id} does not end, not even by SIGKILL"))
+        .with_hint(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again"))
 }
 
 #[cfg(test)]
@@ -126,14 +126,21 @@ mod tests {
     use super::*;
 
     const LINE: &str =
-        "42 (a) b (c) S 7 40 40 0 -1 4194560 1544 28083 2 22 0 1 16 4 20 0 1 0 132282 5124096 936";
+        "42 (a) b (c) S 7 40 39 0 -1 4194560 1544 28083 2 22 0 1 16 4 20 0 1 0 132282 5124096 936";
 
     #[test]
     fn a_name_with_parentheses_is_no_trap() {
         let process = Process::parse(LINE.as_bytes()).unwrap();
         assert_eq!(
             process,
-            Process { pid: pid_of("42").unwrap(), parent: 7, group: 40, zombie: false, start: 132_282 }
+            Process {
+                pid: pid_of("42").unwrap(),
+                parent: 7,
+                group: 40,
+                session: 39,
+                zombie: false,
+                start: 132_282
+            }
         );
     }
 

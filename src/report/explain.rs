@@ -76,7 +76,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     list(
         &mut wakes,
         "timers",
-        timers.iter().map(|timer| format!("{} fires {}", timer.id, moment(timer.next_at, now))),
+        timers.iter().map(|timer| {
+            let said = Some(one_line(&timer.text(), 60)).filter(|said| !said.is_empty());
+            let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+            format!("{} fires {}{said}", timer.id, moment(timer.next_at, now))
+        }),
     );
     let mut rechecks: Vec<_> = records
         .works

@@ -9,9 +9,11 @@ use crate::model::attention::Mark;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::message::WakeHint;
+use crate::model::moved::Moved;
+use crate::model::names;
 use crate::model::posture::Posture;
 use crate::model::records::Records;
-use crate::model::state::{Moved, Retry};
+use crate::model::state::Retry;
 use crate::model::time::Time;
 use crate::rules::posture::{posture, waking_hint};
 
@@ -19,19 +21,20 @@ use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
 use super::text::{count, one_line, relative, table, text_width};
 
-/// A column of `list`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    Agent,
-    Posture,
-    Queue,
-    Last,
-    Due,
-    Note,
-    Status,
-    State,
-    Dead,
-    Attention,
+names! {
+    /// A column of `list`.
+    "column" Column {
+        Agent = "agent",
+        Posture = "posture",
+        Queue = "queue",
+        Last = "last",
+        Due = "due",
+        Note = "note",
+        Status = "status",
+        State = "state",
+        Dead = "dead",
+        Attention = "attention",
+    }
 }
 
 impl Column {
@@ -70,7 +73,10 @@ pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Outp
     let Some(width) = width else { return wide };
     let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
     // The widest note is as wide as the table is too wide, and the rest stays.
-    let widest = lines.iter().map(|line| text_width(&one_line(&out.safe(&line.words(now)), NOTE.1))).max();
+    let widest = lines
+        .iter()
+        .map(|line| text_width(&one_line(&out.safe(&line.words(|at| relative(at, now))), NOTE.1)))
+        .max();
     match widest {
         Some(widest) if over > 0 && columns.contains(&Column::Note) => {
             table_of(widest.saturating_sub(over).max(NOTE.0))
@@ -80,7 +86,7 @@ pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Outp
 }
 
 /// Compares names as people do: numbers in them by their value.
-fn natural(one: &str, other: &str) -> Ordering {
+pub fn natural(one: &str, other: &str) -> Ordering {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (mut left, mut right) = (one, other);
     while let (Some(a), Some(b)) = (left.chars().next(), right.chars().next()) {
@@ -164,6 +170,9 @@ pub struct Line {
     pub last_turn_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
+    /// When the turn was claimed that runs now.
+    #[serde(skip)]
+    pub turn_since: Option<Time>,
 }
 
 impl Line {
@@ -188,6 +197,7 @@ impl Line {
             pending_wake_hint: waking_hint(records).cloned(),
             last_turn_at: state.last_turn.as_ref().map(|turn| turn.ended_at),
             next_due_at: state.next_due_at,
+            turn_since: state.current_run.as_ref().map(|run| run.claimed_at),
         }
     }
 
@@ -205,7 +215,7 @@ impl Line {
             },
             Column::Last => moment(self.last_turn_at),
             Column::Due => moment(self.next_due_at),
-            Column::Note => one_line(&out.safe(&self.words(now)), room),
+            Column::Note => one_line(&out.safe(&self.words(|at| relative(at, now))), room),
             Column::Status => self.status.to_string(),
             Column::State => self.execution_state.to_string(),
             Column::Dead => self.dead.to_string(),
@@ -217,7 +227,7 @@ impl Line {
         self.attention.as_ref().map_or(0, |mark| mark.count)
     }
 
-    /// Who comes first: by a column, else who needs attention. Among equals it is the name.
+    /// The order of the agents: by a column, else those that need attention first. Equal agents are in order of name.
     pub fn order(&self, other: &Line, by: Option<Column>) -> Ordering {
         let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => one.cmp(&other),
@@ -242,8 +252,8 @@ impl Line {
         order.then_with(|| natural(self.id.as_str(), other.id.as_str()))
     }
 
-    /// Why the agent is in its state. What is wrong comes first.
-    fn words(&self, now: Time) -> String {
+    /// Why the agent is in its state. What is wrong comes first. `when` says how a moment is told.
+    pub fn words(&self, when: impl Fn(Time) -> String) -> String {
         let attention = self.attention.as_ref().map(|mark| {
             let newest = mark.newest.last().map(|newest| format!(" ({})", newest.subject.words()));
             format!("{} to look at{}", mark.count, newest.unwrap_or_default())
@@ -255,10 +265,10 @@ impl Line {
                     Some(attempt) => format!("attempt {attempt}"),
                     None => "goes on".to_owned(),
                 };
-                format!("failed, {what} {}: {}", relative(retry.not_before, now), one_line(&retry.reason, 60))
+                format!("failed, {what} {}: {}", when(retry.not_before), one_line(&retry.reason, 60))
             });
         let why = one_line(&self.reason, 60);
-        let moved = self.moved.as_ref().map(|moved| format!("moved to {}", one_line(&moved.to, 60)));
+        let moved = self.moved.as_ref().map(|moved| one_line(&moved.to_string(), 70));
         let wrong: Vec<String> = moved.into_iter().chain(attention).chain(dead).chain(retry).collect();
         if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
     }

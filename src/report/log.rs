@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::model::event::{Event, EventKind};
+use crate::model::time::Time;
 
 use super::output::{Output, Tone};
 use super::text::one_line;
@@ -23,7 +24,9 @@ pub fn output(text: &str, out: &Output) -> String {
     format!("{}  {} {}", " ".repeat("yyyy-mm-dd hh:mm:ss".len()), out.paint(Tone::Quiet, "|"), out.safe(text))
 }
 
-fn words(event: &Event) -> Option<(String, Option<Tone>)> {
+/// What an event says to people, with text from outside in it, and how good or bad that is; nothing for what another
+/// event tells in other words.
+pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let field = |name: &str| text(&event.data[name]);
     let because = |words: String| match field("reason").or_else(|| field("cause")) {
         Some(why) => format!("{words}: {why}"),
@@ -33,7 +36,7 @@ fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let plain = |name: &str| of(name).replace('_', " ");
     let bad = Some(Tone::Bad);
     Some(match event.kind {
-        // Of these another event tells, or nobody but a debugger wants to know.
+        // Another event tells the same, or only a developer needs to know.
         EventKind::StateTransition
         | EventKind::ControlRequestAdmitted
         | EventKind::CurrentRunAborted
@@ -59,18 +62,26 @@ fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::RejectedRemoved => (format!("{} was removed", of("file")), None),
         EventKind::MessageRequeued => (format!("{} goes back into the queue", of("message_id")), None),
         EventKind::TaskTransition => (because(format!("{} is {}", of("task_id"), plain("to"))), None),
+        // A message is about to end it.
+        EventKind::WaitTransition if field("resolved_by").is_some() => return None,
         EventKind::WaitTransition => {
             let what = field("resource").map(|resource| format!(" ({resource})")).unwrap_or_default();
             (because(format!("{}{what} is {}", of("wait_id"), plain("to"))), None)
         }
         EventKind::WorkTransition => (because(format!("{}: {}", of("work_item_id"), plain("action"))), None),
-        EventKind::TimerTransition => (format!("{}: {}", of("timer_id"), plain("action")), None),
+        EventKind::TimerTransition => (format!("{} {}", of("timer_id"), timer(event)), None),
         EventKind::TriggerTransition => (because(format!("{} is {}", of("trigger_id"), plain("to"))), None),
         EventKind::HookEnded if event.data["success"] == Value::Bool(true) => return None,
         EventKind::HookEnded => (because(format!("the hook {} failed", of("hook"))), bad),
         EventKind::Attention => (because(format!("needs attention: {}", plain("subject"))), bad),
         EventKind::AttentionAcknowledged => ("what needed attention was acknowledged".to_owned(), None),
+        EventKind::MovedAway if field("by").as_deref() == Some("rename") => {
+            (format!("gets the name {}", of("to")), Some(Tone::Strong))
+        }
         EventKind::MovedAway => (format!("moved away to {}", of("to")), Some(Tone::Strong)),
+        EventKind::MovedIn if field("from").is_some() => {
+            (format!("had the name {} until now", of("from")), Some(Tone::Strong))
+        }
         EventKind::MovedIn => ("moved in".to_owned(), Some(Tone::Strong)),
         EventKind::PreemptionRequested => (because("the turn is asked to yield".to_owned()), None),
         EventKind::PreemptionForced => (because("the turn is ended by force".to_owned()), bad),
@@ -83,6 +94,22 @@ fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         | EventKind::Collected
         | EventKind::WorkspaceReleased => (because(event.kind.name().replace('_', " ")), None),
     })
+}
+
+/// What became of a timer, in words, and when it fires next.
+fn timer(event: &Event) -> String {
+    let data = &event.data;
+    let action = match data["action"].as_str() {
+        Some("add") => "is set",
+        Some("fire") => "fires",
+        Some("done") => "fires for the last time",
+        Some("cancelled") => "is cancelled",
+        Some(_) | None => "is changed",
+    };
+    match text(&data["next_at"]).and_then(|at| Time::parse(&at).ok()) {
+        Some(next) => format!("{action}, next {}", next.local_second()),
+        None => action.to_owned(),
+    }
 }
 
 /// How a turn ended, in words.

@@ -114,8 +114,8 @@ impl Kind {
 }
 
 type Labels<'a> = [(&'a str, &'a str)];
-/// A value of a label, and the number of an agent that belongs to it.
-type Counted = (&'static str, fn(&Reading) -> f64);
+/// A value of a label, and the count of an agent that belongs to it.
+type Counted = (&'static str, fn(&Reading) -> u64);
 
 /// Gets the numbers one after the other, all of a name together.
 trait Sheet {
@@ -202,8 +202,9 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
         }
     }
     if naming != Naming::Nobody {
-        write_standing(sheet, &named);
-        write_history(sheet, &named);
+        let mut families = Families { sheet, named: &named };
+        write_standing(&mut families);
+        write_history(&mut families);
     }
 }
 
@@ -259,149 +260,170 @@ fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now:
     }
 }
 
-/// How each agent stands.
-fn write_standing(sheet: &mut impl Sheet, named: &[&Reading]) {
-    sheet.begin("dormouse_agent_posture", Kind::Gauge, "How the agent stands: 1 for the words that hold.");
-    for one in named {
-        sheet.number(
-            "",
-            &[
-                ("agent", one.agent.as_str()),
-                ("posture", one.posture.name()),
-                ("status", one.status.name()),
-                ("state", one.execution.name()),
-            ],
-            1.0,
-        );
-    }
-    let mut gauge = |name, help, value: fn(&Reading) -> Option<f64>| {
-        sheet.begin(name, Kind::Gauge, help);
-        for one in named {
-            if let Some(value) = value(one) {
-                sheet.number("", &[("agent", one.agent.as_str())], value);
-            }
+/// Numbers of each agent, one family after the other.
+struct Families<'a, S> {
+    sheet: &'a mut S,
+    named: &'a [&'a Reading],
+}
+
+/// Takes a number of the family and agent at hand: which part of a histogram it is, labels beside that of the agent,
+/// and its value.
+type Put<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
+
+impl<S: Sheet> Families<'_, S> {
+    fn each(&mut self, name: &'static str, kind: Kind, help: &str, numbers: impl Fn(&Reading, &mut Put<'_>)) {
+        self.sheet.begin(name, kind, help);
+        for one in self.named {
+            numbers(one, &mut |suffix, labels, value| {
+                let labels: Vec<_> =
+                    std::iter::once(("agent", one.agent.as_str())).chain(labels.iter().copied()).collect();
+                self.sheet.number(suffix, &labels, value);
+            });
         }
-    };
-    gauge("dormouse_agent_state_timestamp_seconds", "Since when the agent has had its state.", |one| {
-        Some(seconds(one.since))
-    });
-    gauge("dormouse_agent_queue_messages", "How many messages wait.", |one| Some(number(one.queued)));
-    gauge(
+    }
+
+    /// A family that has one number of an agent, or none where that is absent.
+    fn gauge(&mut self, name: &'static str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
+        self.each(name, Kind::Gauge, help, |one, put| {
+            if let Some(value) = value(one) {
+                put("", &[], value);
+            }
+        });
+    }
+
+    /// A family that has a counter for each of these values of a label.
+    fn counters(&mut self, name: &'static str, help: &str, label: &str, values: &[Counted]) {
+        self.each(name, Kind::Counter, help, |one, put| {
+            values.iter().for_each(|(word, value)| put("", &[(label, word)], number(value(one))));
+        });
+    }
+
+    fn counter(&mut self, name: &'static str, help: &str, value: impl Fn(&Reading) -> f64) {
+        self.each(name, Kind::Counter, help, |one, put| put("", &[], value(one)));
+    }
+}
+
+/// How each agent stands.
+fn write_standing(families: &mut Families<'_, impl Sheet>) {
+    families.each(
+        "dormouse_agent_posture",
+        Kind::Gauge,
+        "How the agent stands: 1 for the words that hold.",
+        |one, put| {
+            let (posture, status) = (one.posture.name(), one.status.name());
+            put("", &[("posture", posture), ("status", status), ("state", one.execution.name())], 1.0);
+        },
+    );
+    families.gauge(
+        "dormouse_agent_state_timestamp_seconds",
+        "Since when the agent has had its state.",
+        |one| Some(seconds(one.since)),
+    );
+    families
+        .gauge("dormouse_agent_queue_messages", "How many messages wait.", |one| Some(number(one.queued)));
+    families.gauge(
         "dormouse_agent_queue_oldest_timestamp_seconds",
         "When the oldest waiting message was admitted. Absent where none waits.",
         |one| one.oldest.map(seconds),
     );
-    gauge("dormouse_agent_dead_letters", "Dead letters, neither requeued nor dropped.", |one| {
+    families.gauge("dormouse_agent_dead_letters", "Dead letters, neither requeued nor dropped.", |one| {
         Some(number(one.counters.dead))
     });
-    gauge("dormouse_agent_rejected_files", "Hand-written files that could not be admitted.", |one| {
-        Some(number(one.rejected))
-    });
-    gauge("dormouse_agent_attention", "What needs a person and is not acknowledged.", |one| {
+    families.gauge(
+        "dormouse_agent_rejected_files",
+        "Hand-written files that could not be admitted.",
+        |one| Some(number(one.rejected)),
+    );
+    families.gauge("dormouse_agent_attention", "What needs a person and is not acknowledged.", |one| {
         Some(number(one.attention))
     });
-    gauge(
+    families.gauge(
         "dormouse_agent_next_due_timestamp_seconds",
         "When the next step is due although nothing arrives. Absent where none is.",
         |one| one.next_due_at.map(seconds),
     );
-    gauge(
+    families.gauge(
         "dormouse_agent_turn_started_timestamp_seconds",
         "When the current turn was claimed. Absent where there is none.",
         |one| one.turn_started_at.map(seconds),
     );
-    gauge(
+    families.gauge(
         "dormouse_agent_last_turn_timestamp_seconds",
         "When the last turn ended. Absent before the first.",
         |one| one.last_turn_at.map(seconds),
     );
-    sheet.begin(
+    families.each(
         "dormouse_agent_lacks",
         Kind::Gauge,
         "The resource without which a claimed turn can't go on.",
+        |one, put| {
+            if let Some(resource) = one.lacks {
+                put("", &[("resource", resource.name())], 1.0);
+            }
+        },
     );
-    for one in named {
-        if let Some(resource) = one.lacks {
-            sheet.number("", &[("agent", one.agent.as_str()), ("resource", resource.name())], 1.0);
-        }
-    }
-    sheet.begin("dormouse_agent_advisories", Kind::Gauge, "What looks wrong about the agent.");
-    for one in named {
-        for (kind, count) in &one.advisories {
-            let labels = [("agent", one.agent.as_str()), ("advisory", kind.name())];
-            sheet.number("", &labels, number(*count));
-        }
-    }
+    families.each(
+        "dormouse_agent_advisories",
+        Kind::Gauge,
+        "What looks wrong about the agent.",
+        |one, put| {
+            one.advisories
+                .iter()
+                .for_each(|(kind, count)| put("", &[("advisory", kind.name())], number(*count)));
+        },
+    );
 }
 
 /// What each agent has done. A count that is still zero is there too, so that its first step up is seen.
-fn write_history(sheet: &mut impl Sheet, named: &[&Reading]) {
-    sheet.begin("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.");
-    for one in named {
+fn write_history(families: &mut Families<'_, impl Sheet>) {
+    families.each("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.", |one, put| {
         for terminal in Terminal::ALL {
             let count = one.meters.ended.get(terminal).copied().unwrap_or_default();
-            let labels = [("agent", one.agent.as_str()), ("terminal", terminal.name())];
-            sheet.number("", &labels, number(count));
+            put("", &[("terminal", terminal.name())], number(count));
         }
-    }
-    sheet.begin("dormouse_agent_turn_duration_seconds", Kind::Histogram, "How long turns took.");
-    for one in named {
-        let agent = ("agent", one.agent.as_str());
-        let turns = &one.meters.turns;
-        for bound in Lengths::BOUNDS {
-            sheet.number("_bucket", &[agent, ("le", &bound.to_string())], number(turns.at_most(bound)));
-        }
-        sheet.number("_bucket", &[agent, ("le", "+Inf")], number(turns.count));
-        sheet.number("_sum", &[agent], number(turns.sum_ms) / 1000.0);
-        sheet.number("_count", &[agent], number(turns.count));
-    }
-    let mut counter = |name, help, label, values: &[Counted]| {
-        sheet.begin(name, Kind::Counter, help);
-        for one in named {
-            for (word, value) in values {
-                let labels = [("agent", one.agent.as_str()), (label, *word)];
-                let shown = if label.is_empty() { &labels[..1] } else { &labels[..] };
-                sheet.number("", shown, value(one));
+    });
+    families.each(
+        "dormouse_agent_turn_duration_seconds",
+        Kind::Histogram,
+        "How long turns took.",
+        |one, put| {
+            let turns = &one.meters.turns;
+            for bound in Lengths::BOUNDS {
+                put("_bucket", &[("le", &bound.to_string())], number(turns.at_most(bound)));
             }
-        }
-    };
-    counter(
+            put("_bucket", &[("le", "+Inf")], number(turns.count));
+            put("_sum", &[], number(turns.sum_ms) / 1000.0);
+            put("_count", &[], number(turns.count));
+        },
+    );
+    families.counters(
         "dormouse_agent_messages_total",
         "Messages, by what became of them.",
         "result",
         &[
-            ("processed", |one| number(one.counters.messages_processed)),
-            ("reduced", |one| number(one.counters.messages_reduced)),
-            ("dropped", |one| number(one.counters.messages_dropped)),
+            ("processed", |one| one.counters.messages_processed),
+            ("reduced", |one| one.counters.messages_reduced),
+            ("dropped", |one| one.counters.messages_dropped),
         ],
     );
-    counter(
+    families.counters(
         "dormouse_agent_tokens_total",
         "Tokens that turns said they used.",
         "direction",
-        &[
-            ("input", |one| number(one.counters.input_tokens)),
-            ("output", |one| number(one.counters.output_tokens)),
-        ],
+        &[("input", |one| one.counters.input_tokens), ("output", |one| one.counters.output_tokens)],
     );
-    let alone = |value: fn(&Reading) -> f64| [("", value)];
-    counter(
-        "dormouse_agent_cost_usd_total",
-        "Dollars that turns said they cost.",
-        "",
-        &alone(|one| dollars(one.counters.cost_usd)),
-    );
-    counter(
+    families.counter("dormouse_agent_cost_usd_total", "Dollars that turns said they cost.", |one| {
+        dollars(one.counters.cost_usd)
+    });
+    families.counter(
         "dormouse_agent_lock_waits_total",
         "How often a command waited for the lock of the agent.",
-        "",
-        &alone(|one| number(one.meters.lock.count)),
+        |one| number(one.meters.lock.count),
     );
-    counter(
+    families.counter(
         "dormouse_agent_lock_wait_seconds_total",
         "How long commands waited for the lock of the agent.",
-        "",
-        &alone(|one| number(one.meters.lock.sum_ms) / 1000.0),
+        |one| number(one.meters.lock.sum_ms) / 1000.0,
     );
 }
 

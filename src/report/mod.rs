@@ -7,6 +7,8 @@ pub mod list;
 pub mod log;
 pub mod metrics;
 pub mod output;
+pub mod panel;
+pub mod progress;
 pub mod prompt;
 pub mod step;
 pub mod summary;

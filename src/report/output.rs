@@ -1,7 +1,9 @@
 //! The two output streams: results go to stdout, messages to the user go to stderr.
 
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
@@ -9,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Status};
 
+use super::progress::{Progress, Unit, beside, is_watched};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
 /// Writes a message to stderr at once, so that the messages of several processes don't mix.
@@ -25,9 +28,44 @@ pub fn listener() -> Listener {
     Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
 }
 
+/// The last lines that this process has written to stderr.
+static SAID: Mutex<String> = Mutex::new(String::new());
+
+/// How much of that is kept: more than a brief that a turn has not set itself.
+const KEPT: usize = 8 << 10;
+
+fn keep(text: &str) {
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    said.push_str(text);
+    if let Some(over) = said.len().checked_sub(KEPT) {
+        let end = said.ceil_char_boundary(over);
+        said.drain(..end);
+    }
+}
+
+/// Whether the terminal to which results go shows this already, as the last that was written to stderr.
+/// `Some(false)`: its line has not ended.
+fn stands_last(text: &str) -> Option<bool> {
+    let (stdout, stderr) = (io::stdout(), io::stderr());
+    let device = |stream| rustix::fs::fstat(stream).ok().map(|found| found.st_rdev);
+    let is_one =
+        stdout.is_terminal() && stderr.is_terminal() && device(stdout.as_fd()) == device(stderr.as_fd());
+    let said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = said.trim_end().strip_suffix(text.trim_end()).filter(|_| is_one)?;
+    (before.is_empty() || before.ends_with('\n')).then(|| said.ends_with('\n'))
+}
+
+/// Passes on to stderr what another command of ours has written there.
+pub fn relay(said: &[u8]) {
+    let _ = beside(said.ends_with(b"\n"), || io::stderr().write_all(said));
+}
+
 /// Writes to stderr. If that fails, the result of the command still counts.
 fn say_on_stderr(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
+    if !text.is_empty() {
+        keep(text);
+        let _ = beside(text.ends_with('\n'), || io::stderr().write_all(text.as_bytes()));
+    }
 }
 
 /// A colour by its use.
@@ -106,6 +144,16 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
+    /// Shows how far a work has come, where it takes long and a person looks. `of`: how much there is to do.
+    pub fn progress(&self, unit: Unit, of: Option<u64>) -> Progress {
+        Progress::new(unit, of, self.style.quiet)
+    }
+
+    /// Whether a progress can be drawn: then nothing else may write to the terminal.
+    pub fn can_draw(&self) -> bool {
+        !self.style.quiet && is_watched()
+    }
+
     /// A message that only `--verbose` shows.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {
@@ -151,17 +199,34 @@ impl Output {
         }
     }
 
+    /// The same for a text that another program may have said to the user already: on a terminal it is shown once.
+    pub fn line_unless_said(&mut self, text: &str) {
+        match stands_last(text) {
+            None => self.line(text),
+            Some(true) => {}
+            Some(false) => self.raw(b"\n"),
+        }
+    }
+
     /// Writes bytes as they are.
     pub fn raw(&mut self, bytes: &[u8]) {
+        if self.stdout.buffer().len() + bytes.len() > self.stdout.capacity() {
+            self.flush();
+        }
         if self.failure.is_none() {
-            self.failure = self.stdout.write_all(bytes).err();
+            let stdout = &mut self.stdout;
+            // What does not fit into the buffer goes past it.
+            let is_buffered = bytes.len() < stdout.capacity();
+            let written =
+                if is_buffered { stdout.write_all(bytes) } else { beside(true, || stdout.write_all(bytes)) };
+            self.failure = written.err();
         }
     }
 
     /// Writes out what is buffered, for a reader that waits for results.
     pub fn flush(&mut self) {
-        if self.failure.is_none() {
-            self.failure = self.stdout.flush().err();
+        if self.failure.is_none() && !self.stdout.buffer().is_empty() {
+            self.failure = beside(true, || self.stdout.flush()).err();
         }
     }
 

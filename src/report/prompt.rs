@@ -44,10 +44,8 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
 fn at(name: &str, error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-    Error::Failed {
-        message: format!("{name}{place}: {}{detail}", error.kind()),
-        hint: Some("the template of turn.prompt speaks of what context.json has".to_owned()),
-    }
+    Error::failed(format!("{name}{place}: {}{detail}", error.kind()))
+        .with_hint("the template of turn.prompt speaks of what context.json has")
 }
 
 /// A field of a record that may be missing.

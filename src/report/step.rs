@@ -102,7 +102,7 @@ pub fn text(step: &StepReport, out: &Output) -> String {
     if step.terminal.is_none()
         && let Some(due) = step.next_due_at
     {
-        line.push_str(&out.paint(Tone::Quiet, &format!("  next due {due}")));
+        line.push_str(&out.paint(Tone::Quiet, &format!("  next due {}", due.local())));
     }
     line
 }

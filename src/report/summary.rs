@@ -336,6 +336,15 @@ pub fn raw(value: &Value) -> String {
     value.as_str().map_or_else(|| text::json(value), str::to_owned)
 }
 
+/// A field of a record for people: as for scripts, but a moment is local.
+pub fn told(name: &str, value: &Value) -> String {
+    let written = raw(value);
+    if !name.ends_with("_at") {
+        return written;
+    }
+    Time::parse(&written).map_or(written, Time::local)
+}
+
 /// How many of the newest attentions `get` shows to people.
 const ATTENTIONS: usize = 3;
 
@@ -364,7 +373,10 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     if let Some(moved) = &state.moved {
         row(
             "moved",
-            out.paint(Tone::Bad, &format!("to {}, {}", out.safe(&moved.to), relative(moved.at, facts.now))),
+            out.paint(
+                Tone::Bad,
+                &format!("{}, {}", out.safe(&moved.to_string()), relative(moved.at, facts.now)),
+            ),
         );
     }
     row("status", state.status.to_string());
@@ -409,7 +421,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         row("held", format!("{when}{}", out.safe(&one_line(&held.missing, 100))));
     }
     if let Some(due) = state.next_due_at {
-        row("next due", format!("{due} ({})", relative(due, facts.now)));
+        row("next due", format!("{} ({})", due.local(), relative(due, facts.now)));
     }
     for advisory in advisories(records, facts.now) {
         row("advisory", out.safe(&format!("{}: {}", advisory.kind, advisory.message)));

@@ -1,4 +1,4 @@
-//! A trigger as commands show it: its record without the hash of its secret, which is shown to nobody.
+//! A trigger as commands show it: its record without the hash of its secret, which no command shows.
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -166,6 +166,7 @@ pub fn message(new: New) -> Message {
         created_at,
         continuation: None,
         failures: Vec::new(),
+        taken_up: false,
         interjected: Vec::new(),
         checkpoint: None,
         settlement: None,

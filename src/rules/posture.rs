@@ -92,7 +92,10 @@ pub fn posture(records: &Records) -> PostureReport {
     if let Some(report) = waiting_for_operator(records) {
         return report;
     }
-    blocked(records).unwrap_or_else(|| PostureReport::new(Posture::Idle, "nothing to do"))
+    blocked(records).unwrap_or_else(|| {
+        let reason = if state.status == Status::Booting { "not started yet" } else { "nothing to do" };
+        PostureReport::new(Posture::Idle, reason)
+    })
 }
 
 /// The hint that comes next: the pending one, else the first that no step has taken in.

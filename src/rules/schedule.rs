@@ -72,6 +72,11 @@ fn cron(expression: &str) -> Result<Cron, Refusal> {
     })
 }
 
+/// The names of all time zones, in order.
+pub fn zones() -> impl Iterator<Item = &'static str> {
+    chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
+}
+
 fn zone(name: &str) -> Result<Tz, Refusal> {
     name.parse().map_err(|_| {
         Refusal::new("unknown_time_zone", format!("`{name}` is not a time zone"))

@@ -6,12 +6,15 @@
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
 //! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding; [`Collected`]: what `gc` has done.
-//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`]; [`git`]: what another clone has done.
+//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
 //! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
+//!
+//! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine, and [`git`].
 //!
 //! Behind it stands the state directory (`dir`), which nothing outside names. Test
 //! builds have a second store, which keeps records in memory (`memory`).
 
+pub mod anchor;
 mod dir;
 #[cfg(test)]
 mod memory;
@@ -21,7 +24,7 @@ pub mod tests;
 
 /// What git keeps of a state directory, by the names in its trees: how two versions merge, and how another clone's come in.
 pub mod git {
-    pub use super::dir::bringing::{Brought, Scratch};
+    pub use super::dir::bringing::{Brought, Scratch, alone_in_clone};
     pub use super::dir::converge::{
         Around, Kept, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
         write_state,
@@ -32,8 +35,8 @@ pub mod git {
 #[cfg(not(test))]
 pub use crate::beneath::Version;
 pub use dir::{
-    About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Leaving, NewAgent, Occupant, Open,
-    Opener, Place, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
+    About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Hook, Leaving, NewAgent, Occupant,
+    Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
     moved_away,
 };
 #[cfg(not(test))]

@@ -59,7 +59,7 @@ struct Contents {
 pub struct Meta {
     pub agent: AgentName,
     /// The path from the agent's directory: parts between slashes, none of them empty, `.` or `..`.
-    pub path: PathBuf,
+    pub(super) path: PathBuf,
     pub length: u64,
     pub is_executable: bool,
     /// When it was last written, in seconds since 1970.
@@ -82,8 +82,8 @@ pub struct Writer<W> {
 
 impl<W: Write> Writer<W> {
     /// Begins a stream of these agents, whose files follow in this order. `name` is what errors call the stream.
-    pub fn begin(out: W, name: &Path, agents: &[AgentName]) -> Result<Writer<W>> {
-        let mut writer = Writer { out, sum: Sha256::new(), name: name.to_owned() };
+    pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<Writer<W>> {
+        let mut writer = Writer { out, sum: Sha256::new(), name: PathBuf::from(name) };
         let contents = Contents { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
         let mut bytes = serde_json::to_vec(&contents).unwrap_or_default();
         bytes.push(b'\n');
@@ -92,7 +92,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Adds a file. `content` gives exactly `meta.length` bytes; `at` is what errors call it.
-    pub fn file(&mut self, meta: &Meta, mut content: impl Read, at: &Path) -> Result<()> {
+    pub(super) fn file(&mut self, meta: &Meta, mut content: impl Read, at: &Path) -> Result<()> {
         self.put(&header(&meta.whole_path(), meta))?;
         let mut buffer = vec![0; AT_ONCE];
         let mut left = meta.length;
@@ -103,10 +103,11 @@ impl<W: Write> Writer<W> {
                 read => read.context("read", at)?,
             };
             if count == 0 {
-                return Err(Error::Failed {
-                    message: format!("{}: it became shorter while it was exported", at.display()),
-                    hint: Some("run the export again".to_owned()),
-                });
+                return Err(Error::failed(format!(
+                    "{}: it became shorter while it was exported",
+                    at.display()
+                ))
+                .with_hint("run the export again"));
             }
             self.put(&buffer[..count])?;
             left -= count as u64;
@@ -152,11 +153,11 @@ pub struct Reader<R> {
 
 impl<R: Read> Reader<R> {
     /// Begins to read: the first file has to say that this is such a stream. `name` is what errors call it.
-    pub fn begin(input: R, name: &Path) -> Result<Reader<R>> {
+    pub fn begin(input: R, name: &str) -> Result<Reader<R>> {
         let mut reader = Reader {
             input,
             sum: Sha256::new(),
-            name: name.to_owned(),
+            name: PathBuf::from(name),
             agents: Vec::new(),
             at: 0,
             left: 0,
@@ -167,11 +168,11 @@ impl<R: Read> Reader<R> {
         let read = reader.fill(&mut block)?;
         let header = Header::from_byte_slice(&block);
         if read < BLOCK || *header.path_bytes() != *CONTENTS.as_bytes() {
-            return Err(Error::Refused {
-                kind: "not_an_export",
-                message: format!("{}: not a stream that `dormouse export` wrote", name.display()),
-                hint: Some("`dormouse export NAME` writes one".to_owned()),
-            });
+            return Err(Error::refused(
+                "not_an_export",
+                format!("{name}: not a stream that `dormouse export` wrote"),
+            )
+            .with_hint("`dormouse export NAME` writes one"));
         }
         let length = header.entry_size().map_err(|error| reader.damaged(error))?;
         if block != own_header(CONTENTS, EntryType::Regular, length, false, 0)[..] {
@@ -357,13 +358,8 @@ impl<R: Read> Reader<R> {
 
     /// The error for a fault in the stream, with the place that is being read.
     pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
-        Error::Damaged {
-            path: self.name.clone(),
-            line: 0,
-            column: 0,
-            message: format!("byte {}: {what}", self.at),
-            hint: Some("nothing of it was imported: export again, and compare what arrives".to_owned()),
-        }
+        Error::damaged(self.name.clone(), format!("byte {}: {what}", self.at))
+            .with_hint("nothing of it was imported: export again, and compare what arrives")
     }
 }
 

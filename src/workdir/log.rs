@@ -1,10 +1,14 @@
 //! The log of a run or task while it is written: reads what has come since the last look.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
+
+/// How much of a log is read at once, in bytes.
+const MOST_SAID: u64 = 256 << 20;
 
 /// A log that may still be written.
 pub struct Log {
@@ -25,18 +29,28 @@ impl Log {
 
     /// What has come since the last look.
     pub fn news(&mut self) -> Result<Vec<u8>> {
-        let Some((mut file, _)) = self.path.open_file()? else { return Ok(Vec::new()) };
+        let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
+        if length.saturating_sub(self.at) > MOST_SAID {
+            return Err(self.path.too_large(length, MOST_SAID));
+        }
         let inode = file.metadata().context("read", &self.path)?.ino();
+        if self.inode.replace(inode).is_some_and(|before| before != inode) {
+            self.at = self.at_gap(&file)?;
+        }
+        self.at = self.at.min(length);
+        file.seek(SeekFrom::Start(self.at)).context("read", &self.path)?;
+        let mut news = Vec::new();
+        file.read_to_end(&mut news).context("read", &self.path)?;
+        self.at += news.len() as u64;
+        Ok(news)
+    }
+
+    /// The supervisor has cut the middle out at the end: what follows the gap is new.
+    fn at_gap(&self, mut file: &File) -> Result<u64> {
+        const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();
         file.read_to_end(&mut all).context("read", &self.path)?;
-        if self.inode.replace(inode).is_some_and(|before| before != inode) {
-            // The supervisor has cut the middle out at the end: what follows the gap is new.
-            const GAP: &[u8] = b"\n[dormouse: ";
-            let gap = all.windows(GAP.len()).rposition(|window| window == GAP);
-            self.at = gap.map_or(self.at, |gap| self.at.min(gap as u64));
-        }
-        let known = usize::try_from(self.at).unwrap_or(usize::MAX).min(all.len());
-        self.at = all.len() as u64;
-        Ok(all.split_off(known))
+        let gap = all.windows(GAP.len()).rposition(|window| window == GAP);
+        Ok(gap.map_or(self.at, |gap| self.at.min(gap as u64)))
     }
 }

@@ -46,9 +46,6 @@ pub const CHECKPOINT: &str = "checkpoint-";
 /// How much of such a file is read, in bytes: more than a record may have.
 const MOST: u64 = RECORD.most.0 * 2;
 
-/// How much of a log is read, in bytes.
-const MOST_SAID: u64 = 256 << 20;
-
 /// What a machine has of one agent.
 #[derive(Debug, Clone)]
 pub struct Workdir {
@@ -130,11 +127,6 @@ impl Dir {
     /// The log of one output of the process.
     pub fn stream(&self, stream: Stream) -> Spot {
         self.spot.join(stream.name())
-    }
-
-    /// The content of a log; `None` if there is no log.
-    pub fn read(&self, stream: Stream) -> Result<Option<Vec<u8>>> {
-        self.stream(stream).read(MOST_SAID)
     }
 
     /// Follows a log while it is written. `last`: begins with so many bytes of what is there.

@@ -44,7 +44,7 @@ fn what_failed_for_good_is_said_once_and_ends_with_7() {
     let ran = sandbox.cmd(["ask", "ada", "try", "--json"]).output();
     let answer = &objects(&ran.stdout)[0];
     assert_eq!((ran.code(), &answer["message_status"]), (7, &"aborted".into()), "{ran}");
-    assert_eq!(answer["reason"], "gave up after 1 attempts: exit status 3");
+    assert_eq!(answer["reason"], "gave up after 1 attempt: exit status 3");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn await_says_by_its_status_how_the_message_ended() {
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
     let ran = sandbox.cmd(["await", "ada", "--message", &dead]).output();
     assert_eq!(ran.code(), 7, "{ran}");
-    assert!(ran.stdout.contains("aborted  (gave up after 1 attempts"), "{ran}");
+    assert!(ran.stdout.contains("aborted  (gave up after 1 attempt"), "{ran}");
     let dropped = say(&sandbox, "never mind");
     sandbox.run(["queue", "drop", &dropped]);
     assert_eq!(sandbox.cmd(["await", "ada", "--message", &dropped]).output().code(), 7);

@@ -4,12 +4,11 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, write_program};
 use crate::setup::{
     Beside, add, edit_state, extend_policy, git, hook, make_repository, names, objects, record, say, started,
     wait_for,
@@ -45,7 +44,7 @@ fn a_dead_letter_is_told_on_stderr_even_of_a_quiet_step_and_by_its_status() {
     assert_eq!(ran.code(), 7, "{ran}");
     assert_eq!(
         ran.stderr,
-        format!("dormouse: ada: dead letter {id}: gave up after 1 attempts: exit status 3\n")
+        format!("dormouse: ada: dead letter {id}: gave up after 1 attempt: exit status 3\n")
     );
     let step = &objects(&ran.stdout)[0];
     assert_eq!(step["attention"][0]["subject"], "dead_letter");
@@ -164,7 +163,7 @@ fn the_hook_is_told_what_and_of_whom() {
     assert_eq!(told["hook"], "on-attention");
     assert_eq!((&told["subject"], &told["agent"]), (&"dead_letter".into(), &"ada".into()));
     assert_eq!((&told["message_id"], &told["run_id"]), (&id.as_str().into(), &step["run_id"]));
-    assert_eq!(told["reason"], "gave up after 1 attempts: exit status 3");
+    assert_eq!(told["reason"], "gave up after 1 attempt: exit status 3");
     assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("untold"), None);
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
@@ -264,7 +263,7 @@ fn an_agent_does_not_acknowledge_for_itself() {
     fs::write(&path, text.replace("exit 3", &line)).unwrap();
     say(&sandbox, "again");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert!(ran.stderr.contains("gave up after 1 attempts: exit status 4"), "{ran}");
+    assert!(ran.stderr.contains("gave up after 1 attempt: exit status 4"), "{ran}");
     let run = sandbox.json_lines(["run", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
     let said = fs::read_to_string(sandbox.agent("ada").join("runs").join(run).join("stderr.log")).unwrap();
     assert!(said.contains("it can't acknowledge for its own agent"), "{said}");
@@ -325,8 +324,7 @@ fn example(path: &str) -> String {
 fn programs(sandbox: &Sandbox, name: &str, script: &str) -> String {
     let dir = sandbox.home().join("bin");
     fs::create_dir_all(&dir).unwrap();
-    fs::write(dir.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(dir.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
     format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default())
 }
 
@@ -469,7 +467,7 @@ fn a_failure_that_the_operator_calls_for_is_told_too() {
     // Whoever settles the run says so: one of the two.
     let said = format!("{}{}", ran.stderr, tick.stderr);
     assert_eq!(said.matches("dead letter").count(), 1, "{said}");
-    assert!(said.contains("gave up after 1 attempts: no good"), "{said}");
+    assert!(said.contains("gave up after 1 attempt: no good"), "{said}");
 }
 
 #[test]

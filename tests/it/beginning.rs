@@ -30,10 +30,16 @@ fn alone_it_says_how_the_agents_stand() {
     sandbox.run(["create", "kim", "--", "true"]);
     say(&sandbox, "x");
     let said = sandbox.run(NOTHING);
-    assert!(said.starts_with("3 agents in ") && said.contains(": 1 has_queued_input, 2 idle\n"), "{said}");
+    assert!(
+        said.starts_with("3 agents in ") && said.contains(": 1 has_queued_input, 1 idle, 1 not started\n"),
+        "{said}"
+    );
+    assert!(said.contains("\nto have it run: dormouse start kim\n"), "{said}");
+    assert!(sandbox.run(["list"]).contains("not started yet"));
     assert!(said.contains("\n1 message to be dealt with\n"), "{said}");
     let object = sandbox.json(NOTHING);
     assert_eq!(object["postures"], json!({ "has_queued_input": 1, "idle": 2 }));
+    assert_eq!(object["not_started"], json!(["kim"]));
     assert_eq!(
         (&object["agents"], &object["pending"], &object["attention"]),
         (&json!(3), &json!(1), &json!([]))

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Ran, Sandbox};
+use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{failure, field, git, hook, make_repository, names, objects, raw_git, say, started, tree};
 
 /// `ada` with a message, in a repository with one commit.
@@ -243,7 +243,7 @@ fn a_hook_of_git_may_tick_once_the_index_is_free() {
         "\"$D\" tick ada --commit --lock-timeout 200ms > \"$HOME/said\" 2>&1; echo $? >> \"$HOME/said\"";
     let program = hook(&sandbox.store(), "git", script);
     fs::create_dir_all(&hooks).unwrap();
-    fs::copy(&program, hooks.join("pre-commit")).unwrap();
+    write_program(&hooks.join("pre-commit"), &fs::read_to_string(&program).unwrap());
     fs::write(sandbox.project().join("mine"), "").unwrap();
     git(&sandbox, &["add", "mine"]);
     git(&sandbox, &["commit", "--quiet", "-m", "mine", "mine"]);

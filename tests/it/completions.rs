@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Sandbox, dormouse};
-use crate::setup::started;
+use crate::setup::{extend_policy, started};
 
 fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("completions").join(name)
@@ -41,11 +41,16 @@ fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Opt
 }
 
 fn bash(sandbox: &Sandbox, words: &[&str]) -> Option<Vec<String>> {
+    bash_at(sandbox, words, "9")
+}
+
+/// `key`: what bash has been asked for, in `COMP_TYPE`.
+fn bash_at(sandbox: &Sandbox, words: &[&str], key: &str) -> Option<Vec<String>> {
     let file = script("dormouse.bash");
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     let text = format!(
         "source {}; complete -p dormouse >/dev/null || exit 1
-         COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE=9
+         COMP_WORDS=({}); COMP_CWORD={}; COMP_TYPE={key}
          _clap_complete_dormouse dormouse \"${{COMP_WORDS[COMP_CWORD]}}\" x
          printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         file.display(),
@@ -119,6 +124,32 @@ fn shells_know_agents_and_ids_and_nothing_of_them_is_run() {
     assert!(!sandbox.project().join("pwned").exists() && !sandbox.home().join("pwned").exists());
 }
 
+#[test]
+fn bash_shows_what_ids_are_where_it_only_lists() {
+    let (sandbox, message, _) = hostile();
+    let other = sandbox.run(["enqueue", "ada", "fix it"]).trim_end().to_owned();
+    let words = ["dormouse", "queue", "show", "msg_"];
+    let Some(listed) = bash_at(&sandbox, &words, "63") else { return };
+    assert!(listed.iter().any(|line| *line == format!("{other}  (fix it)")), "{listed:?}");
+    assert!(listed.iter().any(|line| line.starts_with(&format!("{message}  ($(touch pwned)"))), "{listed:?}");
+    let mut inserted = bash_at(&sandbox, &words, "9").unwrap();
+    inserted.sort();
+    assert_eq!(inserted, [message.as_str(), &other]);
+    // One alone would be inserted as it is.
+    assert_eq!(bash_at(&sandbox, &["dormouse", "queue", "show", &message], "63").unwrap(), [message]);
+    assert!(!sandbox.project().join("pwned").exists());
+}
+
+#[test]
+fn bash_takes_a_value_behind_an_equals_sign_for_a_word_of_its_own() {
+    let sandbox = started("true");
+    let Some(found) = bash(&sandbox, &["dormouse", "events", "ada", "--kind", "=", "run_s"]) else { return };
+    assert_eq!(found, ["run_settled"]);
+    assert_eq!(bash(&sandbox, &["dormouse", "list", "--posture", "=", "id"]).unwrap(), ["idle"]);
+    let line = ["dormouse", "queue", "list", "--agent", "=", "ada", "--lim"];
+    assert_eq!(bash(&sandbox, &line).unwrap(), ["--limit"]);
+}
+
 /// What the program answers a completion function of bash.
 fn asked(sandbox: &Sandbox, words: &[&str]) -> String {
     let line = ["--"].iter().chain(words).copied();
@@ -154,6 +185,95 @@ fn ids_are_those_of_the_agent_and_the_directory_that_the_line_names() {
     }
 }
 
+/// The words that a line would be answered with; the last word is the one that is typed.
+fn proposed(sandbox: &Sandbox, line: &str) -> Vec<String> {
+    asked(sandbox, &line.split(' ').collect::<Vec<_>>()).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_value_that_is_known_is_proposed() {
+    let sandbox = started("exit 3");
+    extend_policy(&sandbox, "ada", "[recovery]\nmax_attempts = 1\n");
+    let id = |line: &[&str]| sandbox.run(line.to_vec()).lines().next().unwrap().to_owned();
+    let dead = id(&["enqueue", "ada", "fails"]);
+    sandbox.cmd(["tick", "ada"]).output();
+    let queued = id(&["enqueue", "ada", "waits"]);
+    let done = id(&["work", "add", "ada", "done"]);
+    sandbox.run(["work", "complete", done.as_str()]);
+    let open = id(&["work", "add", "ada", "open"]);
+    let wait = sandbox.json(["wait", "ada", "--on", "operator", "--reason", "why"])["id"].clone();
+    let wait = wait.as_str().unwrap().to_owned();
+    let trigger = sandbox.json(["trigger", "create", "ada"])["id"].as_str().unwrap().to_owned();
+    let own = sandbox.json_lines(["trigger", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    let run = sandbox.json(["run", "show", "latest", "ada"])["id"].as_str().unwrap().to_owned();
+    let config = sandbox.store().join("dormouse.toml");
+    let settings = fs::read_to_string(&config).unwrap();
+    fs::write(&config, settings + "[profiles.nightly]\n[profiles.\"$(x)\"]\n").unwrap();
+    for (line, expected) in [
+        ("events ada --kind message_re", vec!["message_rejected", "message_requeued"]),
+        ("events ada --kind=run_s", vec!["--kind=run_settled"]),
+        ("queue dead ada --ack msg_", vec![dead.as_str()]),
+        ("queue requeue msg_", vec![&dead]),
+        ("queue drop msg_", vec![&queued, &dead]),
+        ("queue show msg_", vec![&queued, &dead]),
+        ("await ada --message ", vec![&queued]),
+        ("run show l", vec!["latest"]),
+        ("run show run_", vec![&run]),
+        ("work show work_", vec![&open, &done]),
+        ("work pick work_", vec![&open]),
+        ("enqueue ada --work-item ", vec![&open]),
+        ("enqueue ada --wait ", vec![&wait]),
+        ("trigger create ada --wait ", vec![&wait]),
+        ("wait cancel w", vec![&wait]),
+        ("wake ada --trigger ", vec![&own, &trigger]),
+        ("wait ada --trigger ", vec![&own, &trigger]),
+        ("enqueue ada --origin c", vec!["channel", "callback"]),
+        ("safe-point --signal U", vec!["USR1", "USR2"]),
+        ("timer add ada --tz Europe/Berl", vec!["Europe/Berlin"]),
+        ("get ada queue.p", vec!["queue.pending"]),
+        ("man queue-d", vec!["queue-dead", "queue-drop"]),
+        ("create new --profile ", vec!["nightly"]),
+    ] {
+        let found = proposed(&sandbox, &format!("dormouse {line}"));
+        assert_eq!(found, expected, "{line}");
+    }
+}
+
+#[test]
+fn a_file_that_was_rejected_is_proposed_only_if_its_name_is_plain() {
+    let sandbox = started("true");
+    for name in ["plain.json", "$(touch pwned).json"] {
+        fs::write(sandbox.agent("ada").join("inbox").join(name), "{").unwrap();
+    }
+    sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(sandbox.run(["queue", "rejected", "ada", "--json"]).lines().count(), 2);
+    let found = proposed(&sandbox, "dormouse queue rejected ada --accept p");
+    assert_eq!(found, ["plain.json"]);
+    assert_eq!(proposed(&sandbox, "dormouse queue rejected ada --drop $"), Vec::<String>::new());
+}
+
+#[test]
+fn the_agent_that_the_line_names_as_a_word_is_the_one_whose_ids_are_meant() {
+    let sandbox = started("true");
+    for number in 0..40 {
+        fs::create_dir(sandbox.agent(&format!("empty-{number}"))).unwrap();
+    }
+    let item = sandbox.run(["work", "add", "ada", "x"]).trim_end().to_owned();
+    // There are too many agents to look into all.
+    assert_eq!(proposed(&sandbox, "dormouse work show work_"), Vec::<String>::new());
+    for line in ["work show -a ada work_", "enqueue ada --work-item work_", "-C . ask ada --work-item work_"]
+    {
+        assert_eq!(proposed(&sandbox, &format!("dormouse {line}")), [item.as_str()], "{line}");
+    }
+    // The word that is asked for need not be the last.
+    let ran = sandbox
+        .cmd(["--", "dormouse", "work", "show", "work_", "ada"])
+        .env("DORMOUSE_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", "3")
+        .output();
+    assert_eq!(ran.stdout, item, "{ran}");
+}
+
 #[test]
 fn ten_thousand_agents_are_listed_at_a_key() {
     let sandbox = started("true");
@@ -161,6 +281,19 @@ fn ten_thousand_agents_are_listed_at_a_key() {
         fs::create_dir(sandbox.agent(&format!("agent-{number}"))).unwrap();
     }
     assert_eq!(asked(&sandbox, &["dormouse", "tick", "agent-999"]).lines().count(), 11);
+    // All of them too, each as a word of its own in every shell, also behind a flag.
+    assert_eq!(asked(&sandbox, &["dormouse", "tick", "a"]).lines().count(), 10_001);
+    let with_flag = asked(&sandbox, &["dormouse", "queue", "list", "--agent=agent-12"]);
+    assert_eq!(with_flag.lines().filter(|line| line.starts_with("--agent=agent-12")).count(), 111);
+    if let Some(found) = bash(&sandbox, &["dormouse", "tick", "agent-12"]) {
+        assert_eq!(found.len(), 111);
+    }
+    if let Some(found) = zsh(&sandbox, &["dormouse", "tick", "agent-12"]) {
+        assert_eq!(found.len(), 111);
+    }
+    if let Some(found) = fish(&sandbox, "dormouse tick agent-12") {
+        assert_eq!(found.len(), 111);
+    }
     // A name needs no look into its directory: a key is answered by one listing.
     let trace = sandbox.home().join("trace");
     let words = ["-qq", "-e", "trace=/open.*", "-o"].map(OsString::from);

@@ -329,13 +329,39 @@ fn commands_of_the_contract() -> BTreeSet<String> {
     found
 }
 
+/// The pictures can be made anew, and are small enough for a page.
+#[test]
+fn pictures_have_a_script_and_are_small() {
+    let script = read("docs/images/make.sh");
+    for picture in ["watch.svg", "report.png"] {
+        let path = root().join("docs/images").join(picture);
+        assert!(script.contains(&format!("\"$here/{picture}\"")), "nothing makes {picture}");
+        assert!(fs::metadata(&path).unwrap().len() < 150_000, "{picture} is large");
+        assert!(
+            read("README.md").contains(&format!("](docs/images/{picture})")),
+            "{picture} is shown nowhere"
+        );
+    }
+    assert!(read("CONTRIBUTING.md").contains("docs/images/make.sh"));
+}
+
 /// Who adds a command adds it to the contract, to what is run beside everything else, and to what is run on
 /// damaged directories.
 #[test]
 fn every_command_has_its_places() {
-    // These read no agent, wait for others, or need a run that ended, which not every situation there has.
-    const NO_PAIRS: [&str; 7] =
-        ["await", "check-outcome", "completions", "man", "merge-driver", "run show", "schema"];
+    // These read no agent, wait for others, draw on a terminal, need an editor, or need a run that ended, which not every
+    // situation there has.
+    const NO_PAIRS: [&str; 9] = [
+        "await",
+        "check-outcome",
+        "completions",
+        "edit",
+        "man",
+        "merge-driver",
+        "run show",
+        "schema",
+        "watch",
+    ];
     // Git calls it, with files of its own.
     const NO_FUZZ: [&str; 1] = ["merge-driver"];
     let (contract, pairs, fuzz) = (

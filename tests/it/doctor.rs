@@ -205,6 +205,35 @@ fn a_repair_takes_broken_lines_out_and_keeps_the_others() {
 }
 
 #[test]
+fn a_file_without_one_whole_line_is_kept_byte_for_byte() {
+    let sandbox = started("true");
+    say(&sandbox, "x");
+    step(&sandbox);
+    let path = sandbox.agent("ada").join("archive/2026-01/wait.jsonl");
+    let text = "{\n  \"schema\": \"dormouse/identity/1\",\n  \"name\": \"kim\"\n}\n";
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, text).unwrap();
+    let found = findings(&sandbox, &["--repair"], 0);
+    assert_eq!(kinds(&found), ["damaged"]);
+    let kept = sandbox.agent("ada").join("quarantine/archive__2026-01__wait.jsonl");
+    assert_eq!(fs::read_to_string(kept).unwrap(), text);
+    assert!(findings(&sandbox, &[], 0).is_empty());
+}
+
+#[test]
+fn a_hook_that_is_no_program_is_told_once() {
+    let sandbox = started("true");
+    sandbox.run(["create", "bob", "--", "true"]);
+    let hook = sandbox.store().join("hooks/on-attention");
+    fs::write(&hook, "#!/bin/sh\n").unwrap();
+    let told = sandbox.cmd(["doctor"]).output();
+    assert_eq!(told.code(), 0);
+    assert_eq!(told.stderr.matches("hooks/on-attention is no program").count(), 1, "{}", told.stderr);
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(sandbox.cmd(["doctor"]).output().stderr, "");
+}
+
+#[test]
 fn a_repair_counts_anew_and_takes_rights_away() {
     let sandbox = started("true");
     edit_state(&sandbox, |state| state["counters"]["dead"] = json!(3));

@@ -13,6 +13,7 @@ mod misplace;
 mod mutate;
 mod records;
 mod run;
+mod streams;
 mod tree;
 mod vectors;
 
@@ -27,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::dormouse;
+use crate::harness::copy_of_dormouse;
 use commands::Documented;
 use estate::{Copy, Estate};
 use run::{Line, Place, Ran};
@@ -95,7 +96,7 @@ fn fuzz(subject: Subject, usual: u64) {
     let dir = scratch(subject);
     let estate = Estate::make();
     let program = dir.join("dormouse");
-    fs::copy(dormouse(), &program).unwrap();
+    copy_of_dormouse(&program);
     let program = if runs(&program) { program } else { elsewhere(subject) };
     let workers =
         if asked("FUZZ_CASE").is_some() { 1 } else { asked("FUZZ_JOBS").map_or(2, |n| n.parse().unwrap()) };
@@ -169,7 +170,7 @@ fn elsewhere(subject: Subject) -> PathBuf {
         .unwrap()
         .keep();
     fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
-    fs::copy(dormouse(), dir.join("dormouse")).unwrap();
+    copy_of_dormouse(&dir.join("dormouse"));
     dir.join("dormouse")
 }
 

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Cmd, Ran, each_in_parallel};
+use crate::harness::{Cmd, Ran, each_in_parallel, write_program};
 use crate::remotes::{Remote, processed};
 use crate::setup::{eventually, extend_policy, failure};
 use crate::strace::{self, Call, Harm};
@@ -54,8 +53,7 @@ fn two() -> Remote {
     remote.enqueue(0, "ada", "from here");
     let bin = remote.sandbox.root().join("bin");
     fs::create_dir(&bin).unwrap();
-    fs::write(bin.join("git"), GIT).unwrap();
-    fs::set_permissions(bin.join("git"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&bin.join("git"), GIT);
     remote
 }
 

@@ -61,6 +61,59 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     assert_eq!(processed(&remote.agent(0, "ada"))[&late], 1);
 }
 
+/// What one clone removes vanishes in the others, unless one of them has changed it: there it goes on whole, and comes
+/// back to the first one.
+#[test]
+fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
+    for changes in [None, Some(["enqueue", "ada", "more"]), Some(["tick", "ada", "-q"])] {
+        let remote = Remote::new(&["ada", "bob"], "echo done", 2);
+        remote.enqueue(0, "ada", "hello");
+        remote.agree();
+        let file = remote.sandbox.root().join("ada.tar");
+        remote.run(0, &["rm", "ada", "--force", "-o", file.to_str().unwrap()]);
+        if let Some(words) = changes {
+            remote.run(1, &words);
+        }
+        remote.agree();
+        for at in 0..2 {
+            let agents = crate::setup::names(remote.agent(at, "ada").parent().unwrap());
+            let expected: &[&str] = if changes.is_some() { &["ada", "bob"] } else { &["bob"] };
+            assert_eq!(agents, expected, "{changes:?}: clone {at}");
+            let ran = remote.ran(at, &["doctor", "--json"]);
+            assert_eq!(ran.code(), 0, "{changes:?}: clone {at}: {ran}");
+        }
+        if changes.is_some() {
+            let queued = |at| queued(&remote.agent(at, "ada"));
+            assert_eq!(queued(0), queued(1), "{changes:?}");
+            remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
+        }
+    }
+}
+
+/// A new name that one clone gives is the one in all, also where children know their parent by it.
+#[test]
+fn an_agent_that_a_clone_renames_has_that_name_in_all() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    remote.run(0, &["create", "kid", "--parent", "ada", "-q", "--", "true"]);
+    remote.enqueue(0, "ada", "hello");
+    remote.agree();
+    let before = queued(&remote.agent(1, "ada"));
+    remote.ran(0, &["rename", "ada", "eve"]);
+    remote.agree();
+    for at in 0..2 {
+        let agents = crate::setup::names(remote.agent(at, "eve").parent().unwrap());
+        assert_eq!(agents, ["eve", "kid"], "clone {at}");
+        assert_eq!(queued(&remote.agent(at, "eve")), before, "clone {at}");
+        let identity = fs::read_to_string(remote.agent(at, "kid").join("identity.json")).unwrap();
+        assert!(identity.contains("\"parent\": \"eve\""), "clone {at}: {identity}");
+        let ran = remote.ran(at, &["doctor", "--json"]);
+        assert_eq!(ran.code(), 0, "clone {at}: {ran}");
+    }
+    remote.run(1, &["tick", "eve", "--until-idle", "-q"]);
+    remote.agree();
+    assert_eq!(processed(&remote.agent(0, "eve")).len(), before.len());
+}
+
 /// While another clone steps an agent nobody moves it: that clone would go on with it.
 #[test]
 fn nobody_moves_what_another_clone_steps() {

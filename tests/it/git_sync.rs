@@ -1,12 +1,13 @@
 //! `sync`: clones of one state directory and the bare repository between them.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::harness::write_program;
 use crate::remotes::{Remote, processed, queued};
 use crate::setup::{Beside, failure, names, raw_git, started, tree, wait_for};
 
@@ -174,8 +175,7 @@ fn where_nothing_can_be_exchanged_that_is_said() {
 fn git_hook(git_dir: &Path, name: &str) -> std::path::PathBuf {
     let path = git_dir.join("hooks").join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, "#!/bin/sh\necho 'not today' >&2\nexit 1\n").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, "#!/bin/sh\necho 'not today' >&2\nexit 1\n");
     path
 }
 
@@ -292,8 +292,7 @@ fn a_remote_that_does_not_answer_is_given_up() {
     fs::write(&settings, format!("{}\n[git]\ntimeout = \"1s\"\n", fs::read_to_string(&settings).unwrap()))
         .unwrap();
     let stuck = remote.dirs[0].join("stuck");
-    fs::write(&stuck, "#!/bin/sh\nexec sleep 600\n").unwrap();
-    fs::set_permissions(&stuck, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&stuck, "#!/bin/sh\nexec sleep 600\n");
     remote.git(0, &["remote", "set-url", "origin", "ssh://nobody@example.invalid/x"]);
     let begun = Instant::now();
     let ran = remote.cmd(0, &["--json", "sync"]).env("GIT_SSH_COMMAND", &stuck).output();

@@ -7,8 +7,8 @@ use std::os::unix::fs::lchown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,9 +23,38 @@ pub const START: i64 = 1_767_323_045;
 /// A user whom nobody else is.
 const ORDINARY: u32 = 60_006;
 
-/// The program under test.
+/// The program under test. What the tests need besides is looked for once, and named where it is missing.
 pub fn dormouse() -> PathBuf {
+    static MISSING: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let is_there =
+            |tool: &&str| Command::new(tool).arg("--version").output().is_ok_and(|ran| ran.status.success());
+        ["git", "jq", "strace"].into_iter().filter(|tool| !is_there(tool)).collect()
+    });
+    assert!(
+        MISSING.is_empty(),
+        "the tests need {}: install them, for instance with apt-get",
+        MISSING.join(", ")
+    );
     assert_cmd::cargo::cargo_bin!("dormouse").to_path_buf()
+}
+
+/// Writes a program that can be run at once. A child of this process writes it: a file that this process itself
+/// had open for writing stays so in whatever another test is just starting, and can't be run until then.
+pub fn write_program(path: &Path, text: &str) {
+    let mut child = Command::new("sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("read by the shell");
+    assert!(child.wait().expect("a status").success(), "{}", path.display());
+}
+
+/// Copies the program under test to where it can be run at once, as [`write_program`] writes one.
+pub fn copy_of_dormouse(to: &Path) {
+    let copied = Command::new("cp").arg(dormouse()).arg(to).status().expect("cp");
+    assert!(copied.success(), "{}", to.display());
 }
 
 /// A temporary directory with a project (the working directory of every command, where `.dormouse`

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Sandbox, dormouse, each_in_parallel};
+use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[
@@ -352,7 +352,7 @@ fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
     }
     let program = sandbox.home().join("dormouse");
     if !program.exists() {
-        fs::copy(dormouse(), &program).unwrap();
+        copy_of_dormouse(&program);
         for dir in [sandbox.root(), &sandbox.home(), &sandbox.project()] {
             fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
         }

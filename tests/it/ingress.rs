@@ -1,5 +1,6 @@
 //! `ingress`: one HTTP request, by CGI's environment, on one connection, and behind real servers.
 
+mod alike;
 mod load;
 mod memory;
 mod servers;

@@ -174,7 +174,7 @@ fn list_shows_a_line_per_agent() {
             "AGENT  POSTURE           QUEUE  LAST TURN  DUE  NOTE\n\
              ada    has_queued_input  1      3s ago     -    next is a message of kind operator_prompt\n\
              bob    idle              0      -          -    nothing to do\n\
-             carl   idle              0      -          -    nothing to do\n",
+             carl   idle              0      -          -    not started yet\n",
         )
         .check();
     let lines = sandbox.json_lines(["list"]);
@@ -285,7 +285,7 @@ fn explain_names_everything_that_would_wake_the_agent() {
             "an answer (dormouse enqueue ada TEXT): a word",
             format!("the result of {} (kid)", task.trim()),
             format!(
-                "{} fires 2026-01-03T03:04:11.000Z (in 23h59m)",
+                "{} fires 2026-01-03T03:04:11.000Z (in 23h59m): look",
                 timer.split_whitespace().next().unwrap()
             ),
             format!("a look at {}, 2026-01-02T03:34:10.000Z (in 29m)", item.trim()),
@@ -596,6 +596,33 @@ fn events_that_are_followed_appear_as_they_happen() {
         beside.0.try_wait().unwrap()
     });
     assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn a_follower_leaves_out_no_event_that_comes_with_others() {
+    let sandbox = started("true");
+    let mut follower = sandbox.cmd(["events", "ada", "--follow", "--json", "--limit", "1"]).into_command();
+    let mut follower =
+        Beside(follower.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(follower.0.stdout.take().unwrap()).lines();
+    let mut events = lines.map(|line| {
+        let event = serde_json::from_str::<Value>(&line.unwrap()).unwrap();
+        (event["seq"].as_u64().unwrap(), event["data"]["action"].as_str().map(str::to_owned))
+    });
+    let first = events.next().unwrap().0;
+    assert_eq!(first, sandbox.json_lines(["events", "ada"]).len() as u64, "the newest alone");
+    // Each of these changes is several events at once.
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    let mut seen = Vec::new();
+    for (seq, action) in events.by_ref() {
+        seen.push(seq);
+        if action.as_deref() == Some("start") {
+            break;
+        }
+    }
+    assert!(seen.len() > 2, "{seen:?}");
+    assert_eq!(seen, (first + 1..=first + seen.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::checker;
-use crate::harness::{Cmd, Ran, Sandbox, dormouse};
+use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
 use crate::strace;
 
 /// An agent `a` that is started, and whose turns run this.
@@ -296,7 +296,7 @@ impl Crowded {
         }
         let sandbox = sandbox(turn);
         let program = sandbox.home().join("dormouse");
-        fs::copy(dormouse(), &program).unwrap();
+        copy_of_dormouse(&program);
         let chown = Command::new("chown").args(["-R", USER]).arg(sandbox.root()).status().unwrap();
         assert!(chown.success());
         Some(Crowded { sandbox, program })

@@ -4,8 +4,8 @@
 //!
 //! 1. `harness` (a directory for each test, and how a command is run), `setup` (agents as tests need them),
 //!    `checker` (a second check of records).
-//! 2. What one command does: `lifecycle`, `making`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
-//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`, `logs`, `listing`, `reported`; then the file of whatever you change.
+//! 2. What one command does: `lifecycle`, `making`, `editing`, `messages`, `tick`, `turns`, `planes`, `tasks`, `triggers`, `ingress`, `hooks`,
+//!    `inspect`, `doctor`, `verdicts`, `following`, `services`, `metrics`, `usage`, `naming`, `logs`, `listing`, `progress`, `reported`, `watching`, `written`; then the file of whatever you change.
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
@@ -41,6 +41,7 @@ mod docs;
 mod doctor;
 mod drops;
 mod edges;
+mod editing;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
@@ -97,11 +98,14 @@ mod planes;
 #[cfg(target_os = "linux")]
 mod power;
 mod preemption;
+mod progress;
 #[cfg(target_os = "linux")]
 mod rejected;
 #[cfg(target_os = "linux")]
 mod remembering;
 mod remotes;
+mod removing;
+mod renaming;
 mod replays;
 mod reported;
 #[cfg(target_os = "linux")]
@@ -141,3 +145,7 @@ mod triggers;
 mod turns;
 mod usage;
 mod verdicts;
+#[cfg(target_os = "linux")]
+mod watching;
+#[cfg(target_os = "linux")]
+mod written;

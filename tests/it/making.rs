@@ -186,7 +186,7 @@ fn an_agent_without_a_command_is_not_started() {
         .status(4)
         .stderr(
             "dormouse: ada: `ada` has no turn command\n\
-             hint: say in its agent.toml what it runs, as turn.command\n",
+             hint: say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]\n",
         )
         .check();
     assert_eq!(field(&sandbox, "status"), "booting");

@@ -1020,7 +1020,7 @@ fn a_dead_letter_is_listed_with_its_reason() {
     let (sandbox, id) = with_dead_letter();
     sandbox
         .cmd(["queue", "dead", "-a", "ada"])
-        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    ! gave up after 1 attempts: exit status 1: broken\n")
+        .stdout("msg_#1  normal  aborted  operator_prompt from operator  poison\n    ! gave up after 1 attempt: exit status 1: broken\n")
         .check();
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_eq!((&dead["id"], &dead["status"]), (&json!(id), &json!("aborted")));

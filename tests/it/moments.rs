@@ -95,3 +95,80 @@ fn a_moment_that_was_is_said_in_words_too_and_shown_as_clocks_show_it() {
     let ran = sandbox.cmd(["briefs", "ada", "--json"]).env("TZ", ZONE).output();
     assert!(ran.stdout.contains("\"at\":\"2026-01-02T03:04:") && !ran.stdout.contains("+01:00"), "{ran}");
 }
+
+/// Text is for people, whose clocks show local time; JSON is for programs, and has UTC. Two print in UTC what is handed
+/// on: `next-wake` to a program, `report` to another person. An event's data are JSON.
+#[test]
+fn every_moment_in_text_is_local() {
+    let sandbox = started("exit 1");
+    let abroad = |words: &[&str]| {
+        let ran = sandbox.cmd(words).env("TZ", ZONE).output();
+        assert!(matches!(ran.code(), 0 | 4 | 7), "{ran}");
+        for word in format!("{}{}", ran.stdout, ran.stderr).split_whitespace() {
+            let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+            assert!(!(word.starts_with("20") && word.ends_with('Z')), "{word} is in UTC: {ran}");
+        }
+        let ran = sandbox.cmd(words.iter().chain(&["--json"])).env("TZ", ZONE).output();
+        // What `explain` says in sentences is text wherever it stands.
+        assert!(words[0] == "explain" || !ran.stdout.contains("+01:00"), "{ran}");
+    };
+    for making in [
+        &["timer", "add", "-a", "ada", "--in", "2h", "look"][..],
+        &["timer", "add", "-a", "ada", "--every", "1d", "look"],
+        &["enqueue", "ada", "--at", "tomorrow 9:00", "look"],
+        &["enqueue", "ada", "--ttl", "1h", "look"],
+        &["work", "add", "-a", "ada", "a thing", "--pick"],
+        &[
+            "wait",
+            "-a",
+            "ada",
+            "--on",
+            "external",
+            "--resource",
+            "pr:1",
+            "--reason",
+            "why",
+            "--expires",
+            "3h",
+        ],
+        &["wait", "-a", "ada", "--on", "timer", "--in", "1h", "--reason", "why"],
+        &["trigger", "create", "-a", "ada"],
+        &["task", "start", "-a", "ada", "--", "true"],
+    ] {
+        abroad(making);
+    }
+    let first =
+        |plane: &str| sandbox.json_lines([plane, "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    for looking in [
+        &["explain", "ada"][..],
+        &["tick", "ada", "--dry-run"],
+        &["tick", "ada"],
+        &["tick", "ada"],
+        &["explain", "ada"],
+        &["list"],
+        &["get", "ada"],
+        &["state", "ada"],
+        &["state", "ada", "--history", "--diagram", "mermaid"],
+        &["timer", "list", "ada"],
+        &["wait", "list", "ada"],
+        &["work", "list", "ada"],
+        &["trigger", "list", "ada"],
+        &["task", "list", "ada"],
+        &["queue", "list", "ada"],
+        &["queue", "dead", "ada"],
+        &["run", "list", "ada"],
+        &["run", "show", "latest", "-a", "ada"],
+        &["briefs", "ada"],
+        &["logs", "ada"],
+        &["usage", "ada"],
+        &["queue", "show", "-a", "ada", &first("queue")],
+        &["work", "show", "-a", "ada", &first("work")],
+        &["trigger", "show", "-a", "ada", &first("trigger")],
+        &["doctor"],
+        &["gc", "--dry-run"],
+        &["stop", "ada"],
+        &["get", "ada"],
+    ] {
+        abroad(looking);
+    }
+}

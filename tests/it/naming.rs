@@ -155,3 +155,57 @@ fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
     fs::remove_dir_all(sandbox.store()).unwrap();
     assert_ne!(child.wait().unwrap().code(), Some(0), "it says that they are gone");
 }
+
+#[test]
+fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
+    let sandbox = two();
+    add(&sandbox, "adamant", "true");
+    let id = sandbox.json_lines(["queue", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
+    let part = &id[4..20];
+    // The agent first, as in `enqueue ada TEXT`: there is only one thing that this can mean.
+    for line in
+        [["queue", "show", "ada", &id], ["queue", "show", "ada", part], ["queue", "show", part, "ada"]]
+    {
+        assert_eq!(sandbox.json(line)["id"], id.as_str(), "{line:?}");
+    }
+    let item = sandbox.run(["work", "add", "adamant", "x"]).trim_end().to_owned();
+    assert_eq!(sandbox.json(["work", "show", "adamant", &item])["id"], item.as_str());
+    for (line, message, hint) in [
+        ("queue show ada", "no message `ada`", "queue list ada"),
+        ("queue drop adamant", "no message `adamant`", "queue list adamant"),
+        ("run show ada", "no run `ada`", "run list ada"),
+        ("work show adamant ada", "no work item `adamant`", "work list ada"),
+        ("enqueue ada x --work-item bob", "no open work item `bob`", "work list ada"),
+        ("timer cancel ada", "no active timer `ada`", "timer list ada"),
+        ("trigger show ada", "no trigger `ada`", "trigger list ada"),
+        ("queue dead ada --ack bob", "no attention `bob`", "queue dead bob --ack"),
+    ] {
+        let ran = sandbox.cmd(line.split(' ')).output();
+        assert_eq!(ran.code(), 2, "{line}: {ran}");
+        assert!(ran.stderr.contains(&format!("dormouse: {message}: that is an agent\n")), "{line}: {ran}");
+        assert!(ran.stderr.contains(&format!("`dormouse {hint}`")), "{line}: {ran}");
+    }
+    // What is neither is as before.
+    assert_eq!(sandbox.cmd(["queue", "show", "nothing", "ada"]).output().code(), 3);
+    assert_eq!(sandbox.cmd(["queue", "show", &id, "nobody"]).output().code(), 3);
+}
+
+#[test]
+fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
+    let sandbox = two();
+    let dead = |name: &str| sandbox.json(["get", name])["attention"].clone();
+    sandbox.cmd(["queue", "dead", "--ack", "ada"]).stdout("ada  acknowledged 1, 0 left\n").check();
+    assert!(dead("ada").is_null() && !dead("bob").is_null());
+    let id = sandbox.json_lines(["queue", "dead", "bob"])[0]["id"].as_str().unwrap().to_owned();
+    sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).stdout("bob  acknowledged 1, 0 left\n").check();
+    assert_eq!(sandbox.cmd(["queue", "dead", "--ack", "nobody"]).output().code(), 2);
+    for name in ["ada", "bob"] {
+        fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
+        sandbox.cmd(["tick", name]).output();
+    }
+    assert_eq!(sandbox.cmd(["queue", "rejected", "--drop", "ada", "bob", "--all"]).output().code(), 2);
+    assert_eq!(sandbox.cmd(["queue", "rejected", "--drop", "ada"]).output().code(), 2);
+    sandbox.run(["queue", "rejected", "--drop", "ada", "x.json"]);
+    assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
+    assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
+}

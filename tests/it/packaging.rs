@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::dormouse;
+use crate::harness::{dormouse, write_program};
 
 /// Whether these programs are there; else it says what is left out.
 fn have(programs: &[&str]) -> bool {
@@ -162,4 +162,47 @@ fn a_release_says_what_it_needs_and_how_it_is_called() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no such program"), "{missing:?}");
     assert!(!dir.path().join("out").exists());
+}
+
+/// Stands in for cargo: notes what a build is told, and makes what it would have made.
+const CARGO: &str = r#"#!/bin/sh
+case $1 in
+build)
+    printf '%s' "$CARGO_ENCODED_RUSTFLAGS" | tr '\037' '\n' >"$NOTES/flags"
+    env | sed -n 's/_LINKER=/ /p' >"$NOTES/linker"
+    mkdir -p "$CARGO_TARGET_DIR/riscv64gc-unknown-linux-gnu/release"
+    echo program >"$CARGO_TARGET_DIR/riscv64gc-unknown-linux-gnu/release/dormouse"
+    ;;
+deb) echo package >"$NOTES/out/one.deb" && echo "$NOTES/out/one.deb" ;;
+esac
+"#;
+
+#[test]
+fn a_build_for_another_machine_is_told_each_flag_and_its_linker() {
+    if !have(&["cargo-deb", "tar", "gzip", "sha256sum", "git"]) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (notes, bin) = (dir.path().join("notes"), dir.path().join("bin"));
+    fs::create_dir_all(notes.join("out")).unwrap();
+    fs::create_dir(&bin).unwrap();
+    write_program(&bin.join("cargo"), CARGO);
+    let path = std::env::var("PATH").unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/release.sh");
+    run(Command::new(script)
+        .args(["--target", "riscv64gc-unknown-linux-gnu"])
+        .arg(notes.join("out"))
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .env("NOTES", &notes)
+        .env("SOURCE_DATE_EPOCH", "1767323045"));
+    let flags = fs::read_to_string(notes.join("flags")).unwrap();
+    assert!(flags.starts_with("-C\ntarget-feature=+crt-static\n-C\nrelocation-model=static\n"), "{flags}");
+    assert!(
+        flags.split('\n').all(|flag| !flag.is_empty()),
+        "rustc takes an empty flag for a file: {flags:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(notes.join("linker")).unwrap(),
+        "CARGO_TARGET_RISCV64GC_UNKNOWN_LINUX_GNU riscv64gc-linux-gnu-gcc\n"
+    );
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::harness::{Ran, Sandbox, dormouse};
+use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree};
 
 /// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
@@ -17,17 +17,13 @@ pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     }
     // The program has to be where a stranger may run it.
     let program = sandbox.root().join("dormouse");
-    fs::copy(dormouse(), &program).unwrap();
+    copy_of_dormouse(&program);
     for open in [sandbox.root().to_owned(), program.clone()] {
         fs::set_permissions(open, fs::Permissions::from_mode(0o755)).unwrap();
     }
     let mut command = std::process::Command::new(program);
     command.args(args).current_dir(sandbox.project()).env_clear().uid(65534).gid(65534);
-    // As long as another test's child is between its fork and its exec, it has the copy open for writing.
-    let output = eventually("a copy that can be run", || match command.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => None,
-        ran => Some(ran.unwrap()),
-    });
+    let output = command.output().unwrap();
     Some(Ran {
         status: output.status,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -95,7 +95,7 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
         "dead letter msg_",
         "dormouse queue dead -a ada",
         "1\u{2009}200",
-        "0.25 $",
+        "$0.25",
         "median 1m",
         "1 without turns, waits or messages",
     ] {
@@ -202,6 +202,42 @@ fn text_from_outside_stays_text() {
     assert!(page.contains("\\u{202e}gnp"), "and nothing in it is invisible");
     assert!(page.contains("{{ 7*7 }}"));
     assert!(page.len() < 60_000, "and no more of it than has room: {}", page.len());
+}
+
+#[test]
+fn a_directory_with_a_hostile_name_stays_text() {
+    let sandbox = Sandbox::empty();
+    // Together they are the end of the title, and a script.
+    let dir =
+        sandbox.project().join("<").join("title><script>alert(1)<").join("script> \" ' \u{202e}\n{{ 7*7 }}");
+    fs::create_dir_all(&dir).unwrap();
+    let run = |words: &[&str]| {
+        let out = sandbox.cmd(words.iter().copied()).into_command().current_dir(&dir).output().unwrap();
+        assert!(out.status.success(), "{out:?}");
+        String::from_utf8(out.stdout).unwrap()
+    };
+    run(&["init"]);
+    run(&["create", "ada", "--shell", "true"]);
+    let page = run(&["report", "-o", "-"]);
+    judge(&page);
+    let shown =
+        "&lt;&#x2f;title&gt;&lt;script&gt;alert(1)&lt;&#x2f;script&gt; &quot; &#x27; \\u{202e}\\n{{ 7*7 }}";
+    assert_eq!(page.matches(shown).count(), 2, "in the title and above the page: {page}");
+}
+
+#[test]
+fn an_agent_that_was_moved_away_says_where_it_is() {
+    let sandbox = started("true");
+    say(&sandbox, "x");
+    step(&sandbox);
+    add(&sandbox, "bob", "true");
+    for name in ["ada", "bob"] {
+        sandbox.run(["export", name, "--move", "host-b:<b>/srv", "-o", &format!("{name}.tar")]);
+    }
+    let page = page(&sandbox, &[]);
+    judge(&page);
+    let moved = "moved to host-b:&lt;b&gt;&#x2f;srv";
+    assert_eq!(page.matches(moved).count(), 2, "one with turns, one without: {page}");
 }
 
 /// Copies what one turn has left, as of many turns that ended one after the other.

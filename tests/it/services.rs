@@ -1,11 +1,10 @@
 //! `service`: systemd, cron and launchd can read what it prints, with any path.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Sandbox, dormouse};
+use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{Beside, eventually, names, objects, wait_for};
 
 /// A state directory below this name, with an agent.
@@ -173,12 +172,10 @@ fn debians_cron_runs_it() {
         fs::write(home.join(format!("cron-{name}")), text).unwrap();
     }
     let sendmail = home.join("sendmail");
-    fs::write(
+    write_program(
         &sendmail,
-        format!("#!/bin/sh\ncat > '{0}/mail-'$$.new\nmv '{0}/mail-'$$.new '{0}/mail-'$$\n", home.display()),
-    )
-    .unwrap();
-    fs::set_permissions(&sendmail, fs::Permissions::from_mode(0o755)).unwrap();
+        &format!("#!/bin/sh\ncat > '{0}/mail-'$$.new\nmv '{0}/mail-'$$.new '{0}/mail-'$$\n", home.display()),
+    );
     let script = format!(
         "cp /usr/sbin/cron '{0}/cron'
          for dir in /etc/cron.d /var/spool/cron /run /usr/sbin; do mount -t tmpfs none $dir; done

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Cmd, Ran, Sandbox, dormouse};
+use crate::harness::{Cmd, Ran, Sandbox, dormouse, write_program};
 
 /// Every hook that there is.
 pub const HOOKS: [&str; 9] = [
@@ -314,8 +314,7 @@ pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     }
     let path = dir.join("hooks").join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(&path, format!("#!/bin/sh\nD='{}'\n{script}\n", dormouse().display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &format!("#!/bin/sh\nD='{}'\n{script}\n", dormouse().display()));
     path
 }
 

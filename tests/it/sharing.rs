@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox, dormouse};
+use crate::harness::{Ran, Sandbox, copy_of_dormouse};
 use crate::setup::eventually;
 
 pub const OWNER: u32 = 60_001;
@@ -43,7 +43,7 @@ pub fn unshared(owner: u32) -> Option<Shared> {
         return None;
     }
     let sandbox = Sandbox::empty();
-    fs::copy(dormouse(), sandbox.root().join("dormouse")).unwrap();
+    copy_of_dormouse(&sandbox.root().join("dormouse"));
     for open in ["", "dormouse"] {
         mode(&sandbox.root().join(open), 0o755);
     }

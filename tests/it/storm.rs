@@ -59,6 +59,12 @@ fn weather(seconds: u64, seed: u64) {
         scope.spawn(|| caller.call_in());
         scope.spawn(|| copier.copy());
         scope.spawn(|| exchanger.exchange());
+        let [mover, hailer, follower] = ["mover", "hailer", "follower"].map(actor);
+        scope.spawn(|| mover.move_about());
+        scope.spawn(|| hailer.call_after());
+        scope.spawn(|| follower.tick_after());
+        let other = actor("other follower");
+        scope.spawn(|| other.tick_after());
         for name in ["ticker-1", "ticker-2", "ticker-3"] {
             let actor = actor(name);
             scope.spawn(|| actor.tick());
@@ -77,9 +83,10 @@ fn weather(seconds: u64, seed: u64) {
     let acknowledged = oracle::acknowledged(&evidence.history).len();
     let kills = count(|what| matches!(what, What::Kill { .. }));
     println!(
-        "storm: {seconds} s, seed {seed}: {} commands, {acknowledged} messages acknowledged, {} files dropped, {} turns, \
+        "storm: {seconds} s, seed {seed}: {} commands, {} moves, {acknowledged} messages acknowledged, {} files dropped, {} turns, \
          {kills} kills, {} merges, {} floods, {} MiB at most, calm after {:.1} s: {} objections",
         count(|what| matches!(what, What::Begin { .. })),
+        evidence.moves,
         count(|what| matches!(what, What::Dropped { .. })),
         evidence.turns.iter().filter(|line| line.starts_with("start ")).count(),
         count(|what| matches!(what, What::Merged)),

@@ -2,14 +2,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Sandbox, dormouse, each_in_parallel};
-use crate::setup::{eventually, processes};
+use crate::setup::{Beside, eventually, processes};
 use crate::strace::{self, Call, Harm};
 
 /// A started agent whose turns append the id of their message to `home/turns`.
@@ -146,6 +149,34 @@ fn output_is_followed_to_the_end() {
     let id = start(&sandbox, &[], "for i in 1 2 3; do echo line $i é; sleep 0.1; done; echo oops >&2");
     assert_eq!(sandbox.run(["task", "output", &id, "--follow"]), "line 1 é\nline 2 é\nline 3 é\n");
     assert_eq!(sandbox.run(["task", "output", &id, "--stderr", "--follow"]), "oops\n");
+    nothing_left(&sandbox);
+}
+
+/// A follower that looks every 100 ms would be awake ten times.
+#[cfg(target_os = "linux")]
+#[test]
+fn whoever_follows_a_task_sleeps_while_it_says_nothing() {
+    let sandbox = agent();
+    let id = start(&sandbox, &[], "echo one; sleep 600");
+    let mut follower = sandbox.cmd(["task", "output", &id, "--follow"]).into_command();
+    let mut follower = Beside(follower.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = [0; 4];
+    follower.0.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    assert_eq!(&line, b"one\n");
+    let status = format!("/proc/{}/status", follower.0.id());
+    let wakes = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+        count.trim().parse::<u64>().unwrap()
+    };
+    let is_quiet = |_| {
+        let before = wakes();
+        std::thread::sleep(Duration::from_secs(1));
+        wakes() - before < 5
+    };
+    assert!((0..5).any(is_quiet), "it does not sleep");
+    sandbox.run(["task", "stop", &id, "--grace", "0s"]);
+    assert_eq!(follower.0.wait().unwrap().code(), Some(0), "it ends with the task");
     nothing_left(&sandbox);
 }
 

@@ -304,7 +304,8 @@ fn the_limit_of_a_stop_can_not_be_switched_off() {
         let wrong = "5:12: timeouts.shutdown can't be switched off";
         let place = "[SANDBOX]/project/.dormouse/agents/ada/agent.toml";
         for command in ["tick", "stop"] {
-            let expected = format!("dormouse: ada: {place}:{wrong}\n");
+            let expected =
+                format!("dormouse: ada: {place}:{wrong}\nhint: mend it with `dormouse edit ada`\n");
             sandbox.cmd([command, "ada"]).status(6).stderr(&expected).check();
         }
         let ran = sandbox.cmd(["create", "bob", "--from", "ada.toml"]).output();

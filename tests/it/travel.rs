@@ -16,7 +16,7 @@ use crate::setup::{add, extend_policy, failure, field, hook, names, objects, pro
 use crate::strace::{self, Harm};
 
 /// Another state directory, without agents.
-fn elsewhere() -> Sandbox {
+pub fn elsewhere() -> Sandbox {
     let sandbox = Sandbox::in_memory();
     sandbox.run(["init"]);
     sandbox
@@ -28,7 +28,7 @@ fn stream(sandbox: &Sandbox) -> PathBuf {
 }
 
 #[track_caller]
-fn export(sandbox: &Sandbox, words: &[&str]) -> Vec<u8> {
+pub fn export(sandbox: &Sandbox, words: &[&str]) -> Vec<u8> {
     let path = stream(sandbox);
     let out = ["--output".into(), path.clone().into_os_string()];
     let words = words.iter().map(|word| (*word).into()).chain(out);
@@ -37,18 +37,18 @@ fn export(sandbox: &Sandbox, words: &[&str]) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-fn import(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) -> Ran {
+pub fn import(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) -> Ran {
     sandbox.cmd([&["import"], words].concat()).stdin(bytes).output()
 }
 
 #[track_caller]
-fn imported(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) {
+pub fn imported(sandbox: &Sandbox, bytes: &[u8], words: &[&str]) {
     let ran = import(sandbox, bytes, words);
     assert!(ran.code() == 0 && ran.stderr.is_empty(), "{ran}");
 }
 
 #[track_caller]
-fn healthy(sandbox: &Sandbox) {
+pub fn healthy(sandbox: &Sandbox) {
     let ran = sandbox.cmd(["doctor", "--json"]).output();
     assert!(ran.code() == 0, "{ran}");
 }
@@ -509,7 +509,7 @@ fn nobody_moves_a_child_that_is_waited_for() {
 }
 
 /// The messages of an inbox, by id.
-fn ids(sandbox: &Sandbox) -> Vec<String> {
+pub fn ids(sandbox: &Sandbox) -> Vec<String> {
     let lines = sandbox.json_lines(["queue", "list", "-a", "ada", "--limit", "0"]);
     lines.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
 }
@@ -623,6 +623,31 @@ fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
 }
 
 #[test]
+fn a_tick_of_all_leaves_out_an_agent_that_is_moved_after_it_was_listed() {
+    let template = started("true");
+    add(&template, "bob", "true");
+    say(&template, "one");
+    template.run(["enqueue", "bob", "two"]);
+    for words in [&["tick", "--all", "--until-idle"][..], &["tick", "--all", "--until-idle", "--jobs", "2"]] {
+        let calls = strace::record(&template.copy(), words, "").calls;
+        let locked = calls.iter().position(|call| call.act() == "flock" && call.rest.contains("/ada/lock"));
+        let looks = calls[..locked.unwrap_or(calls.len())]
+            .iter()
+            .filter(|call| call.act() == "open" && call.rest.contains("/ada/"));
+        let looks: Vec<_> = looks.collect();
+        assert!(looks.len() > 1, "{words:?}");
+        each_in_parallel(&looks, |call| {
+            let here = template.copy();
+            let tick = Held::at(&here, words, "", call);
+            export(&here, &["ada", "--move", "b"]);
+            let ran = tick.go_on();
+            assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "{words:?} held at {call}: {ran}");
+            assert_eq!(here.json(["get", "bob"])["queue"]["pending"], 0, "{words:?} held at {call}");
+        });
+    }
+}
+
+#[test]
 fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
     let here = started("true");
     say(&here, "in time");
@@ -645,7 +670,12 @@ fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
 }
 
 /// Kills a command at every call that changes something.
-fn killed_everywhere(template: &Sandbox, words: &[&str], stdin: &str, then: impl Fn(&Sandbox, &str) + Sync) {
+pub fn killed_everywhere(
+    template: &Sandbox,
+    words: &[&str],
+    stdin: &str,
+    then: impl Fn(&Sandbox, &str) + Sync,
+) {
     let points = strace::record(&template.copy(), words, stdin).points();
     assert!(points.len() > 10);
     each_in_parallel(&points, |call| {

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{add, decisions, extend_policy, failure, mode, names, own_name, record, started};
+use crate::setup::{
+    Beside, add, decisions, eventually, extend_policy, failure, mode, names, own_name, record, started,
+};
 use crate::sharing;
 
 fn sha256(word: &str) -> String {
@@ -271,6 +273,41 @@ fn a_message_that_fails_and_is_brought_back_is_one_delivery() {
     for _ in 0..2 {
         sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+        sandbox.run(["queue", "requeue", &message]);
+        assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+    }
+}
+
+#[test]
+fn a_message_that_was_stopped_or_dropped_and_is_brought_back_is_one_delivery() {
+    let sandbox = started("echo up > \"$HOME/up\"; sleep 100");
+    let id = make(&sandbox, &[]);
+    let up = sandbox.home().join("up");
+    let message = delivered(&sandbox, &id, &["one"])["message_id"].as_str().unwrap().to_owned();
+    let tick = Beside::spawn(sandbox.cmd(["tick", "ada"]).into_command());
+    eventually("the turn", || up.exists().then_some(()));
+    sandbox.run(["stop", "ada", "--grace", "0s"]);
+    tick.end();
+    sandbox.run(["queue", "requeue", &message]);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+    // One that no step has taken up is counted when it is back.
+    sandbox.run(["queue", "drop", &message]);
+    let other = delivered(&sandbox, &id, &["two"])["message_id"].as_str().unwrap().to_owned();
+    sandbox.run(["queue", "drop", &other]);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
+    sandbox.run(["queue", "requeue", &message]);
+    sandbox.run(["queue", "requeue", &other]);
+    assert_eq!(shown(&sandbox, &id)["delivery_count"], 2);
+}
+
+#[test]
+fn a_message_that_is_put_off_dropped_and_brought_back_is_one_delivery() {
+    let sandbox = started("exit 75");
+    let id = make(&sandbox, &[]);
+    let message = delivered(&sandbox, &id, &["one"])["message_id"].as_str().unwrap().to_owned();
+    sandbox.run(["tick", "ada"]);
+    for _ in 0..2 {
+        sandbox.run(["queue", "drop", &message]);
         sandbox.run(["queue", "requeue", &message]);
         assert_eq!(shown(&sandbox, &id)["delivery_count"], 1);
     }

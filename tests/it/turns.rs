@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox};
+use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
     Beside, decision, decisions, eventually, extend_policy, field, in_time, lives, mode, names, objects,
     own_name, say, started, step, wait_for,
@@ -25,8 +25,7 @@ fn with_policy(policy: &str) -> Sandbox {
 /// A shell script in the project that can be run.
 fn script(sandbox: &Sandbox, name: &str, lines: &str) {
     let path = sandbox.project().join(name);
-    fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &format!("#!/bin/sh\n{lines}\n"));
 }
 
 /// Runs a turn with one message and returns its step.
@@ -809,7 +808,10 @@ fn an_agents_policy_is_checked_before_its_turn() {
         sandbox
             .cmd(["tick", "ada"])
             .status(6)
-            .stderr(&format!("dormouse: ada: [SANDBOX]/project/.dormouse/agents/ada/agent.toml: {wrong}\n"))
+            .stderr(&format!(
+                "dormouse: ada: [SANDBOX]/project/.dormouse/agents/ada/agent.toml: {wrong}\n\
+                 hint: mend it with `dormouse edit ada`\n"
+            ))
             .check();
     }
     let sandbox = started("true");

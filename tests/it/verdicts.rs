@@ -48,7 +48,7 @@ fn what_failed_for_good_ends_with_7_and_says_why() {
     sandbox.cmd(["tick", "ada"]).output();
     let ran = cmd.end();
     assert_eq!((ran.code(), ran.stdout.as_str()), (7, ""), "{ran}");
-    assert!(ran.stderr.contains("aborted: gave up after 1 attempts: exit status 3\n"), "{ran}");
+    assert!(ran.stderr.contains("aborted: gave up after 1 attempt: exit status 3\n"), "{ran}");
 }
 
 #[test]

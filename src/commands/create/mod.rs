@@ -1,10 +1,11 @@
-//! `init` and `create`.
+//! `init`, `create` and `clone`.
 
 mod template;
 
+use std::ops::Range;
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli;
 use crate::engine::authority;
@@ -13,8 +14,9 @@ use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TriggerId};
 use crate::store::Store;
+use crate::store::anchor::Anchor;
 
 use super::words::{parse, parse_optional, settings};
 
@@ -23,7 +25,7 @@ use template::{Script, Template, script_name};
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let named = session.named_dir();
     if let (Some(into), Some(named)) = (&args.into, &named)
-        && !Store::is_same(into, named)?
+        && Anchor::to_make(into)? != Anchor::to_make(named)?
     {
         session.out.note(&format!(
             "made in {}, as DIR says: --dir or DORMOUSE_DIR points to {}",
@@ -31,8 +33,10 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
             named.display()
         ));
     }
-    let (dir, created) = Store::init(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
-    let shared = session.store_at(dir.clone())?.share_all()?;
+    let anchor = Anchor::to_make(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
+    let created = Store::init(&anchor)?;
+    let shared = session.store_at(anchor.clone())?.share_all()?;
+    let dir = anchor.path();
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
         let dir = out.safe(&dir.display().to_string());
@@ -63,19 +67,18 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     let has_command = policy.turn.command.is_some();
     let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
     let mut script = match template {
-        Some(template) => Some(Script::write(template, store.home(), &name)?),
+        Some(template) => Some(Script::write(template, store.anchor().home(), &name)?),
         None => None,
     };
-    let new = New { name: name.clone(), parent, visibility, policy: text, secret_sha256: secret.sha256() };
-    let made = make(session, &store, new);
-    // It may be made although not all went well: not all of it is known to be on disk, say.
-    if made.is_ok() || is_secret_of(&store, &name, &secret) {
-        secret.keep();
-        script.iter_mut().for_each(Script::keep);
-    }
-    let Made { status, trigger_id } = made?;
-    let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
-    secret.add_to(&mut object, "trigger_secret", &session.out);
+    let new = New {
+        name: name.clone(),
+        parent,
+        visibility,
+        policy: text,
+        hooks: Vec::new(),
+        secret_sha256: secret.sha256(),
+    };
+    let (trigger_id, mut object) = make_with(session, &store, new, &mut secret, script.as_mut())?;
     let path = script.map(|script| script.path.to_string_lossy().into_owned());
     if let Some(path) = &path {
         object["script"] = json!(path);
@@ -89,9 +92,84 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
         session.out.note(&format!("next: dormouse start {name}, and then: dormouse ask {name} {words}"));
     }
     if !has_command {
-        session.out.note(&format!("{name} has no turn command yet: say in its agent.toml what it runs"));
+        session.out.note(&format!(
+            "{name} has no turn command yet: say what it runs in {}, below [turn]: command = [\"./turn.sh\"]",
+            store.agent(&name)?.settings()
+        ));
     }
     Ok(Status::Done)
+}
+
+pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
+    let store = session.store()?;
+    let model = store.agent(&parse("AGENT", &args.agent)?)?;
+    let name: AgentName = parse("NEW", &args.new)?;
+    let identity = model.identity()?;
+    let parent = authority::parent(session, &store, identity.parent)?;
+    let text = model.policy_text()?;
+    store.policy_from(&model.settings(), &text)?;
+    let policy = match &args.description {
+        Some(description) => described(&text, description),
+        None => text,
+    };
+    let (hooks, others) = model.own_hooks()?;
+    let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let new = New {
+        name: name.clone(),
+        parent,
+        visibility: Some(identity.visibility),
+        policy,
+        hooks,
+        secret_sha256: secret.sha256(),
+    };
+    let (trigger_id, mut object) = make_with(session, &store, new, &mut secret, None)?;
+    object["cloned_from"] = json!(model.name());
+    session.out.result(&object, |out| {
+        format!("created {name}, like {}\ntrigger {trigger_id}\n{}", model.name(), secret.line(out))
+    });
+    for other in others {
+        session
+            .out
+            .note(&format!("hooks/{other} of {} is no plain file: {name} does not have it", model.name()));
+    }
+    Ok(Status::Done)
+}
+
+/// Makes an agent, and keeps the files that were made for it before. Returns its trigger, and what is printed of it.
+fn make_with(
+    session: &Session,
+    store: &Store,
+    new: New,
+    secret: &mut Secret,
+    script: Option<&mut Script>,
+) -> Result<(TriggerId, Value)> {
+    let name = new.name.clone();
+    let made = make(session, store, new);
+    // It may be made although not all went well: not all of it is known to be on disk, say.
+    if made.is_ok() || is_secret_of(store, &name, secret) {
+        secret.keep();
+        script.into_iter().for_each(Script::keep);
+    }
+    let Made { status, trigger_id } = made?;
+    let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
+    secret.add_to(&mut object, "trigger_secret", &session.out);
+    Ok((trigger_id, object))
+}
+
+/// Settings with another description. What else stands there stays as it is written, comments included.
+fn described(text: &str, description: &str) -> String {
+    let line = format!("description = {}\n", quoted(description));
+    let Some(old) = description_of(text) else { return format!("{line}{text}") };
+    format!("{}{line}{}", &text[..old.start], &text[old.end..])
+}
+
+/// Where the description stands in settings: its key and its value, which may have several lines.
+fn description_of(text: &str) -> Option<Range<usize>> {
+    let parsed = toml::de::DeTable::parse(text).ok()?;
+    let (key, value) = parsed.get_ref().get_key_value("description")?;
+    let end = value.span().end;
+    let rest = text[end..].find('\n').map_or(text.len(), |newline| end + newline + 1);
+    Some(key.span().start..rest)
 }
 
 /// Whether an agent's trigger is the one with this secret.
@@ -100,7 +178,7 @@ fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
     triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
 }
 
-/// A profile that nobody has described is a slip of the pen.
+/// Refuses a profile that `dormouse.toml` does not have: its name was mistyped.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
     let known: Vec<&str> = store.profiles().collect();
     if known.contains(&profile) {
@@ -110,7 +188,7 @@ fn check_profile(store: &Store, profile: &str) -> Result<()> {
         [] => format!("there is none yet: write a table [profiles.{profile}] into dormouse.toml"),
         known => format!("there is {}", known.join(", ")),
     };
-    Err(Error::Usage { message: format!("--profile: no profile `{profile}`"), hint: Some(hint) })
+    Err(Error::usage(format!("--profile: no profile `{profile}`")).with_hint(hint))
 }
 
 /// The new `agent.toml`, and what to call it in errors.
@@ -120,7 +198,7 @@ fn policy_text(
     template: Option<&Template>,
 ) -> Result<(PathBuf, String)> {
     if let Some(path) = &args.from {
-        let text = settings(path)?;
+        let text = settings("--from", path)?;
         return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
     }
     let mut text = String::new();
@@ -156,15 +234,13 @@ fn policy_text(
 /// A policy from a file, as one of this profile.
 fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
     let Some(profile) = profile else { return Ok(text) };
-    // What can't be read is said by whoever reads all of it.
+    // If the text can't be read, the caller finds that when it reads all of it.
     let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
     match named {
         None => Ok(format!("profile = {}\n{text}", quoted(profile))),
         Some(named) if named.as_str() == Some(profile) => Ok(text),
-        Some(named) => Err(Error::Usage {
-            message: format!("--profile: the file of --from says `profile = {named}`"),
-            hint: Some("leave out --profile, or change the file".to_owned()),
-        }),
+        Some(named) => Err(Error::usage(format!("--profile: the file of --from says `profile = {named}`"))
+            .with_hint("leave out --profile, or change the file")),
     }
 }
 

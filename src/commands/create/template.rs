@@ -66,14 +66,11 @@ impl Script {
                 && found.len() == template.script.len() as u64
                 && fs::read(&path).context("read", &path)? == template.script.as_bytes();
             if !is_same {
-                return Err(Error::Refused {
-                    kind: "script_exists",
-                    message: format!("{} is there already, and not from this template", path.display()),
-                    hint: Some(
-                        "it stays as it is: run it with `-- ./FILE` in place of --template, or name the agent otherwise"
-                            .to_owned(),
-                    ),
-                });
+                let message = format!("{} is there already, and not from this template", path.display());
+                return Err(Error::refused("script_exists", message).with_hint(
+                    "it stays as it is: run it with `-- ./FILE` in place of --template, or name the agent \
+                     otherwise",
+                ));
             }
         }
         Ok(Script { path, new })

@@ -2,26 +2,23 @@
 
 pub mod logs;
 
-use std::collections::{HashMap, HashSet};
-use std::str::FromStr;
-
 use serde_json::{Value, json};
 
 use crate::cli::{Briefs, Events, RunCommand};
+use crate::engine::hearing::{Beginning, Follower, Heard};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
-use crate::model::id::{AgentName, EventId, RunId};
+use crate::model::id::{AgentName, RunId};
 use crate::model::state::CurrentRun;
-use crate::model::time::Time;
 use crate::report::output::{Output, Tone};
 use crate::report::summary;
-use crate::report::text::{Characters, one_line};
+use crate::report::text::one_line;
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::Stream;
 
-use crate::commands::words::{plane_agent, several_agents, time_or_ago};
+use crate::commands::words::{parse, plane_agent, several_agents, time_or_ago};
 
 pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     let store = session.store()?;
@@ -35,10 +32,8 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
             let found =
                 if id == "latest" { latest(&store, agent)? } else { lookup::run(&store, agent, &id)? };
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
-            if follow {
-                logs::follow_output(session, &store.agent(&found.agent)?, found.id, stream)
-            } else if stdout || stderr {
-                show_output(session, &store, &found, stream)
+            if follow || stdout || stderr {
+                show_output(session, &store.agent(&found.agent)?, found.id, stream, follow)
             } else {
                 show(session, &store, &found)
             }
@@ -92,7 +87,7 @@ fn run_line(run: &Value, out: &Output) -> String {
     };
     let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
     let took = run["duration_ms"].as_u64().map(|ms| format!("  {ms} ms")).unwrap_or_default();
-    let (id, at) = (out.safe(&word("id")), out.safe(&word("started_at")));
+    let (id, at) = (out.safe(&word("id")), out.safe(&summary::told("started_at", &run["started_at"])));
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
 
@@ -120,7 +115,7 @@ fn show(session: &mut Session, store: &Store, found: &Named<RunId>) -> Result<St
         let mut text = format!("{}\n", run_line(&run, out));
         if let Value::Object(fields) = &run {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
-                let value = summary::raw(value);
+                let value = summary::told(name, value);
                 text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
             }
         }
@@ -129,16 +124,17 @@ fn show(session: &mut Session, store: &Store, found: &Named<RunId>) -> Result<St
     Ok(Status::Done)
 }
 
-fn show_output(session: &mut Session, store: &Store, found: &Named<RunId>, log: Stream) -> Result<Status> {
-    let agent = store.agent(&found.agent)?;
-    let bytes = agent.workdir().run(found.id).read(log)?;
-    let bytes = bytes.unwrap_or_default();
-    if session.out.is_json() {
-        let text = String::from_utf8_lossy(&bytes);
-        session.out.json_line(&json!({ "run_id": found.id, "log": log.name(), "text": text }));
-    } else {
-        session.out.log(&bytes, &mut Characters::default(), true);
-    }
+fn show_output(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    run: RunId,
+    stream: Stream,
+    is_followed: bool,
+) -> Result<Status> {
+    let heard = Heard { agent, dir: agent.workdir().run(run), stream, last: None };
+    let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
+    let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
+    heard.tell(session, is_followed, object, has_ended)?;
     Ok(Status::Done)
 }
 
@@ -160,18 +156,14 @@ pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
 pub fn events(session: &mut Session, args: Events) -> Result<Status> {
     let store = session.store()?;
     let chosen = several_agents(&store, &args.agents)?;
-    let kinds: Vec<EventKind> = args
-        .kind
-        .iter()
-        .map(|kind| EventKind::from_str(kind).map_err(|error| Error::usage(format!("--kind: {error}"))))
-        .collect::<Result<_>>()?;
+    let kinds: Vec<EventKind> = args.kind.iter().map(|kind| parse("--kind", kind)).collect::<Result<_>>()?;
     let since =
         args.since.as_deref().map(|word| time_or_ago("--since", word, session.clock.now())).transpose()?;
     let wanted = |event: &Event| {
         (kinds.is_empty() || kinds.contains(&event.kind)) && since.is_none_or(|since| event.at >= since)
     };
-    // How many there were when they were looked at last, and which have been printed, by agent.
-    let mut known: HashMap<AgentName, (u64, HashSet<EventId>)> = HashMap::new();
+    let beginning = Beginning { since, limit: args.limit };
+    let mut follower = Follower::default();
     let mut watch = args.follow.then(Watch::new);
     loop {
         let status = session.each_chosen(&chosen, |session, name| {
@@ -179,15 +171,8 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
             if let Some(watch) = &mut watch {
                 watch.follow_records(&agent);
             }
-            let count = agent.peek()?.counters.events;
-            let (before, printed) = known.entry(name.clone()).or_default();
-            if std::mem::replace(before, count) == count {
-                return Ok(Status::Done);
-            }
-            for event in newest(&agent, args.limit, since, wanted)? {
-                if printed.insert(event.id) {
-                    session.out.result(&event, |out| event_line(&event, out));
-                }
+            for event in follower.news(&agent, beginning, wanted)? {
+                session.out.result(&event, |out| event_line(&event, out));
             }
             Ok(Status::Done)
         })?;
@@ -197,30 +182,6 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
             Some(_) | None => return Ok(status),
         }
     }
-}
-
-/// The events of an agent that are wanted, oldest first. `limit`: the newest so many; 0 for all.
-fn newest(
-    agent: &Agent<'_>,
-    limit: usize,
-    since: Option<Time>,
-    wanted: impl Fn(&Event) -> bool,
-) -> Result<Vec<Event>> {
-    agent.look(|seen, state| {
-        let mut events = Vec::new();
-        if limit > 0 {
-            events = seen.last_events(&state, limit, &wanted)?;
-            events.reverse();
-            return Ok(events);
-        }
-        seen.events(&state, since, |event| {
-            if wanted(&event) {
-                events.push(event);
-            }
-            Ok(())
-        })?;
-        Ok(events)
-    })
 }
 
 fn event_line(event: &Event, out: &Output) -> String {

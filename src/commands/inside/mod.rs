@@ -34,21 +34,18 @@ pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(
     {
         return Ok((caller.agent, run_id));
     }
-    Err(Error::Refused {
-        kind: "not_in_turn",
-        message: "this is not called from inside a turn of that agent".to_owned(),
-        hint: Some(
-            "a turn finds DORMOUSE_AGENT and DORMOUSE_RUN in its environment: pass them on".to_owned(),
-        ),
-    })
+    Err(Error::refused("not_in_turn", "this is not called from inside a turn of that agent")
+        .with_hint("a turn finds DORMOUSE_AGENT and DORMOUSE_RUN in its environment: pass them on"))
 }
 
 pub fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
     let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-    run.ok_or_else(|| Error::Refused {
-        kind: "run_not_current",
-        message: format!("{run_id} is no longer the current run of `{}`", state.agent),
-        hint: Some("exit: it was settled without this turn".to_owned()),
+    run.ok_or_else(|| {
+        Error::refused(
+            "run_not_current",
+            format!("{run_id} is no longer the current run of `{}`", state.agent),
+        )
+        .with_hint("exit: it was settled without this turn")
     })
 }
 
@@ -159,7 +156,7 @@ fn within(
         Ok(_) | Err(Error::Refused { .. } | Error::NoEdge { .. }) => {}
         // The exit status of the command counts for the caller; the section has ended by itself.
         Err(error) => {
-            session.out.note(&format!("the section stays open until {}: {error}", section.until));
+            session.out.note(&format!("the section stays open until {}: {error}", section.until.local()));
         }
     }
     let ran = ran?;
@@ -190,8 +187,10 @@ fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Sectio
     if session.out.is_json() {
         session.out.json_line(&object);
     } else {
-        session
-            .out
-            .detail(&format!("section {} is {what}, respected until {}", section.number, section.until));
+        session.out.detail(&format!(
+            "section {} is {what}, respected until {}",
+            section.number,
+            section.until.local()
+        ));
     }
 }

@@ -28,7 +28,7 @@ use crate::store::{Store, Subject};
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
-    Ok(session.each_agent(&names, |session, name| start_one(session, &store, name)))
+    Ok(session.each_agent(&names, args.agents.all, |session, name| start_one(session, &store, name)))
 }
 
 pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
@@ -81,7 +81,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
     let by = authority::actor(session, &store)?;
     let stop = Stop { grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
-    Ok(session.each_agent(&names, |session, name| {
+    Ok(session.each_agent(&names, args.agents.all, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(session, &store, &agent, "stop")?;
         authority::reach(session, &store, &agent, "stop")?;
@@ -113,8 +113,8 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
             wait_for_section(session, &agent, &run, &preemption)?;
             if run.stopping.is_none() {
-                // Its tick ends it: to be told twice means something else to many. One that does not is
-                // not waited for.
+                // Its tick ends the turn. It is given time for that, because a second signal has another meaning to
+                // many programs. After that this command ends the turn itself.
                 wait_until(TICK_GRACE, || {
                     Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
                 })?;

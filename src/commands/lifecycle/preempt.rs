@@ -68,7 +68,7 @@ pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
     if args.agents.all {
         names.retain(|name| is_suspended(&store, name).unwrap_or(true));
     }
-    Ok(session.each_agent(&names, |session, name| resume_one(session, &store, name)))
+    Ok(session.each_agent(&names, args.agents.all, |session, name| resume_one(session, &store, name)))
 }
 
 /// Whether `--all` includes an agent. It opens no agent's gate. An agent that can't be read is included, so

@@ -96,7 +96,7 @@ pub fn go_on(
     deadline: &Deadline,
 ) -> Result<Option<Duration>> {
     if let Some(signal) = session.cancelled_by.get() {
-        return Err(Error::Failed { message: format!("ended by signal {signal}"), hint: None });
+        return Err(Error::failed(format!("ended by signal {signal}")));
     }
     refuse_closed(&agent.peek()?, Some(id))?;
     deadline.left(id)
@@ -113,11 +113,8 @@ pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
 pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
     let Some(how) = closed(state.status) else { return Ok(()) };
     let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
-    Err(Error::Refused {
-        kind: "not_started",
-        message: format!("`{}` {how}: it can't answer{said}", state.agent),
-        hint: Some(format!("start it with `dormouse start {}`", state.agent)),
-    })
+    Err(Error::refused("not_started", format!("`{}` {how}: it can't answer{said}", state.agent))
+        .with_hint(format!("start it with `dormouse start {}`", state.agent)))
 }
 
 /// Waits for a change of the agent's records, or until something is due. A signal ends it.
@@ -148,8 +145,10 @@ pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Se
         session.out.json_line(&answer);
     } else if let Some(brief) = &answer.brief {
         let brief = session.out.whole(brief);
-        session.out.line(&brief);
-    } else if !is_told(session, message.id) {
+        session.out.line_unless_said(&brief);
+    } else if is_told(session, message.id) {
+        session.out.note(&format!("once that is mended: dormouse queue requeue {}", message.id));
+    } else {
         let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
     }
@@ -159,6 +158,6 @@ pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Se
 }
 
 /// Whether the step that gave the message up was ours, and has said so.
-fn is_told(session: &Session, id: MessageId) -> bool {
+pub fn is_told(session: &Session, id: MessageId) -> bool {
     session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
 }

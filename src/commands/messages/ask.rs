@@ -18,7 +18,7 @@ use crate::report::step::StepReport;
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::{Log, Stream};
 
-use super::answer::{Deadline, go_on, refuse_closed, say, stays, wait};
+use super::answer::{Deadline, go_on, is_told, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
 
 /// How long a wait lasts at most while another process's tick runs the turn, because the output of that turn
@@ -111,7 +111,8 @@ impl Question<'_> {
 
 /// Says that a turn failed and is tried again. A message that is given up is reported by its attention.
 fn tell_of_failure(session: &Session, report: &StepReport) {
-    if report.failed() {
+    let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
+    if report.failed() && !is_given_up {
         let reason = report.terminal_reason.as_ref().or(report.failure.as_ref());
         let reason = reason.map(String::as_str).unwrap_or_default();
         let attempt = report.attempt.unwrap_or(1);

@@ -68,7 +68,7 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
                 None => {
                     // Nothing of it changes here any more.
                     if let Some(moved) = agent.peek()?.moved {
-                        return Err(moved_away(agent.name(), &moved));
+                        return Err(moved_away(&agent, &moved));
                     }
                     still.push(agent);
                 }
@@ -159,7 +159,8 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     })
 }
 
-/// What the end of a message means to whoever waited for it. What was handed over to a turn was heard.
+/// The exit status for a command that has waited for the end of a message. A message that was handed over to a turn was
+/// heard.
 pub fn verdict(status: MessageStatus) -> Status {
     match status {
         MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
@@ -168,7 +169,7 @@ pub fn verdict(status: MessageStatus) -> Status {
     }
 }
 
-/// Says that as things are nobody takes a message up. Returns whether it has.
+/// Warns that no step takes a message up as things are. Returns whether it did.
 pub fn warn(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     let name = agent.name();
     let records = load::look(agent, session.clock.now())?;

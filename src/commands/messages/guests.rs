@@ -1,4 +1,4 @@
-//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than one file of his own can say.
+//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than a file of that member can say.
 
 use crate::cli;
 use crate::commands::words::parse_optional;
@@ -48,7 +48,7 @@ fn judge(
     needs.iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
 }
 
-/// Refuses a member who says in whose name he speaks.
+/// Refuses a member who claims to speak in another name.
 pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
     let Some(named) = named else { return Ok(()) };
     let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
@@ -66,7 +66,7 @@ pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     }
 }
 
-/// How a message of this speaker arrives: a member's is a file in the inbox to whoever reads it.
+/// How a message of this speaker arrives. A member's message is a file in the inbox, which the next step reads.
 pub fn surface(speaker: Speaker<'_>) -> DeliverySurface {
     match speaker {
         Speaker::User(_) | Speaker::File(_) => DeliverySurface::FileDrop,

@@ -33,6 +33,7 @@ use crate::model::time::{Span, Time};
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::progress::Unit;
 use crate::rules::admission::{admit, one_further};
 use crate::store::{Agent, Store};
 
@@ -97,7 +98,7 @@ struct Voice {
 }
 
 impl Voice {
-    /// Refuses a speaker whom the agent does not hear, and one who claims another origin than its own.
+    /// Refuses a speaker that the agent does not hear, and a speaker that claims another origin than its own.
     fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
@@ -232,6 +233,7 @@ fn admit_batch(
     let mut staged: Vec<(InboxKey, bool)> = Vec::new();
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
+    let mut progress = session.out.progress(Unit::Messages, None);
     for number in 1.. {
         if !read_line(&mut input, &mut line, number, &voice.policy)? {
             break;
@@ -242,15 +244,24 @@ fn admit_batch(
         let message = batch_message(agent, voice, args, number, &line, &mut stamp)?;
         let once = message.dedupe_key.is_some();
         staged.push((message.key(), once));
-        if once { batch.stage_apart(&message)? } else { batch.stage(&message)? }
+        if once {
+            batch.stage_apart(&message)?
+        } else {
+            batch.stage(&message)?
+        }
+        progress.advance(1);
     }
+    drop(progress);
     batch.sync()?;
     let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
     let mut answers = Vec::with_capacity(once.len());
+    let mut progress = session.out.progress(Unit::Messages, Some(once.len() as u64));
     for some in once.chunks(TOGETHER) {
         let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
         answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
+        progress.advance(some.len() as u64);
     }
+    drop(progress);
     batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key), session.clock.now())?;
     let mut answers = answers.into_iter();
     let mut admitted = |(key, once): (InboxKey, bool)| {
@@ -275,14 +286,12 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy
 }
 
 fn bad_line(number: usize, refusal: Refusal) -> Error {
-    Error::Refused {
-        kind: refusal.kind,
-        message: format!("line {number} of the batch: {}", refusal.message),
-        hint: Some(refusal.hint.map_or_else(
+    Error::refused(refusal.kind, format!("line {number} of the batch: {}", refusal.message)).with_hint(
+        refusal.hint.map_or_else(
             || "nothing was admitted".to_owned(),
             |hint| format!("{hint}; nothing was admitted"),
-        )),
-    }
+        ),
+    )
 }
 
 fn batch_message(
@@ -296,10 +305,8 @@ fn batch_message(
     let mut submission: Submission = serde_json::from_slice(line).map_err(|error| {
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        Error::Usage {
-            message: format!("line {number} of the batch, column {}: {what}", error.column()),
-            hint: Some("nothing was admitted".to_owned()),
-        }
+        Error::usage(format!("line {number} of the batch, column {}: {what}", error.column()))
+            .with_hint("nothing was admitted")
     })?;
     // What the flags say holds for every line that says nothing else.
     submission.origin = submission.origin.or_else(|| args.origin.clone());
@@ -393,11 +400,11 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
 /// the source.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
-        return Err(Error::Refused {
-            kind: "origin_not_allowed",
-            message: format!("`{user}`: a user's source comes from the owner of the file"),
-            hint: Some("give the source another name".to_owned()),
-        });
+        return Err(Error::refused(
+            "origin_not_allowed",
+            format!("`{user}`: a user's source comes from the owner of the file"),
+        )
+        .with_hint("give the source another name"));
     }
     let Some(caller) = caller else {
         return Ok(named.unwrap_or_else(|| OriginKind::Operator.name().to_owned()));
@@ -405,10 +412,9 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     authority::hears(agent, &caller.agent)?;
     match named.filter(|named| named != caller.agent.as_str()) {
         None => Ok(caller.agent.to_string()),
-        Some(other) => Err(Error::Refused {
-            kind: "origin_not_allowed",
-            message: format!("an agent can't give a hint as `{other}`"),
-            hint: Some("leave out --source: the hint then comes from the agent".to_owned()),
-        }),
+        Some(other) => {
+            Err(Error::refused("origin_not_allowed", format!("an agent can't give a hint as `{other}`"))
+                .with_hint("leave out --source: the hint then comes from the agent"))
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, Result, Status};
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
 
-/// The same help with the first example of the command's manual page. Only who asks for help pays for that.
+/// The same help with the first example of the command's manual page. It is made only for a command that asks for help.
 pub fn with_examples(help: clap::Error) -> clap::Error {
     let grammar = exemplified(cli::Cli::command(), "dormouse");
     grammar.try_get_matches_from(std::env::args_os()).err().unwrap_or(help)

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::cli::QueueCommand;
-use crate::commands::words::{plane_agent, several_agents};
+use crate::commands::words::{agents_behind, plane_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::matches_id;
@@ -37,7 +37,10 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
             let chosen = several_agents(&store, &agents)?;
             session.each_chosen(&chosen, |session, name| dead(session, &store, name))
         }
-        QueueCommand::Dead { agents, ack: Some(words) } => {
+        QueueCommand::Dead { mut agents, ack: Some(mut words) } => {
+            if agents.words.is_empty() && agents.agent.is_empty() && !agents.all {
+                agents.words = agents_behind(&store, &mut words)?;
+            }
             // What is printed names the agent.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
@@ -200,7 +203,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
             let count =
                 draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
             if count == 0 {
-                return Err(Error::NoRecord { what: "attention", id: word.clone() });
+                return Err(not_to_look_at(store, word));
             }
             seen += count;
         }
@@ -210,6 +213,17 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
     let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
     session.out.result(&object, |_| format!("{name}  acknowledged {seen}, {left} left"));
     Ok(Status::Done)
+}
+
+/// The error for a word that names nothing that needs attention.
+fn not_to_look_at(store: &Store, word: &str) -> Error {
+    match word.parse() {
+        Ok(name) if store.agent(&name).is_ok() => {
+            Error::usage(format!("no attention `{name}`: that is an agent"))
+                .with_hint(format!("for all of it: `dormouse queue dead {name} --ack`"))
+        }
+        Ok(_) | Err(_) => Error::NoRecord { what: "attention", id: word.to_owned() },
+    }
 }
 
 /// Changes one message under the lock.

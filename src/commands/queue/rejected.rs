@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::cli;
-use crate::commands::words::required_agent;
+use crate::commands::words::{agents_behind, required_agent};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::drops::read_drop;
@@ -29,7 +29,15 @@ enum Verdict {
     Drop,
 }
 
-pub fn rejected(session: &mut Session, store: &Store, args: cli::Rejected) -> Result<Status> {
+pub fn rejected(session: &mut Session, store: &Store, mut args: cli::Rejected) -> Result<Status> {
+    let files = args.accept.as_mut().or(args.drop.as_mut());
+    if let (None, None, Some(files)) = (&args.agent.word, &args.agent.agent, files) {
+        let mut agents = agents_behind(store, files)?;
+        args.agent.word = agents.pop();
+        if !agents.is_empty() {
+            return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));
+        }
+    }
     let name = required_agent(&args.agent)?;
     let agent = store.agent(&name)?;
     let (verdict, named) = match (args.accept, args.drop) {
@@ -42,10 +50,8 @@ pub fn rejected(session: &mut Session, store: &Store, args: cli::Rejected) -> Re
     };
     if named.is_empty() != args.all {
         let said = if args.all { "names files, and --all as well" } else { "which files?" };
-        return Err(Error::Usage {
-            message: format!("--{}: {said}", verdict.flag()),
-            hint: Some("name the files as `dormouse queue rejected` lists them, or say --all".to_owned()),
-        });
+        return Err(Error::usage(format!("--{}: {said}", verdict.flag()))
+            .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
     decide(session, store, &agent, verdict, &named)
 }
@@ -68,7 +74,7 @@ impl Verdict {
 
 fn list(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     for one in agent.look(|seen, state| seen.rejected(&state))? {
-        let file = one.name.to_string_lossy();
+        let file = one.name();
         let mut object = json!({
             "agent": agent.name(), "file": file, "at": one.at, "size": one.size, "stays": one.stays,
         });
@@ -110,7 +116,7 @@ fn decide(
         for one in some {
             let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
             if let Ok(Done::As(_)) = &done {
-                rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name.to_string_lossy());
+                rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name());
                 agent.forget_rejected(&mut open.draft.records.state, one);
             }
             said.push((one, done));
@@ -128,11 +134,10 @@ fn decide(
 
 /// Those of the files that are named, each as it is listed.
 fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
-    let find = |name: &OsString| {
-        let is_it =
-            |one: &&Rejected| one.name == *name || one.name.to_string_lossy() == name.to_string_lossy();
-        let missing = || Error::NoRecord { what: "rejected file", id: name.to_string_lossy().into_owned() };
-        all.iter().find(is_it).cloned().ok_or_else(missing)
+    let find = |named: &OsString| {
+        let named = named.to_string_lossy();
+        let found = all.iter().find(|one| one.name() == named).cloned();
+        found.ok_or_else(|| Error::NoRecord { what: "rejected file", id: named.into_owned() })
     };
     named.iter().map(find).collect()
 }
@@ -186,17 +191,14 @@ fn judge(
 }
 
 fn say(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {
-    let file = one.name.to_string_lossy();
+    let file = one.name();
     let word = match done {
         Ok(Done::As(Verdict::Accept)) => "accepted",
         Ok(Done::As(Verdict::Drop)) => "dropped",
         Ok(Done::Gone) => "gone",
         Ok(Done::Refused(reason)) => {
-            let error = Error::Refused {
-                kind: "still_refused",
-                message: format!("{file} is still no message: {reason}"),
-                hint: Some("correct the file in inbox/rejected/, and accept it again".to_owned()),
-            };
+            let error = Error::refused("still_refused", format!("{file} is still no message: {reason}"))
+                .with_hint("correct the file in inbox/rejected/, and accept it again");
             session.out.failure(&error, None, Some(agent.as_str()));
             return error.exit_status();
         }

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 
 use crate::cli;
 use crate::engine::authority;
@@ -18,6 +17,7 @@ use crate::process::alarm::{Alarm, Rung};
 use crate::process::jobs::{End, Ended, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
+use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
 use super::many::{Urgency, own_command, told};
@@ -38,11 +38,8 @@ const LONGEST: Span = Span::from_secs(60);
 
 pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<Status> {
     if authority::inside(session, &store)?.is_some() {
-        return Err(Error::Refused {
-            kind: "own_turn",
-            message: "a turn or task can't follow agents: it would never end".to_owned(),
-            hint: Some("use `tick --until-idle`".to_owned()),
-        });
+        return Err(Error::refused("own_turn", "a turn or task can't follow agents: it would never end")
+            .with_hint("use `tick --until-idle`"));
     }
     if session.clock.is_pinned() {
         return Err(Error::usage("--follow waits for moments, and DORMOUSE_NOW lets none come: unset it"));
@@ -56,7 +53,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     let mut follower = Follower {
         args,
         news: News::of(&store),
-        path: store.root().to_owned(),
+        anchor: store.anchor().clone(),
         store,
         followed: BTreeMap::new(),
         to_look_at: BTreeSet::new(),
@@ -94,7 +91,7 @@ struct Followed {
 
 struct Follower<'a> {
     args: &'a cli::Tick,
-    path: PathBuf,
+    anchor: Anchor,
     store: Store,
     news: News,
     followed: BTreeMap<AgentName, Followed>,
@@ -138,7 +135,7 @@ impl Follower<'_> {
             if asked.reload && !self.is_ending {
                 self.manager.is_reloading();
                 if let Err(error) = self.reopen(session) {
-                    session.fail(&error);
+                    session.fail(error);
                 }
                 self.manager.is_ready();
             }
@@ -156,7 +153,7 @@ impl Follower<'_> {
             return self.reopen(session);
         }
         // If the list is not watched, the system does not report that the whole directory has gone.
-        if list && let Err(Error::NotAStore { .. }) = session.store_at(self.path.clone()) {
+        if list && let Err(Error::NotAStore { .. }) = session.store_at(self.anchor.clone()) {
             self.is_going(session);
             return Ok(());
         }
@@ -202,7 +199,7 @@ impl Follower<'_> {
 
     /// Reads the settings again, and looks at everything anew.
     fn reopen(&mut self, session: &Session) -> Result<()> {
-        self.store = session.store_at(self.path.clone())?;
+        self.store = session.store_at(self.anchor.clone())?;
         self.news = News::of(&self.store);
         self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
@@ -264,12 +261,8 @@ impl Follower<'_> {
                     let goes_on = !outlook.is_at_rest && !agent.in_vain && !outlook.is_beside;
                     if goes_on { Some(now) } else { outlook.due }
                 }
-                Err(Error::NoAgent { .. }) => {
-                    agent.look_at = None;
-                    None
-                }
-                // The agent was moved: it is stepped elsewhere.
-                Err(error) if error.is_moved() => {
+                // It is stepped elsewhere, or by nobody.
+                Err(error) if error.has_left() => {
                     agent.look_at = None;
                     None
                 }

@@ -12,8 +12,9 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs::{self, End};
-use crate::report::output::Output;
+use crate::process::jobs::{self, End, Relay};
+use crate::report::output::{Output, relay};
+use crate::report::progress::Unit;
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
 use crate::store::Store;
@@ -28,7 +29,8 @@ pub fn one_by_one(
     exchange: Option<&Exchange<'_>>,
     moved: &mut bool,
 ) -> Status {
-    session.each_agent(names, |session, name| {
+    // The ticks of single agents that `--all` starts are about all of them, too.
+    session.each_agent(names, args.all || args.unless_moved, |session, name| {
         if session.cancelled_by.get().is_some() {
             return Ok(Status::Done);
         }
@@ -52,8 +54,8 @@ pub fn in_line(
     for name in names {
         match store.agent(&name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => resting.push((name, report)),
-            // Its steps are made where it is now.
-            Err(error) if error.is_moved() => {}
+            // Its steps are made where it is now, or by nobody.
+            Err(error) if error.has_left() => {}
             Ok(None) | Err(_) => busy.push(name),
         }
     }
@@ -79,14 +81,19 @@ pub fn in_parallel(
 ) -> Status {
     let mut status = Status::Done;
     let mut busy: Vec<AgentName> = Vec::new();
+    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in names {
         // Agents with nothing to do need no process.
         match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            // Its steps are made where it is now.
-            Err(error) if args.all && error.is_moved() => {}
-            Ok(None) | Err(_) => busy.push(name.clone()),
+            // Its steps are made where it is now, or by nobody.
+            Err(error) if args.all && error.has_left() => {}
+            Ok(None) | Err(_) => {
+                busy.push(name.clone());
+                continue;
+            }
         }
+        progress.advance(1);
     }
     if args.all {
         by_urgency(store, &mut busy, session.clock.now());
@@ -94,7 +101,9 @@ pub fn in_parallel(
     session.out.flush();
     let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
-    let ran = jobs::run(commands, args.jobs as usize, |ended| {
+    let relay: Option<Relay> = out.can_draw().then_some(relay);
+    let ran = jobs::run(commands, args.jobs as usize, relay, |ended| {
+        progress.advance(1);
         let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
         if reached != Status::NothingDone {
             *moved = true;
@@ -104,8 +113,7 @@ pub fn in_parallel(
     match ran {
         Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
         Err(error) => {
-            session.fail(&error);
-            status = status.graver(error.exit_status());
+            status = status.graver(session.fail(error));
         }
     }
     status
@@ -129,7 +137,7 @@ pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Statu
         && let Some(message) = last_words(lines, end)
     {
         let name = name.as_str();
-        out.failure(&Error::Failed { message, hint: None }, Some(name), Some(name));
+        out.failure(&Error::failed(message), Some(name), Some(name));
     }
     out.flush();
     reached
@@ -149,7 +157,7 @@ pub fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cl
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
     let steps = args.max_steps.to_string();
-    let mut command: Vec<OsString> = vec!["--dir".into(), store.root().into()];
+    let mut command: Vec<OsString> = vec!["--dir".into(), store.anchor().path().into()];
     let mut say = |words: &[&str]| command.extend(words.iter().map(OsString::from));
     say(&["tick", name.as_str(), "--exit-code", "--color", color]);
     say(&["--lock-timeout", &session.patience().to_string()]);
@@ -158,6 +166,7 @@ pub fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cl
     }
     let flags = [
         (args.commit, "--commit"),
+        (args.all, "--unless-moved"),
         (out.is_json(), "--json"),
         (out.is_quiet(), "--quiet"),
         (out.is_verbose(), "--verbose"),

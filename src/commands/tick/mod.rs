@@ -28,7 +28,7 @@ mod follow {
 
     pub fn follow(_: &mut Session, _: Store, _: &cli::Tick) -> Result<Status> {
         let message = "--follow: this system can't tell what has changed".to_owned();
-        Err(Error::Failed { message, hint: Some("see `dormouse service`".to_owned()) })
+        Err(Error::failed(message).with_hint("see `dormouse service`"))
     }
 }
 
@@ -43,8 +43,11 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let exchange = args.push.as_deref().map(|remote| pushing::begin(session, &store, remote)).transpose()?;
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
-    let refused =
-        if is_free { Status::Done } else { authority::leave_out_others(session, &store, &mut names) };
+    let refused = if is_free {
+        Status::Done
+    } else {
+        authority::leave_out_others(session, &store, &mut names, args.all)
+    };
     let mut moved = false;
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
         many::in_parallel(session, &store, &names, &args, &mut moved)

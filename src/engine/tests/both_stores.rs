@@ -34,6 +34,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, End, NewJob, NewTask};
+use crate::store::anchor::Anchor;
 use crate::store::{Agent, Opener, Store, Subject};
 
 /// What the turns of the agent do, by what they are told.
@@ -78,6 +79,7 @@ impl<'s> Play<'s> {
             parent: None,
             visibility: None,
             policy: POLICY.to_owned(),
+            hooks: Vec::new(),
             secret_sha256: "0".repeat(64),
         };
         make(&session, store, new)?;
@@ -318,15 +320,17 @@ pub fn opener() -> Opener {
         host: host::hostname,
         patience: Duration::from_secs(10),
         tell: |_| {},
-        is_tracked: |_| false,
+        is_tracked: |_, _| false,
     }
 }
 
-pub fn made(dir: &Path) -> std::path::PathBuf {
+pub fn made(dir: &Path) -> Anchor {
     let turn = dir.join("turn");
     std::fs::write(&turn, TURN).expect("written");
     std::fs::set_permissions(&turn, std::fs::Permissions::from_mode(0o755)).expect("made a program");
-    Store::init(dir).expect("a state directory").0
+    let anchor = Anchor::to_make(dir).expect("a path");
+    Store::init(&anchor).expect("a state directory");
+    anchor
 }
 
 #[test]
@@ -343,7 +347,7 @@ fn steps_come_to_the_same_on_both_stores() {
         assert_eq!(one, other);
     }
     assert_eq!(in_directory.len(), in_memory.len());
-    let agent = place.join("agents/ada");
+    let agent = place.path().join("agents/ada");
     assert!(!agent.join("state.json").exists(), "no record went past the memory");
     for dir in ["inbox", "work", "waits", "timers", "archive"] {
         let left: Vec<_> = std::fs::read_dir(agent.join(dir)).expect("listed").flatten().collect();

@@ -3,7 +3,7 @@
 //! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
 
 use crate::clock::seed;
@@ -229,31 +229,48 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
-/// The same lives each time: another seed tries others.
+/// The same lives each time: `DORMOUSE_LIVES_SEED` tries others, and `DORMOUSE_LIVES` says how many.
 const SEED: u64 = 1;
 const CASES: u32 = 24;
 
+fn number<T: std::str::FromStr>(variable: &str, otherwise: T) -> T {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: CASES,
-        rng_seed: RngSeed::Fixed(SEED),
+        cases: number("DORMOUSE_LIVES", CASES),
+        rng_seed: RngSeed::Fixed(number("DORMOUSE_LIVES_SEED", SEED)),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
     #[test]
     fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
-        let _alone = alone();
-        let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-        let directory = Store::open(made(one.path()), opener()).expect("open");
-        let memory = Store::in_memory(made(other.path()), opener()).expect("open");
-        let in_directory = live(&directory, &acts).expect("lived");
-        let in_memory = live(&memory, &acts).expect("lived");
-        for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {
-            prop_assert_eq!(act, other_act);
-            for (part, one) in one.as_object().expect("records") {
-                prop_assert_eq!(one, &other[part], "{} after {}", part, act);
-            }
+        are_the_same(&acts)?;
+    }
+}
+
+/// Both requeues write the same line into the archive.
+#[test]
+fn a_dead_letter_requeued_twice_in_one_moment() {
+    use Act::{Pass, Requeue, Say, Step};
+    are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue]).expect("the same");
+}
+
+/// Lives these acts on both stores.
+fn are_the_same(acts: &[Act]) -> std::result::Result<(), TestCaseError> {
+    let _alone = alone();
+    let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let directory = Store::open(made(one.path()), opener()).expect("open");
+    let memory = Store::in_memory(made(other.path()), opener()).expect("open");
+    let in_directory = live(&directory, acts).expect("lived");
+    let in_memory = live(&memory, acts).expect("lived");
+    for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {
+        prop_assert_eq!(act, other_act);
+        for (part, one) in one.as_object().expect("records") {
+            prop_assert_eq!(one, &other[part], "{} after {}", part, act);
         }
     }
+    Ok(())
 }

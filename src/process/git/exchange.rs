@@ -98,7 +98,8 @@ impl Repository<'_> {
         let prefix = lines.next().unwrap_or_default().to_owned();
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
-        // A person's own way to ask for a passphrase stays; without one ssh must not ask, for nobody answers.
+        // A person's own way to ask for a passphrase stays. Without one ssh must not ask, because no person may be
+        // there to answer.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");

@@ -147,14 +147,11 @@ impl Repository<'_> {
             return Ok(());
         }
         let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        Err(Error::Refused {
-            kind: "uncommitted_changes",
-            message: format!(
-                "what is not committed here is in the way: {}",
-                first.trim_start_matches("error: ")
-            ),
-            hint: Some("commit or move it, then do this again; nothing has changed".to_owned()),
-        })
+        Err(Error::refused(
+            "uncommitted_changes",
+            format!("what is not committed here is in the way: {}", first.trim_start_matches("error: ")),
+        )
+        .with_hint("commit or move it, then do this again; nothing has changed"))
     }
 
     /// Sets entries of the clone's own index: in a copy, which takes its place, so that no git is killed with the lock.

@@ -1,5 +1,5 @@
-//! The lock of a clone's index, as git takes it, but such that whoever finds it can tell that it was left by a killed
-//! process of ours: then it is removed. What git itself has left only a person can judge.
+//! The lock of a clone's index, as git takes it. Its content shows that this program has made it, so that a later command
+//! can remove a lock whose process was killed. A lock that git itself has left only a person can judge.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -77,12 +77,12 @@ fn busy(path: PathBuf, start: Instant) -> Error {
     Error::busy(path, holder, start.elapsed())
 }
 
-/// Removes a lock of ours whose process is gone. Whatever else it is stays.
+/// Removes a lock of this program whose process is gone. Any other file stays.
 fn remove_abandoned(path: &Path) {
     let Ok(mut file) = File::open(path) else { return };
     let mut said = [0; OURS.len() + 1];
     let is_ours = file.read(&mut said).is_ok_and(|length| said[..length] == *OURS);
-    // A lock on what is still there under this name: nobody else can remove it then, or make another.
+    // While this process holds a lock on the file, no other command of ours removes it and makes a new one.
     if !is_ours || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }

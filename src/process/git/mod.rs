@@ -107,15 +107,11 @@ impl<'a> Repository<'a> {
         }
         let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], "see `git status`")?;
         if let Some(path) = unmerged.split('\n').find_map(|line| line.split_once('\t')) {
-            return Err(Error::Damaged {
-                path: self.state_dir.join(path.1),
-                line: 0,
-                column: 0,
-                message: "it has a merge conflict that is not resolved".to_owned(),
-                hint: Some(
-                    "take one side whole (git checkout --ours or --theirs), then `git add` it".to_owned(),
-                ),
-            });
+            return Err(Error::damaged(
+                self.state_dir.join(path.1),
+                "it has a merge conflict that is not resolved",
+            )
+            .with_hint("take one side whole (git checkout --ours or --theirs), then `git add` it"));
         }
         let marker = "dormouse.toml";
         if self.run(&["check-ignore", "--quiet", "--no-index", "--", marker])?.is_success() {
@@ -143,10 +139,8 @@ impl<'a> Repository<'a> {
             let words = &said.stderr;
             let is_lasting = !words.is_empty() && !BESIDE_OTHERS.iter().any(|other| words.contains(other));
             if is_lasting || start.elapsed() >= self.patience {
-                return Err(Error::Failed {
-                    message: format!("git in {}: {}", self.state_dir.display(), words.trim()),
-                    hint: Some("the step is done and recorded; only its git commit is missing".to_owned()),
-                });
+                return Err(Error::failed(format!("git in {}: {}", self.state_dir.display(), words.trim()))
+                    .with_hint("the step is done and recorded; only its git commit is missing"));
             }
             std::thread::sleep(PAUSE);
         }
@@ -272,8 +266,8 @@ impl<'a> Repository<'a> {
             Some(bytes) => Stdio::from(paper_with(bytes)?),
             None => Stdio::null(),
         });
-        // What git says is compared, so it must be in English. It must not ask questions, since nobody
-        // answers.
+        // What git says is compared, so it must be in English. It must not ask questions, because
+        // no person is there to answer.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
         for name in OF_ANOTHER {
             command.env_remove(name);
@@ -418,5 +412,5 @@ fn hint_about<'h>(words: &str, hint: &'h str) -> &'h str {
 }
 
 fn refuse(message: String, hint: &str) -> Error {
-    Error::Failed { message, hint: Some(hint.to_owned()) }
+    Error::failed(message).with_hint(hint.to_owned())
 }

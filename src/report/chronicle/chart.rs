@@ -78,7 +78,7 @@ impl Parts {
 
     /// How deep the queues were at most.
     fn fill_queue(&mut self, stays: &[&Stay]) {
-        // One that arrives when another leaves comes after it.
+        // Of a message that leaves and one that arrives at the same moment, the one that leaves counts first.
         let arrived = stays.iter().map(|stay| (stay.arrived, 1));
         let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
         let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
@@ -107,9 +107,11 @@ impl Parts {
         at.get(..cut).unwrap_or(&at).to_owned()
     }
 
-    /// How long a part is, in words.
+    /// How long a part is, in words: it has no minutes beside its hours, and no hours beside its days.
     pub fn long(&self) -> String {
-        span(self.long)
+        let long = span(self.long);
+        let whole = |of: char, rest: &str| long.strip_suffix(rest).filter(|whole| whole.ends_with(of));
+        whole('h', "00m").or(whole('d', "0h")).unwrap_or(&long).to_owned()
     }
 }
 
@@ -145,8 +147,13 @@ pub fn rows(parts: &Parts) -> Vec<Row> {
     parts.parts.iter().enumerate().filter(|(_, part)| !is_empty(part)).map(row).collect()
 }
 
+/// Money with its cents; what is less than a dollar to the last digit.
 pub fn cost(usd: f64) -> String {
-    if usd > 0.0 { format!("{} $", dollars(usd)) } else { "0".to_owned() }
+    match dollars(usd) {
+        none if none <= 0.0 => "0".to_owned(),
+        little if little < 1.0 => format!("${little}"),
+        much => format!("${much:.2}"),
+    }
 }
 
 pub fn median(sorted: &[Span]) -> Option<Span> {

@@ -200,7 +200,11 @@ fn in_words(name: &str) -> String {
 
 /// Text from outside, on one line and of a bounded length, in which nothing is invisible.
 fn shown(text: &str) -> String {
-    escape_line(&one_line(text, SAID)).into_owned()
+    shown_within(text, SAID)
+}
+
+fn shown_within(text: &str, columns: usize) -> String {
+    escape_line(&one_line(text, columns)).into_owned()
 }
 
 /// Where a moment is between two others.

@@ -10,11 +10,12 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::model::time::{Span, Time};
-use crate::report::text::{count, escape_line, one_line, relative};
+use crate::report::list::Line;
+use crate::report::text::{count, escape_line, relative};
 
 use super::chart::{Chart, Parts, Row, charts, cost, median, rows};
 use super::strip::{self, Mark, marks};
-use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, span};
+use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, shown_within, span};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -24,6 +25,9 @@ const LISTED_OF_ONE: usize = 100;
 
 /// How many failures are listed.
 const FAILURES: usize = 50;
+
+/// How much is told of what needs attention, in columns: ids and paths leave room for what happened.
+const TOLD: usize = 300;
 
 /// The shortest time that a page shows: a picture of less would say nothing.
 const SHORTEST: Span = Span::from_secs(60);
@@ -71,8 +75,8 @@ struct Alert {
 struct Agent {
     name: String,
     needs_attention: bool,
-    posture: String,
-    reason: String,
+    /// How it stands, and why.
+    stands: String,
     turns: String,
     failed: String,
     pending: usize,
@@ -98,7 +102,7 @@ struct Listed {
 #[derive(Debug, Serialize)]
 struct Quiet {
     name: String,
-    posture: String,
+    stands: String,
 }
 
 /// How many turns came out in one way.
@@ -131,7 +135,7 @@ pub fn html(chronicle: &Chronicle) -> Result<String> {
 
 /// Our own template is wrong.
 fn broken(error: &minijinja::Error) -> Error {
-    Error::Failed { message: format!("the page of the report: {error}"), hint: None }
+    Error::failed(format!("the page of the report: {error}"))
 }
 
 fn page(chronicle: &Chronicle) -> Page {
@@ -162,10 +166,7 @@ fn page(chronicle: &Chronicle) -> Page {
         listed,
         quiet: quiet
             .iter()
-            .map(|agent| Quiet {
-                name: agent.line.id.to_string(),
-                posture: in_words(agent.line.posture.name()),
-            })
+            .map(|agent| Quiet { name: agent.line.id.to_string(), stands: stands(&agent.line) })
             .collect(),
         kinds,
         failures,
@@ -214,7 +215,7 @@ fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
     let unreadable = chronicle.unreadable.iter().map(|(name, why)| Alert {
         agent: name.to_string(),
         since: String::new(),
-        what: vec![format!("can't be read: {}", shown(why))],
+        what: vec![format!("can't be read: {}", shown_within(why, TOLD))],
         act: format!("dormouse doctor {name}"),
     });
     let marked = chronicle.agents.iter().filter(|agent| agent.needs_attention()).map(|agent| {
@@ -223,7 +224,7 @@ fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
         let mut what: Vec<String> = mark
             .into_iter()
             .flat_map(|mark| mark.newest.iter().rev())
-            .map(|one| shown(&one.to_string()))
+            .map(|one| shown_within(&one.to_string(), TOLD))
             .collect();
         let untold = mark.map_or(0, |mark| mark.count).saturating_sub(what.len() as u64);
         if mark.is_some() && untold > 0 {
@@ -261,8 +262,7 @@ fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> 
     Agent {
         name: line.id.to_string(),
         needs_attention: agent.needs_attention(),
-        posture: in_words(line.posture.name()),
-        reason: escape_line(&one_line(&line.reason, super::SAID)).into_owned(),
+        stands: stands(line),
         turns: number(agent.turns.len() as u64),
         failed: number(failed as u64),
         pending: line.pending,
@@ -272,6 +272,14 @@ fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> 
         words,
         marks: marks(&agent.turns, &agent.pauses, scale, columns),
         last: agent.turns.iter().rev().take(listed).map(listed_turn).collect(),
+    }
+}
+
+fn stands(line: &Line) -> String {
+    match &line.moved {
+        Some(moved) => format!("moved to {}", shown(&moved.to)),
+        None if line.reason.is_empty() => in_words(line.posture.name()),
+        None => format!("{}: {}", in_words(line.posture.name()), shown(&line.reason)),
     }
 }
 

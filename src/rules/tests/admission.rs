@@ -193,6 +193,7 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
         created_at: now(),
         continuation: None,
         failures: Vec::new(),
+        taken_up: false,
         interjected: Vec::new(),
         checkpoint: None,
         settlement: None,

@@ -21,6 +21,7 @@ fn identity(word: &str, parent: Option<&str>, visibility: Visibility) -> Identit
         owner: parent.map(name),
         parent: parent.map(name),
         profile: None,
+        former_names: Vec::new(),
         created_at: now(),
         extra: Default::default(),
     }

@@ -255,6 +255,13 @@ fn ended_waits_and_waits_on_items_that_are_not_open_do_not_count() {
 }
 
 #[test]
+fn an_agent_that_was_never_started_has_more_than_nothing_to_do() {
+    let mut records = records();
+    records.state.status = Status::Booting;
+    assert_eq!(posture(&records), report(Posture::Idle, "not started yet"));
+}
+
+#[test]
 fn a_completed_item_neither_runs_nor_needs_input_nor_blocks() {
     let mut records = records();
     records.state.focus = Some(work_id(1));

@@ -85,7 +85,7 @@ fn stale() -> (Message, Staleness) {
 
 #[test]
 fn what_lies_in_the_inbox_comes_before_the_decision() {
-    let misfit = Misfit { path: "x".to_owned(), reason: "why".to_owned() };
+    let misfit = Misfit { name: "x".to_owned(), reason: "why".to_owned() };
     let mut found = with(|records| {
         records.inbox.drops = 1;
         records.inbox.misfits.push(misfit);

@@ -593,7 +593,7 @@ fn a_dead_or_dropped_message_can_be_requeued_as_if_it_had_just_arrived() {
         requeue(&mut draft, archived(status, dead_letter)).expect("requeued");
         let transaction = finish(draft);
         assert_eq!(transaction.state.counters.dead, dead_left, "{status}");
-        let fresh = Message { dedupe_key: Some("k".to_owned()), ..prompt(1) };
+        let fresh = Message { dedupe_key: Some("k".to_owned()), taken_up: true, ..prompt(1) };
         assert!(transaction.puts.contains(&Put::Message(Box::new(fresh))), "{:?}", transaction.puts);
         let line = archived_message(&transaction).settlement.clone().expect("settled");
         assert_eq!((line.status, line.dead_letter, line.at), (MessageStatus::Queued, false, now()));

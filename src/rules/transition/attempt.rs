@@ -70,8 +70,9 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
 
 /// Parks a message as a dead letter. It keeps the reason of every attempt and blocks nothing.
 fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
+    let attempts = if failed.number == 1 { "attempt" } else { "attempts" };
     let settlement = Settlement {
-        reason: Some(format!("gave up after {} attempts: {reason}", failed.number)),
+        reason: Some(format!("gave up after {} {attempts}: {reason}", failed.number)),
         run_id: failed.run_id,
         dead_letter: true,
         ..Settlement::new(MessageStatus::Aborted, draft.now())

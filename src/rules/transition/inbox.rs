@@ -178,7 +178,9 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
         }
     }
     bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");
-    let message = Message { attempt: 1, continuation: None, expires_at: None, settlement: None, ..archived };
+    let taken_up = archived.was_taken_up() || settlement.status == MessageStatus::Aborted;
+    let message =
+        Message { attempt: 1, continuation: None, expires_at: None, settlement: None, taken_up, ..archived };
     draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
     draft.note_dedupe(&message, MessageStatus::Queued);
     draft.put(Put::Message(Box::new(message)));

@@ -105,7 +105,7 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::new("no_command", format!("`{}` has no turn command", state.agent))
-        .hint("say in its agent.toml what it runs, as turn.command"))
+        .hint("say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]"))
 }
 
 /// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. If the gate is

@@ -1,16 +1,19 @@
-//! An agent goes to another store, and comes back: it is stepped in one place only (contract, store §6).
+//! An agent goes to another store or gets another name, and comes back: it is stepped in one place only (contract,
+//! store §6).
 
 use serde_json::json;
 
 use crate::model::event::EventKind;
+use crate::model::id::AgentName;
+use crate::model::moved::{Leave, Moved};
 use crate::model::refusal::Refusal;
-use crate::model::state::Moved;
+use crate::rules::authority;
 
 use super::draft::Draft;
 use super::taken::let_go;
 
-/// Marks the agent as moved to `to`. Refused while something of it is at work here.
-pub fn move_away(draft: &mut Draft, to: String) -> Result<(), Refusal> {
+/// Marks the agent as on its way to `to`. Refused while something of it is at work here.
+pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let name = &state.agent;
     if let Some(run) = &state.current_run {
@@ -22,10 +25,23 @@ pub fn move_away(draft: &mut Draft, to: String) -> Result<(), Refusal> {
             .hint(format!("await its end, or end it with `dormouse task stop {}`", task.id)));
     }
     let_go(draft, None);
-    draft.event(EventKind::MovedAway, None, json!({ "to": to }));
-    let at = draft.now();
-    draft.records.state.moved = Some(Moved { to, at });
+    mark(draft, by, to);
     Ok(())
+}
+
+/// Gives another new name to an agent that is marked for one, and has it not yet.
+pub fn redirect(draft: &mut Draft, name: &AgentName) {
+    mark(draft, Leave::Rename, name.to_string());
+}
+
+fn mark(draft: &mut Draft, by: Leave, to: String) {
+    let mut data = json!({ "to": to });
+    if by != Leave::Move {
+        data["by"] = json!(by);
+    }
+    draft.event(EventKind::MovedAway, None, data);
+    let at = draft.now();
+    draft.records.state.moved = Some(Moved { to, at, by });
 }
 
 /// Takes the mark from an agent that has arrived. Returns what it said.
@@ -33,4 +49,21 @@ pub fn arrive(draft: &mut Draft) -> Option<Moved> {
     let moved = draft.records.state.moved.take()?;
     draft.event(EventKind::MovedIn, None, json!({ "to": moved.to, "left_at": moved.at }));
     Some(moved)
+}
+
+/// Takes the mark from an agent that has its new name, and had this one.
+pub fn renamed(draft: &mut Draft, former: &AgentName) {
+    if let Some(moved) = draft.records.state.moved.take() {
+        let data = json!({ "to": moved.to, "left_at": moved.at, "by": moved.by, "from": former });
+        draft.event(EventKind::MovedIn, None, data);
+    }
+}
+
+/// Names the agent that has stopped this one by its new name, so that its turns may start this one again.
+pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
+    let stopped_by = &mut draft.records.state.stopped_by;
+    if *stopped_by == Some(authority::agent(former)) {
+        *stopped_by = Some(authority::agent(name));
+        draft.touch();
+    }
 }

@@ -193,8 +193,12 @@ pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Re
 
 /// Drops the message of a run that waits to go on.
 pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
-    let checkpoint = let_go(draft, reason)?.and_then(|held| held.checkpoint);
-    let message = Message { checkpoint, ..message };
+    let message = match let_go(draft, reason)? {
+        Some(held) => {
+            Message { checkpoint: held.checkpoint, continuation: Some(held.continuation), ..message }
+        }
+        None => message,
+    };
     drop_message(draft, message, reason);
     Ok(())
 }

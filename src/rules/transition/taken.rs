@@ -9,7 +9,7 @@ pub fn take(state: State, by: TickedBy) -> State {
     State { revision: state.revision + 1, resting: None, ticked_by: Some(by), ..state }
 }
 
-/// Lets the agent go. `id`: what the clone took it under; absent: whoever has it.
+/// Lets the agent go. `id`: only if a clone took it under this id; `None`: whatever clone has it.
 pub fn let_go(draft: &mut Draft, id: Option<&str>) {
     let state = &mut draft.records.state;
     let is_meant = |by: &mut TickedBy| id.is_none_or(|id| by.id == id);

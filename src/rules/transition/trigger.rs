@@ -144,7 +144,7 @@ fn tell(draft: &mut Draft, trigger: &Trigger, cause: &str) {
 /// Counts the delivery that a message is, when a step takes it up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
     // A tick that was made from hints is no delivery: those were counted before.
-    if message.hint.is_none() && message.failures.is_empty() {
+    if message.hint.is_none() && !message.was_taken_up() {
         count(draft, message.trigger_id, 1, message.created_at);
     }
 }

@@ -1,4 +1,4 @@
-//! One agent's records: read without a lock.
+//! One agent's records, read without a lock.
 
 use std::path::Path;
 use std::time::Instant;
@@ -23,8 +23,8 @@ use super::snapshot::Snapshot;
 use super::view::View;
 use super::{Store, aside, config, files, inbox, lock};
 
-/// How often a reader starts over at least because the records move on under it, however little
-/// patience it has.
+/// How often a reader tries at least to read one revision while other commands change the records, even if its
+/// patience is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
@@ -53,25 +53,46 @@ impl<'s> Agent<'s> {
     }
 
     pub fn policy(&self) -> Result<Policy> {
-        config::policy(&self.dir.join(layout::POLICY), &self.store.config)
+        let policy = config::policy(&self.dir.join(layout::POLICY), &self.store.config);
+        self.unless_gone(policy.map_err(|error| {
+            if matches!(&error, Error::Damaged { hint: None, .. }) {
+                error.with_hint(format!("mend it with `dormouse edit {}`", self.name))
+            } else {
+                error
+            }
+        }))
     }
 
-    /// Where its settings are, for people.
+    /// Where the agent's settings are, for people.
     pub fn settings(&self) -> String {
         self.dir.join(layout::POLICY).display().to_string()
     }
 
-    /// Its settings as they are written.
+    /// The text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
         let path = self.dir.join(layout::POLICY);
         let bytes = path.read(MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
         config::utf8(&path, &bytes).map(str::to_owned)
     }
 
+    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that of two editors one
+    /// comes first. Returns `false` where they have changed meanwhile; they then stay as they are.
+    pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
+        let locked = self.change(now)?;
+        // What was moved away, or is being removed, is settled elsewhere.
+        locked.state()?;
+        let are_same = self.policy_text()? == before;
+        if are_same {
+            self.replace_file(&self.dir.join(layout::POLICY), after.as_bytes())?;
+            self.store.share([&self.dir])?;
+        }
+        Ok(are_same)
+    }
+
     pub fn identity(&self) -> Result<Identity> {
         let path = self.dir.join(layout::IDENTITY);
-        let Some(bytes) = files::read(&path)? else { return Err(missing(&path)) };
-        decode(&path, &bytes)
+        let read = files::read(&path).and_then(|bytes| decode(&path, &bytes.ok_or_else(|| missing(&path))?));
+        self.unless_gone(read)
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
@@ -81,11 +102,11 @@ impl<'s> Agent<'s> {
     /// The current `state.json`, without the lock: the one read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
         let found = self.state_file()?;
-        self.state_of(found.as_ref()).or_else(|error| {
-            // A power cut may have torn what was not synced; then the journal has it.
+        self.unless_gone(self.state_of(found.as_ref()).or_else(|error| {
+            // A power cut may have torn a file that was not synced. The journal then has its content.
             let view = View::over(&self.dir, self.pending(found.as_ref())?);
             if view.has_journal() { self.state_in(&view) } else { Err(error) }
-        })
+        }))
     }
 
     pub(super) fn state_file(&self) -> Result<Option<Content>> {
@@ -98,7 +119,7 @@ impl<'s> Agent<'s> {
         self.checked(state)
     }
 
-    /// Which `state.json` it is, at the cost of a look. Nothing if there is none to be seen.
+    /// Tells one `state.json` from another without reading it. `None`: there is none, or it can't be looked at.
     pub fn version(&self) -> Option<Version> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
@@ -133,22 +154,26 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The records as they are now, without the lock. They may move on while they are read.
+    /// The records as they are now, without the lock. Other commands may change them while they are read.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         let state = self.state_file()?;
         Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
     }
 
-    /// The same for a caller that has just seen that no transaction was interrupted, or to which the records of a
-    /// moment ago are as good.
+    /// The same without a look at the journal. For a caller that has just seen that no transaction was interrupted, or
+    /// that can use records of a moment ago.
     pub fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self, View::settled(&self.dir))
     }
 
-    /// Reads without a lock whatever `read` takes from one revision: `state.json` first and again
-    /// last, and once more from the start if it has moved on. Or is about to: of a transaction that is
-    /// being applied `state.json` changes after the other files.
+    /// Calls `read` with one revision of the records, without a lock. This reads `state.json` before and after that, and
+    /// begins anew if the file has changed meanwhile, or if the journal has another transaction to apply: such a
+    /// transaction changes `state.json` after the other files.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+        self.unless_gone(self.look_until_settled(read))
+    }
+
+    fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let mut attempts = 0;
         loop {
@@ -158,7 +183,7 @@ impl<'s> Agent<'s> {
                 if view.has_journal() { self.state_in(&view)? } else { self.state_of(before.as_ref())? };
             let base_revision = view.base_revision();
             let found = read(Snapshot::new(self, view), state);
-            // In this order: a line that is not there yet, or is applied by now, shows in `state.json`.
+            // The journal is looked at before `state.json`, so that a line that is applied between the two shows there.
             let now = View::over(&self.dir, self.pending(before.as_ref())?).base_revision();
             let is_overtaken = now.is_some() && now != base_revision;
             let bytes = |content: Option<Content>| content.map(|content| content.bytes);
@@ -191,11 +216,12 @@ impl<'s> Agent<'s> {
         Ok(state)
     }
 
-    /// Puts a message into the inbox: one new file, no lock. It is there for good when this returns.
+    /// Puts a message into the inbox as a new file, without a lock. When this returns the file is durable.
     ///
     /// # Errors
     ///
-    /// `moved`, with nothing left of it, if the agent was moved away meanwhile and its stream lacks the message.
+    /// `moved` if the agent was moved away meanwhile and its stream lacks the message, `no_agent` if the agent was
+    /// removed. The file is removed then.
     pub fn arrive(&self, message: &Message) -> Result<()> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
@@ -208,39 +234,42 @@ impl<'s> Agent<'s> {
     fn put_arrival(&self, path: &str, bytes: &[u8], now: Time) -> Result<()> {
         RECORD.check(bytes.len() as u64)?;
         let name = path.rsplit('/').next().unwrap_or(path);
-        self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes)?;
-        self.unless_moved(&[name.to_owned()], now)
+        let here = self.here()?;
+        let put = self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes);
+        self.unless_gone(put)?;
+        self.unless_left(here, &[name.to_owned()], now)
     }
 
-    /// Puts a file that is no record of its own in place, whole: a ledger without its broken lines.
-    pub fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
+    /// Replaces a file that holds no single record, for example a ledger by one without its broken lines.
+    pub(super) fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
 
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
     pub fn change(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
-        self.locked(lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?)
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
+        self.locked(self.unless_gone(held)?)
     }
 
-    /// The same for whoever can't wait. `None`: somebody else has it.
+    /// The same without waiting. `None`: another process has the lock.
     pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
-        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
-        held.map(|held| self.locked(held)).transpose()
+        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)));
+        self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
     }
 
-    /// The same for whoever looks what is wrong: a transaction that can't be finished stays as it is.
+    /// The same for `doctor`: a transaction that can't be finished stays as it is.
     pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        let locked = Change::new(self, held);
-        // Why not is found by whoever looks.
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
+        let locked = Change::new(self, self.unless_gone(held)?);
+        // `doctor` reports why the transaction can't be finished.
         let _ = locked.finish_journal();
         Ok(locked)
     }
 
-    /// Makes the disk have all that was committed, and empties the journal, so that a copy of the directory is complete, and what is
-    /// changed beside the journal is not changed back by it.
+    /// Syncs all that was committed and empties the journal. After that a copy of the directory is complete, and the
+    /// journal changes no file back that is then changed in another way.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank => Ok(()),
@@ -256,7 +285,7 @@ impl<'s> Agent<'s> {
 }
 
 impl Change<'_> {
-    /// How long the lock was waited for, the first time that anything asks; nothing if it was free.
+    /// How long this process waited for the lock. `None` if the lock was free, and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
         self.held
             .take_wait()
@@ -265,11 +294,6 @@ impl Change<'_> {
 }
 
 fn missing(path: &Path) -> Error {
-    Error::Damaged {
-        path: path.to_owned(),
-        line: 0,
-        column: 0,
-        message: "missing: every agent has one".to_owned(),
-        hint: Some("bring it back from git or a backup; nothing is made up in its place".to_owned()),
-    }
+    Error::damaged(path.to_owned(), "missing: every agent has one")
+        .with_hint("bring it back from git or a backup; nothing is made up in its place")
 }

@@ -71,7 +71,7 @@ pub fn take_riding(state: &mut State) -> Vec<Event> {
 }
 
 impl Agent<'_> {
-    /// The names in the inbox of what no step could read or move, as far as nobody has changed it since.
+    /// The names in the inbox of what no step could read or move, as far as it has not changed since.
     /// Costs a look at each.
     pub(super) fn passed_over(&self, state: &State) -> Vec<String> {
         let mut all = passed_over(state);
@@ -119,7 +119,7 @@ impl Agent<'_> {
     /// Forgets one about which a person has decided.
     pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
         let mut all = passed_over(state);
-        all.retain(|other| *other.file != *one.name.to_string_lossy());
+        all.retain(|other| *other.file != *one.name());
         remember(state, &all);
     }
 }

@@ -20,6 +20,12 @@ const GROUPS: &str = "/etc/group";
 /// The most that is read of such a file, in bytes.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
+/// Whether other users than the owner may write to a file or directory with these rights. Many systems give
+/// each user a group with the user's own number and no other members; that group does not count.
+pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {
+    mode & 0o002 != 0 || mode & 0o020 != 0 && user != group
+}
+
 /// The user in whose name a file of `uid` speaks; `None`: it speaks in the owner's name. The owner of the
 /// state directory, root and the user who runs the command could say everything in the owner's name anyway.
 pub fn other(spot: &Spot, uid: u32) -> Result<Option<String>> {

@@ -91,11 +91,12 @@ impl<'a> Batch<'a> {
     /// # Errors
     ///
     /// `moved` if the agent was moved away meanwhile. Of these messages, only those that are in the agent's
-    /// stream are then left.
+    /// stream are then left. `no_agent` if it was removed, with all of them.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
-        self.place(keys.clone())?;
+        let here = self.agent.here()?;
+        self.agent.unless_gone(self.place(keys.clone()))?;
         let names: Vec<String> = keys.map(|key| format!("{key}.json")).collect();
-        self.agent.unless_moved(&names, now)
+        self.agent.unless_left(here, &names, now)
     }
 
     fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {

@@ -1,16 +1,19 @@
 //! What another clone has changed, on its way into the files of this one.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
-use crate::beneath::{Access, Spot};
-use crate::error::{Error, Result};
+use crate::beneath::{Access, Root, Spot};
+use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+use super::change::Change;
 use super::changes::{Append, Write};
 use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
+use super::lock::{self, Guard};
 use super::{Agent, Store, files, litter};
 
 /// A file that another clone has changed, made or removed.
@@ -113,6 +116,27 @@ impl Agent<'_> {
     }
 }
 
+/// Whether another clone has removed the agent.
+fn is_removal(changes: &[Brought]) -> bool {
+    let is_essential = |change: &&Brought| [layout::STATE, layout::IDENTITY].contains(&&*change.path);
+    changes.iter().filter(is_essential).count() == 2 && changes.iter().all(|change| change.after.is_none())
+}
+
+impl Change<'_> {
+    /// Lets an agent vanish that another clone has removed, if each of its records is as this clone has committed it.
+    fn vanish_as_known(&self, changes: &[Brought]) -> Result<bool> {
+        self.empty_journal()?;
+        let dir = &self.agent.dir;
+        for change in changes {
+            if !change.is_as_known(dir.spot())? {
+                return Ok(false);
+            }
+        }
+        let is_known = |path: &Path| changes.iter().any(|change| Path::new(&change.path) == path);
+        self.vanish_unless_more(is_known)
+    }
+}
+
 impl Store {
     /// Brings in what another clone has changed, of one agent after the other. `false`: a file is not as this clone has
     /// committed it, and what it belongs to was not changed.
@@ -129,6 +153,7 @@ impl Store {
             let is_done = match name {
                 None => self.bring_in(&changes)?,
                 Some(name) => match self.agent(&name) {
+                    Ok(agent) if is_removal(&changes) => agent.change(now)?.vanish_as_known(&changes)?,
                     Ok(agent) => agent.bring_in(&changes, now)?,
                     Err(Error::NoAgent { .. }) => self.bring_agent(&name, &changes)?,
                     Err(error) => return Err(error),
@@ -197,16 +222,15 @@ impl Store {
         }
         self.disk.place(&staged, &target)
     }
-
-    /// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
-    pub fn alone_in_clone(&self, git_dir: &Path, now: Time) -> Result<super::lock::Guard> {
-        use crate::error::Context;
-        let root = crate::beneath::Root::open(git_dir).context("open", git_dir)?;
-        super::lock::acquire(&root.spot().join("dormouse.lock"), &self.holder(now), self.opener.patience)
-    }
 }
 
-/// A state directory that nobody works in: what came from a remote lies there to be looked at.
+/// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
+pub fn alone_in_clone(store: &Store, git_dir: &Path, now: Time) -> Result<Guard> {
+    let root = Root::open(git_dir).context("open", git_dir)?;
+    lock::acquire(&root.spot().join("dormouse.lock"), &store.holder(now), store.opener.patience)
+}
+
+/// A state directory in which no agent works: what came from a remote lies there to be looked at.
 #[derive(Debug)]
 pub struct Scratch {
     spot: Spot,
@@ -215,8 +239,7 @@ pub struct Scratch {
 impl Scratch {
     /// Makes it anew.
     pub fn make(git_dir: &Path, name: &str) -> Result<Scratch> {
-        use crate::error::Context;
-        let root = crate::beneath::Root::open(git_dir).context("open", git_dir)?;
+        let root = Root::open(git_dir).context("open", git_dir)?;
         let spot = root.spot().join(name);
         spot.remove_tree()?;
         spot.make_dirs()?;
@@ -228,8 +251,6 @@ impl Scratch {
     }
 
     pub fn put(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        use crate::error::Context;
-        use std::io::Write;
         let spot = self.spot.join(path);
         spot.parent().make_dirs()?;
         spot.create()?.write_all(bytes).context("write", &spot)

@@ -1,4 +1,4 @@
-//! One agent's records under its lock: changed whole or not at all.
+//! One agent's records under its lock. A change takes place as a whole or not at all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -34,20 +34,20 @@ const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 #[derive(Debug)]
 pub struct Change<'a> {
     pub(super) agent: &'a Agent<'a>,
-    /// The revision that was read under this lock, and which `state.json` it stands in.
+    /// The revision that was read under this lock, and the version of the `state.json` that has it.
     base: Cell<Option<(u64, Version)>>,
-    /// The segments of the inbox, once they are known: only who holds the lock makes and removes any.
+    /// The segments of the inbox, once they are known. Only a process that holds the lock makes and removes segments.
     segments: RefCell<Option<Vec<inbox::Segment>>>,
-    /// The inbox as it was looked at last, with what was committed since.
+    /// The inbox as it was listed last, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
     journal: RefCell<Place>,
     pub(super) held: lock::Guard,
 }
 
-/// What is known of the journal. All of it is applied.
+/// What is known of the journal, all lines of which are applied.
 #[derive(Debug)]
 enum Place {
-    /// It was not looked at, or something went wrong with it.
+    /// It was not looked at yet, or writing to it has failed.
     Unknown,
     Nothing,
     Blank,
@@ -78,8 +78,8 @@ impl<'a> Change<'a> {
         self.look_again()
     }
 
-    /// The same for a step, for which a long backlog is filed, so that taking from it stays cheap. It tries again
-    /// what has changed since it was passed over; `stuck` is what it has tried.
+    /// The same for a step. A long backlog is filed first, so that it stays cheap to take messages from it. The step tries
+    /// again what has changed since it was passed over, without `stuck`, the names that it has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
@@ -87,7 +87,8 @@ impl<'a> Change<'a> {
         Ok(self.look_again()?.remembering())
     }
 
-    /// The records as they are now. The inbox is not listed again: it is as it was, with what was committed since.
+    /// The records as they are now. The inbox is not listed again: the last list is used, with the changes that were
+    /// committed since.
     pub fn look_again(&self) -> Result<Snapshot<'_>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
@@ -96,7 +97,7 @@ impl<'a> Change<'a> {
         Ok(Snapshot::with_inbox(self.agent, self.view(), scan))
     }
 
-    /// The same as if nothing were in the inbox, for a change that has nothing to do with it.
+    /// The same with an empty inbox, for a change that has nothing to do with the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
         Snapshot::with_inbox(self.agent, self.view(), Rc::default())
     }
@@ -106,16 +107,16 @@ impl<'a> Change<'a> {
         dedupe::forget_old_days(&self.view(), now, window)
     }
 
-    /// The current `state.json`, for a change: refused for an agent that was moved away.
+    /// The current `state.json`, to be changed. Refused for an agent that was moved away.
     pub fn state(&self) -> Result<State> {
         let state = self.any_state()?;
         match &state.moved {
-            Some(moved) => Err(super::moved::moved_away(self.agent.name(), moved)),
+            Some(moved) => Err(super::moved::moved_away(self.agent, moved)),
             None => Ok(state),
         }
     }
 
-    /// The same wherever the agent is.
+    /// The same, also for an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
@@ -127,7 +128,7 @@ impl<'a> Change<'a> {
         if !Filing::is_due(&scan) {
             return Ok(scan);
         }
-        // The journal names messages by where they lie.
+        // The journal has the paths of messages, and filing changes these.
         self.empty_journal()?;
         self.segments.replace(None);
         let view = self.view();
@@ -136,13 +137,13 @@ impl<'a> Change<'a> {
         Ok(scan)
     }
 
-    /// Puts what was the inbox before a step was killed into its place.
+    /// Finishes an exchange of the inbox that was interrupted: the former inbox becomes a pile in the new one.
     pub fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
     }
 
-    /// Lists the inbox. One whose exchange was interrupted is put right first.
+    /// Lists the inbox. If its exchange was interrupted, this finishes the exchange first.
     pub(super) fn scan(&self) -> Result<inbox::Scan> {
         let view = self.view();
         let mut scan = inbox::scan(&view)?;
@@ -154,7 +155,7 @@ impl<'a> Change<'a> {
         Ok(scan)
     }
 
-    /// Where a message lies, or is to lie.
+    /// The path of a message, or the path that it is to have.
     fn place(&self, key: InboxKey) -> Result<String> {
         let direct = layout::message(key);
         if self.view().exists(&direct)? {
@@ -167,7 +168,7 @@ impl<'a> Change<'a> {
         Ok(found.unwrap_or(direct))
     }
 
-    /// Applies what interrupted commands have committed. Whoever takes the lock has done so.
+    /// Applies what interrupted commands have committed. Every process that takes the lock does this first.
     pub fn finish_journal(&self) -> Result<()> {
         self.journal.replace(Place::Unknown);
         self.finish_old_journal()?;
@@ -195,7 +196,7 @@ impl<'a> Change<'a> {
         }
         found.check_paths()?;
         let disk = self.agent.store.disk;
-        // Nothing of it may be durable before all of it is.
+        // All lines must be durable before any file that they change is.
         found.journal.sync_again(disk)?;
         journal::changes(found.entries()).apply(dir, disk)?;
         let mut journal = found.journal;
@@ -234,7 +235,7 @@ impl<'a> Change<'a> {
         };
         let state = self.agent.state_file()?;
         if let Some(entry) = old.at(dir, self.agent.state_of(state.as_ref())?.revision)? {
-            // Whoever was killed may not have made its name durable; nothing of it may be that before.
+            // The killed command may not have made the journal's name durable. That must come before its changes.
             disk.sync_dir(dir.spot())?;
             journal::changes([&entry]).apply(dir, disk)?;
             disk.sync_file_system(dir.spot())?;
@@ -242,7 +243,7 @@ impl<'a> Change<'a> {
         dir.join(layout::OLD_JOURNAL).remove()
     }
 
-    /// What such a journal was about has happened elsewhere, or is no more.
+    /// Moves a journal to the quarantine that must not be applied, and tells the person why.
     fn set_journal_aside(&self, name: &str, why: &str) -> Result<()> {
         let dir = &self.agent.dir;
         let quarantine = dir.join(layout::QUARANTINE);
@@ -257,8 +258,8 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Makes the disk have all that was committed, and empties the journal. To be called before anything that the journal may name is
-    /// changed beside it: its lines would change that back after a power cut.
+    /// Syncs all that was committed and empties the journal. To be called before a file that the journal may name is
+    /// changed in any other way, since after a power cut the lines would change that back.
     pub fn empty_journal(&self) -> Result<()> {
         if matches!(*self.journal.borrow(), Place::Unknown) {
             self.finish_journal()?;
@@ -276,29 +277,29 @@ impl<'a> Change<'a> {
     fn empty(&self, journal: &mut Journal) -> Result<()> {
         let disk = self.agent.store.disk;
         if let Err(error) = disk.sync_file_system(self.agent.dir.spot()) {
-            // What could not be written passes for clean now. All of it is written again by the next command.
+            // The kernel takes pages that it could not write for clean. The next command applies all lines again.
             let _ = journal.doubt();
             return Err(error);
         }
         journal.cut(disk)
     }
 
-    /// Commits a transaction, whole or not at all, and returns the state as it now is. One that was
-    /// made from another revision is refused.
+    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the transaction was made from
+    /// another revision.
     ///
-    /// Where this fails nobody knows how far it came: nothing more is committed under this lock.
+    /// After an error it is not known whether the transaction has happened, so nothing more is committed under this lock.
     pub fn commit(&self, transaction: Transaction) -> Result<State> {
         let base = self.base.take().filter(|(revision, _)| *revision == transaction.base_revision);
         let Some((_, over)) = base else {
-            return Err(Error::Refused {
-                kind: "stale_revision",
-                message: format!(
+            return Err(Error::refused(
+                "stale_revision",
+                format!(
                     "the records of `{}` have moved on from revision {}",
                     self.agent.name(),
                     transaction.base_revision
                 ),
-                hint: Some("try again".to_owned()),
-            });
+            )
+            .with_hint("try again"));
         };
         let mut state = transaction.state.clone();
         let mut entry = self.entry(&transaction, &mut state, over)?;
@@ -307,7 +308,7 @@ impl<'a> Change<'a> {
         Ok(state)
     }
 
-    /// Replaces records, `state.json` among them, by those of another clone: whole or not at all.
+    /// Replaces records, `state.json` among them, by those of another clone, as a whole or not at all.
     pub(super) fn replace(
         &self,
         writes: Vec<Write>,
@@ -328,7 +329,7 @@ impl<'a> Change<'a> {
         self.carry_out(&mut entry, 0, true)
     }
 
-    /// Commits a line, and does what it says. `is_last`: the journal is emptied then.
+    /// Commits a line, and changes the files that it names. `is_last`: empties the journal after that.
     fn carry_out(&self, entry: &mut Entry, revision: u64, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         let mut journal = self.take_journal()?;
@@ -342,7 +343,7 @@ impl<'a> Change<'a> {
         journal.commit(&line, disk)?;
         let left = journal::changes([&*entry]).apply(dir, disk)?;
         self.base.set(left.map(|left| (revision, left)));
-        // Where nothing is synced a journal has nothing to remember, and where a boot has no name no mark counts.
+        // The journal need not stay where nothing is synced, and it can't be marked where a boot has no name.
         let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
         match left {
             Some(left) if !is_over => journal.mark(left)?,
@@ -352,7 +353,7 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Brings the inbox as it was looked at up to date.
+    /// Brings the list of the inbox up to date with what was committed.
     fn note_in_inbox(&self, transaction: &Transaction, entry: &Entry) {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
@@ -378,7 +379,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// The journal, to be written to. It is unknown until it is put back.
+    /// Takes the journal, to write to it. The caller puts it back; until then it counts as unknown.
     fn take_journal(&self) -> Result<Journal> {
         if matches!(*self.journal.borrow(), Place::Unknown) {
             self.finish_journal()?;
@@ -401,10 +402,10 @@ impl<'a> Change<'a> {
         let riding: Vec<Event> = aside::take_riding(state);
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
-        // A cache with one key would pass for the whole: where there is none, whoever looks for a key
-        // makes it from the records, this one's among them.
+        // If there is no cache, none is made here, because a cache with one key would pass for a whole one. The next
+        // search for a key makes it from the records, which then have this key as well.
         let has_cache = self.agent.dir.join(layout::DEDUPE).exists()?;
-        // From the last: what changes twice in one transaction is written once, as it is in the end.
+        // From the last to the first: a file that changes twice is written once, with its last content.
         for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)
                 if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
@@ -412,7 +413,7 @@ impl<'a> Change<'a> {
                 writes.extend(Some(self.write(put)?).filter(|write| written.insert(write.path.clone())));
             }
         }
-        // Last, so that whoever reads in between finds the old revision beside what is new.
+        // `state.json` comes last, so that a reader in between finds the old revision beside new records.
         writes.push(write(layout::STATE.to_owned(), encode(&*state)));
         let mut deletes = Vec::with_capacity(transaction.deletes.len());
         for delete in &transaction.deletes {
@@ -473,8 +474,8 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// An append at the end of the file as it is now. A last line without its end (somebody edited
-    /// the file) is ended first, so that no two lines become one.
+    /// An append at the present end of the file. If a person has edited the file and its last line has no end, the line
+    /// is ended first, so that no two lines become one.
     fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
         let full = self.agent.dir.join(&path);
         let (offset, ends_whole) = files::end_of(&full)?;
@@ -490,7 +491,7 @@ fn write(path: String, content: Vec<u8>) -> Write {
     Write { path, content: into_text(content) }
 }
 
-/// Encoded JSON is UTF-8; the fallback loses nothing that was ever there.
+/// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }

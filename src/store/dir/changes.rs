@@ -32,13 +32,13 @@ pub struct Append {
     pub content: String,
 }
 
-/// What one transaction does, or what several consecutive ones do together.
+/// The changes of one transaction, or of several consecutive ones together.
 #[derive(Debug, Default)]
 pub struct Changes<'e> {
     /// Each path once. `state.json` comes last, so that a reader in between finds the old revision beside the
     /// new records.
     writes: Vec<&'e Write>,
-    /// In order.
+    /// In the order in which they were committed.
     appends: Vec<&'e Append>,
     /// None of the paths that are written.
     deletes: Vec<&'e str>,
@@ -56,7 +56,7 @@ impl<'e> Changes<'e> {
         let mut last: Vec<&Write> = last.filter(|write| seen.insert(&write.path)).collect();
         last.reverse();
         all.writes.extend(last);
-        // Stable: only `state.json` moves.
+        // The sort is stable: only `state.json` moves.
         all.writes.sort_by_key(|write| write.path == layout::STATE);
         all.deletes.retain(|path| !written.contains(path) && !deleted.contains(path));
         all.deletes.extend(deletes.iter().map(String::as_str));
@@ -153,7 +153,7 @@ fn read_from(file: &File, offset: u64, count: usize) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// Does the same to the content of a file that was read.
+/// Makes the same change to the content of a file that was read.
 pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     let content = append.content.as_bytes();
     let offset = usize::try_from(append.offset).unwrap_or(usize::MAX);
@@ -192,11 +192,11 @@ fn lacking(whole: &[u8], content: &[u8]) -> Vec<u8> {
 
 /// The error for a file that a transaction would make larger than any reader accepts.
 pub fn too_large(spot: &Spot, bytes: usize, most: u64) -> Error {
-    Error::Refused {
-        kind: "transaction_too_large",
-        message: format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
-        hint: Some("nothing was changed; put what is large into files of its own".to_owned()),
-    }
+    Error::refused(
+        "transaction_too_large",
+        format!("{} would have {bytes} bytes, and no reader takes more than {most}", spot.display()),
+    )
+    .with_hint("nothing was changed; put what is large into files of its own")
 }
 
 #[cfg(test)]
@@ -216,7 +216,7 @@ mod tests {
             ("zero\non", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0two\n", 5, "one\n", "zero\none\ntwo\n"),
-            // Others' lines have come there, or some have gone.
+            // Another program has added lines there, or removed some.
             ("zero\nsix\n", 5, "one\n", "zero\nsix\none\n"),
             ("zero\nsix\none\n", 5, "one\n", "zero\nsix\none\n"),
             ("no", 5, "one\n", "no\none\n"),

@@ -109,7 +109,7 @@ impl Agent<'_> {
 }
 
 impl Change<'_> {
-    /// Collects all but what readers may be at: that goes after the next commit, for whoever reads meanwhile sees by the
+    /// Collects all but what readers may be at: that goes after the next commit, for a reader sees meanwhile by the
     /// revision that it was overtaken. `is_leased`: the caller holds the agent's lease.
     ///
     /// Returns with it the runs whose records that commit has to bring into the archive.

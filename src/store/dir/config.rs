@@ -37,7 +37,8 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
 /// Reads `agent.toml` over the profile that it names and the defaults of the state directory.
 pub fn policy(path: &Spot, config: &StoreConfig) -> Result<Policy> {
     let Some(bytes) = path.read(MAX_SETTINGS)? else {
-        return Err(Error::damaged(path.path(), "missing: it says what the agent runs"));
+        return Err(Error::damaged(path.path(), "missing: it says what the agent runs")
+            .with_hint("bring it back from git or a backup, or write it anew"));
     };
     policy_from(path, &bytes, config)
 }
@@ -83,13 +84,7 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
             [] => format!("there is none: write a table [profiles.{name}] into dormouse.toml"),
             known => format!("there is {}", known.join(", ")),
         };
-        Error::Damaged {
-            path: path.to_owned(),
-            line: 0,
-            column: 0,
-            message: format!("no profile `{name}` in dormouse.toml"),
-            hint: Some(hint),
-        }
+        Error::damaged(path.to_owned(), format!("no profile `{name}` in dormouse.toml")).with_hint(hint)
     })
 }
 

@@ -68,13 +68,8 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
         } else {
             continue;
         };
-        return Err(Error::Damaged {
-            path: Path::new(path).to_owned(),
-            line: 0,
-            column: 0,
-            message: message.to_owned(),
-            hint: Some("nothing has changed here: put it right in the clone that it comes from".to_owned()),
-        });
+        return Err(Error::damaged(Path::new(path).to_owned(), message.to_owned())
+            .with_hint("nothing has changed here: put it right in the clone that it comes from"));
     }
     Ok(())
 }
@@ -122,9 +117,10 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        if ours == base || ours == theirs {
+        // An agent that one clone has removed and another one has changed goes on, whole.
+        if ours == base || ours == theirs || ours.is_empty() {
             merged.take_all(&prefix, &theirs);
-        } else if theirs == base {
+        } else if theirs == base || theirs.is_empty() {
             merged.take_all(&prefix, &ours);
         } else {
             let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
@@ -136,13 +132,11 @@ pub fn converge(base: &Tree, ours: &Tree, theirs: &Tree, around: &mut dyn Around
         if let Some(file) =
             before.filter(|file| path.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/')))
         {
-            return Err(Error::Damaged {
-                path: Path::new(file).to_owned(),
-                line: 0,
-                column: 0,
-                message: "one clone has a file here, and another a directory".to_owned(),
-                hint: Some("nothing has changed here: a person has to say which of them is right".to_owned()),
-            });
+            return Err(Error::damaged(
+                Path::new(file).to_owned(),
+                "one clone has a file here, and another a directory",
+            )
+            .with_hint("nothing has changed here: a person has to say which of them is right"));
         }
         before = Some(path);
     }

@@ -110,7 +110,7 @@ impl Dropped {
 
 impl From<&Misfit> for Dropped {
     fn from(misfit: &Misfit) -> Dropped {
-        Dropped { place: PathBuf::from(&misfit.path) }
+        Dropped { place: PathBuf::from(&misfit.name) }
     }
 }
 
@@ -139,7 +139,7 @@ pub enum Reads {
 /// What became of a file that a step would take.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is the step's under this name: nobody else changes it from now on.
+    /// The step has given it this name: no other process changes it from now on.
     As(Dropped),
     /// It has gone away, or its turn comes after another one of its name.
     NotNow,
@@ -160,7 +160,7 @@ pub enum Aside {
 impl Agent<'_> {
     /// What is wrong with something in the inbox, as an error that says where it lies.
     pub fn damage(&self, misfit: &Misfit) -> Error {
-        let path = self.dir.path().join(layout::INBOX).join(&misfit.path);
+        let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
 }
@@ -217,7 +217,7 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 }
 
 impl Change<'_> {
-    /// Takes a hand-written file: from then on nobody else changes it.
+    /// Takes a hand-written file by giving it another name: from then on no other process changes it.
     pub fn take_drop(&self, file: &Dropped) -> Result<Taken> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
@@ -390,8 +390,8 @@ fn name_in_inbox(name: &OsStr) -> OsString {
 #[derive(Debug, Clone)]
 pub struct Rejected {
     /// In `rejected/`; in the inbox where it stays.
-    pub name: OsString,
-    /// Nothing where somebody has put it there by hand.
+    name: OsString,
+    /// Nothing where a person has put it there by hand.
     pub reason: Option<String>,
     /// When it was last changed, or moved there.
     pub at: Time,
@@ -402,6 +402,11 @@ pub struct Rejected {
 }
 
 impl Rejected {
+    /// As it is shown, and as a person names it.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.name.to_string_lossy()
+    }
+
     fn new(name: OsString, reason: Option<String>, there: &Stat, stays: bool) -> Rejected {
         Rejected {
             name,

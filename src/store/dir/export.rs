@@ -1,6 +1,7 @@
 //! An agent as one revision, for `export`: taken under its lock in a moment, and written out without the
 //! lock.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -12,6 +13,8 @@ use crate::model::id::AgentName;
 use crate::store::stream::{Meta, Writer};
 
 use super::change::Change;
+use super::import::{Arriving, Source};
+use super::layout;
 use super::moved::Taken;
 use super::travel::{Place, place};
 
@@ -123,9 +126,9 @@ impl Leaving {
         Ok(())
     }
 
-    /// The files that are left out and are not this machine's own.
-    pub fn left_out(&self) -> &[PathBuf] {
-        &self.left_out
+    /// The files that are left out and are not this machine's own, for people.
+    pub fn left_out(&self) -> impl Iterator<Item = String> {
+        self.left_out.iter().map(|path| path.display().to_string())
     }
 
     pub fn files(&self) -> usize {
@@ -136,24 +139,48 @@ impl Leaving {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// Writes all of it to a stream. No other command waits for that.
-    pub fn write<W: Write>(&self, writer: &mut Writer<W>) -> Result<()> {
+    /// How many files are in its inbox.
+    pub fn arrivals(&self) -> usize {
+        let is_arrival =
+            |path: &Path| matches!(place(path), Place::Records { .. }) && path.starts_with(layout::INBOX);
+        self.files.iter().filter(|file| is_arrival(&file.path)).count()
+    }
+
+    /// Writes all of it to a stream. No other command waits for that. `written` is told how many bytes each file has.
+    pub fn write<W: Write>(&self, writer: &mut Writer<W>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
-            let Taking { path, length, is_executable, written_at, content } = file;
-            let meta = Meta {
-                agent: self.agent.clone(),
-                path: path.clone(),
-                length: *length,
-                is_executable: *is_executable,
-                written_at: *written_at,
-            };
-            let content = match content {
-                Content::Copy(at) => Piece { file: &self.copies, at: *at },
-                Content::Open(file) => Piece { file, at: 0 },
-            };
-            writer.file(&meta, content, &self.dir.join(path))?;
+            let (meta, content) = self.file(file);
+            writer.file(&meta, content, &self.dir.join(&file.path))?;
+            written(file.length);
         }
         Ok(())
+    }
+
+    /// Gives all of it to an agent that is being made here.
+    pub fn copy_to(&self, arriving: &mut Arriving<'_>, mut written: impl FnMut(u64)) -> Result<()> {
+        for file in &self.files {
+            let (meta, content) = self.file(file);
+            arriving
+                .add(&meta, &mut Copied { content, left: file.length, spot: self.dir.join(&file.path) })?;
+            written(file.length);
+        }
+        Ok(())
+    }
+
+    fn file<'f>(&'f self, file: &'f Taking) -> (Meta, Piece<'f>) {
+        let Taking { path, length, is_executable, written_at, content } = file;
+        let meta = Meta {
+            agent: self.agent.clone(),
+            path: path.clone(),
+            length: *length,
+            is_executable: *is_executable,
+            written_at: *written_at,
+        };
+        let content = match content {
+            Content::Copy(at) => Piece { file: &self.copies, at: *at },
+            Content::Open(file) => Piece { file, at: 0 },
+        };
+        (meta, content)
     }
 }
 
@@ -168,5 +195,32 @@ impl Read for Piece<'_> {
         let count = self.file.read_at(buffer, self.at)?;
         self.at += count as u64;
         Ok(count)
+    }
+}
+
+/// The content of a file as it was when it was taken: lines may have been added since.
+struct Copied<'f> {
+    content: Piece<'f>,
+    left: u64,
+    spot: Spot,
+}
+
+impl Source for Copied<'_> {
+    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let mut buffer = vec![0; usize::try_from(self.left.min(COPIED)).unwrap_or_default()];
+        while self.left > 0 {
+            let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+            let count = self.content.read(&mut buffer[..most]).context("read", &self.spot)?;
+            if count == 0 {
+                return Err(self.damaged(&"it became shorter while it was read"));
+            }
+            self.left -= count as u64;
+            take(&buffer[..count])?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, what: &dyn Display) -> Error {
+        Error::damaged(self.spot.path(), what.to_string())
     }
 }

@@ -36,8 +36,7 @@ pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
     spot.read_owned(MAX_RECORD)
 }
 
-/// Makes a directory that a clone lacks because it was empty, and if need be the directory above it. What is
-/// above these has to exist: if an agent was removed meanwhile, no part of it is made anew.
+/// Makes a directory that a clone lacks because it was empty, and if need be the directory above it.
 fn make_dir_again(spot: &Spot) -> Result<()> {
     let above = spot.parent();
     if !above.exists()? {

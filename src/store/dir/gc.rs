@@ -83,7 +83,7 @@ struct Part {
     temporary: Spot,
     target: Spot,
     bytes: u64,
-    /// Nobody takes it for litter meanwhile.
+    /// Held so that no command takes it for litter meanwhile.
     _held: File,
 }
 
@@ -134,7 +134,7 @@ impl Agent<'_> {
     fn stage_parts(&self, dir: &str, stem: &str, contents: &[Vec<u8>], last: u32) -> Result<Vec<Part>> {
         let mut parts = Vec::with_capacity(contents.len());
         let staged = contents.iter().zip(last + 1..).try_for_each(|(content, number)| {
-            let packed = packed::pack(content).map_err(|message| Error::Failed { message, hint: None })?;
+            let packed = packed::pack(content).map_err(Error::failed)?;
             let name = packed::name(stem, number, &packed);
             let temporary = self.tmp().join(format!("{}-{name}", std::process::id()));
             let held = self.store.disk.stage_unlocked(&temporary, &packed)?;
@@ -213,7 +213,7 @@ impl Drop for Dropping {
 
 impl Agent<'_> {
     /// The months that are kept no longer, each with what is to stay of it if it is `staged`. A month stays in which a
-    /// dead letter lies that nobody has requeued or dropped.
+    /// dead letter lies that no person has requeued or dropped.
     pub fn to_drop(
         &self,
         seen: &Snapshot<'_>,
@@ -308,7 +308,7 @@ impl Dropping {
 impl Change<'_> {
     /// Takes the lines out of a plain file that are packed already, as a command leaves it that was killed between
     /// the two; without any other line the file goes.
-    pub fn forget_packed_lines(&self, plain: &Spot) -> Result<()> {
+    pub(super) fn forget_packed_lines(&self, plain: &Spot) -> Result<()> {
         let view = self.view();
         let path = plain.below(self.agent.dir.spot()).to_string_lossy().into_owned();
         for (dir, kind, month) in

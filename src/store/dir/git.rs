@@ -70,7 +70,7 @@ pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
 impl Store {
     /// Whether the state directory lies in a git repository.
     pub fn is_in_git(&self) -> bool {
-        self.root().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
+        self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
 
     /// The lines of what `init` writes today that one of the files for git lacks.
@@ -105,7 +105,10 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 impl Agent<'_> {
     /// Whether git tracks one of the agent's files. Asks git only in a repository.
     pub fn is_tracked(&self, name: &str) -> bool {
-        self.store.is_in_git() && (self.store.opener.is_tracked)(&self.dir.join(name))
+        let Store { anchor, opener, .. } = self.store;
+        let file = self.dir.join(name);
+        let place = file.below(&self.store.spot()).to_string_lossy();
+        self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 
     /// Whether the agent's inbox has the file that keeps git from taking it for another's.

@@ -1,5 +1,6 @@
 //! Agents from a stream: each is made whole under a hidden name, and appears by one rename.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -28,6 +29,25 @@ pub struct Arriving<'s> {
     files: usize,
     bytes: u64,
     is_placed: bool,
+}
+
+/// Where the content of an agent's next file comes from.
+pub trait Source {
+    /// Calls `take` with the content, piece by piece.
+    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
+
+    /// The error for a fault in it.
+    fn damaged(&self, what: &dyn Display) -> Error;
+}
+
+impl<R: Read> Source for Reader<R> {
+    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        Reader::copy(self, take)
+    }
+
+    fn damaged(&self, what: &dyn Display) -> Error {
+        Reader::damaged(self, what)
+    }
 }
 
 /// How an agent has appeared.
@@ -59,7 +79,7 @@ impl Store {
     fn refuse_taken(&self, name: &AgentName) -> Result<()> {
         match self.agent(name) {
             Err(Error::NoAgent { .. }) => Ok(()),
-            Ok(there) if there.peek()?.moved.is_some() => Ok(()),
+            Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => Ok(()),
             Ok(_) => Err(super::agent_exists(name)),
             Err(error) => Err(error),
         }
@@ -82,16 +102,16 @@ impl<'s> Arriving<'s> {
 
     /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind may be, is
     /// refused.
-    pub fn add<R: Read>(&mut self, meta: &Meta, from: &mut Reader<R>) -> Result<()> {
+    pub fn add(&mut self, meta: &Meta, from: &mut impl Source) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
             return Err(
-                from.damaged(format_args!("{}: no file of an agent that travels", meta.path.display()))
+                from.damaged(&format_args!("{}: no file of an agent that travels", meta.path.display()))
             );
         };
         if meta.length > most {
             let message = format!("{}: {} bytes, of at most {most}", meta.path.display(), meta.length);
-            return Err(from.damaged(message));
+            return Err(from.damaged(&message));
         }
         let spot = self.agent.dir.join(&meta.path);
         spot.parent().make_dirs()?;
@@ -100,7 +120,7 @@ impl<'s> Arriving<'s> {
             Some(former) => self.add_renamed(former, &spot, meta, from)?,
             None => {
                 let file = new_file(&spot)?;
-                from.copy(|bytes| (&file).write_all(bytes).context("write", &spot))?;
+                from.copy(&mut |bytes| (&file).write_all(bytes).context("write", &spot))?;
                 finish(&file, &spot, meta)?;
                 (spot, meta.length)
             }
@@ -112,12 +132,12 @@ impl<'s> Arriving<'s> {
     }
 
     /// Adds a file with records in which the agent gets another name.
-    fn add_renamed<R: Read>(
+    fn add_renamed(
         &self,
         former: &AgentName,
         spot: &Spot,
         meta: &Meta,
-        from: &mut Reader<R>,
+        from: &mut impl Source,
     ) -> Result<(Spot, u64)> {
         let names = rename::Names { former, name: self.agent.name() };
         if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
@@ -128,18 +148,18 @@ impl<'s> Arriving<'s> {
                 length += bytes.len() as u64;
                 (&file).write_all(bytes).context("write", spot)
             };
-            from.copy(|bytes| lines.take(bytes, &mut put))?;
+            from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
             lines.end(&mut put)?;
             finish(&file, spot, meta)?;
             return Ok((spot.clone(), length));
         }
         let mut bytes = Vec::new();
-        from.copy(|some| {
+        from.copy(&mut |some| {
             bytes.extend_from_slice(some);
             Ok(())
         })?;
         let (name, bytes) = if months::is_packed(&meta.path.to_string_lossy()) {
-            let (name, bytes) = names.packed(spot.name(), &bytes).map_err(|why| from.damaged(why))?;
+            let (name, bytes) = names.packed(spot.name(), &bytes).map_err(|why| from.damaged(&why))?;
             (name, bytes)
         } else {
             (spot.name().to_owned(), names.record(bytes))
@@ -167,26 +187,38 @@ impl<'s> Arriving<'s> {
         disk.sync_file_system(dir.spot())
     }
 
+    /// Lets the agent appear, whole. `false`: there is an agent of its name, be it one that was moved away.
+    pub fn place_if_free(mut self) -> Result<bool> {
+        self.appear()
+    }
+
+    fn appear(&mut self) -> Result<bool> {
+        let store = self.agent.store;
+        let target = AgentDir::new(&store.root, self.agent.name());
+        let from = self.agent.dir.spot();
+        store.disk.sync_file_system(from)?;
+        match from.try_rename(target.spot())? {
+            Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(false),
+            renamed => renamed.context("make", target.path())?,
+        }
+        self.is_placed = true;
+        store.disk.sync_dir(&target.spot().parent())?;
+        Ok(true)
+    }
+
     /// Lets the agent appear, whole. An agent of its name that was moved away is replaced; what has come into
     /// its inbox since goes into the inbox of the new one.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
+        if self.appear()? {
+            return Ok(Appeared::New);
+        }
         let store = self.agent.store;
         let disk = store.disk;
         let target = AgentDir::new(&store.root, self.agent.name());
         let (from, agents) = (self.agent.dir.clone(), target.spot().parent());
-        disk.sync_file_system(from.spot())?;
-        match from.spot().try_rename(target.spot())? {
-            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-            renamed => {
-                renamed.context("import", target.path())?;
-                self.is_placed = true;
-                disk.sync_dir(&agents)?;
-                return Ok(Appeared::New);
-            }
-        }
         let there = store.agent(self.agent.name())?;
         let locked = there.change(now)?;
-        if locked.any_state()?.moved.is_none() {
+        if !locked.any_state()?.moved.is_some_and(|moved| moved.makes_room()) {
             return Err(super::agent_exists(self.agent.name()));
         }
         // After the exchange the old agent has the hidden name.

@@ -440,8 +440,8 @@ fn misfit(path: &str, error: Error) -> Result<Misfit> {
 
 /// The misfit at `path`, from the agent's directory, and why it is no message of the agent.
 pub fn unfit(path: &str, reason: String) -> Misfit {
-    let path = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
-    Misfit { path, reason }
+    let name = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
+    Misfit { name, reason }
 }
 
 /// Reads the waiting hints, in order of arrival, and the misfits under the names of hints.

@@ -4,16 +4,16 @@
 //!
 //! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names **must** be
 //!    touched before that.
-//! 2. Lines **must not** be cut off before the disk has all that they say.
+//! 2. Lines **must not** be cut off before all that they say is durable.
 //! 3. What is not durable is at the end: one line that was never committed, and the mark in the last one that
 //!    was. A line that can't be read anywhere else is damage.
 //! 4. The mark says that a line was applied, and which `state.json` was left then. Within one boot that is
 //!    true. After another boot it says nothing: the power may have failed, and any line counts as not applied.
 //! 5. All lines were written in one boot, and each goes on from the one before.
-//! 6. Reading goes the other way round: the journal first, then the files, over which lines that are not
-//!    applied count.
+//! 6. A reader reads in the other order: first the journal, then the files. The lines that are not applied count over
+//!    the files.
 //! 7. A journal belongs to the machine on which it was written, and never to git. One of another machine, or one
-//!    that git tracks, **must not** be applied: what it was about happened elsewhere.
+//!    that git tracks, **must not** be applied: its transactions belong to other files than these.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -39,7 +39,7 @@ use super::record::{conflict_marker, decode, decode_plain};
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     pub schema: String,
-    /// Where it was written, if the machine has a name of its own.
+    /// The machine on which it was written, if that has an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
     pub base_revision: u64,
@@ -49,7 +49,7 @@ pub struct Entry {
     pub writes: Vec<Write>,
     pub appends: Vec<Append>,
     pub deletes: Vec<String>,
-    /// Its place among the lines, from 1.
+    /// The number of the line, from 1.
     #[serde(default)]
     pub number: u64,
 }
@@ -57,7 +57,7 @@ pub struct Entry {
 pub const SCHEMA: &str = "dormouse/journal/3";
 
 impl Entry {
-    /// Refuses one of another schema than these.
+    /// Refuses an entry that has none of these schemas.
     pub fn check(&self, path: &Path, schemas: &[&str]) -> Result<()> {
         if !schemas.contains(&self.schema.as_str()) {
             let (path, found) = (path.to_owned(), self.schema.clone());
@@ -66,8 +66,8 @@ impl Entry {
         Ok(())
     }
 
-    /// It names what transactions write, by the layout, and nothing else: no settings, no hooks, and nothing
-    /// outside the agent's directory.
+    /// Refuses an entry with a path that no transaction writes by the layout: settings, hooks, anything outside the agent's
+    /// directory.
     pub fn check_paths(&self, journal: &Path) -> Result<()> {
         let writes = self.writes.iter().map(|write| &write.path);
         let appends = self.appends.iter().map(|append| &append.path);
@@ -82,12 +82,12 @@ impl Entry {
         }
     }
 
-    /// Where either machine has no name nothing speaks against it.
+    /// Whether it was written on another machine. `false` if either machine has no id.
     pub fn is_of_another_machine(&self) -> bool {
         matches!((&self.machine, machine::id()), (Some(there), Some(here)) if there != here)
     }
 
-    /// Whether it still counts beside a `state.json` of this revision: it was never applied whole.
+    /// Whether it still counts beside a `state.json` of this revision: it was not applied, or not as a whole.
     pub fn counts_at(&self, revision: u64) -> bool {
         revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
@@ -98,7 +98,7 @@ impl Entry {
     }
 }
 
-/// What these do together, one after the other.
+/// The changes of these entries together, in their order.
 pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> {
     entries
         .into_iter()
@@ -110,7 +110,7 @@ pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> 
 const HEAD: usize = 8 + 32 + 2;
 const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
 const BOOT: usize = 32;
-/// In place of a boot that has no name, and of a mark that is still to be made.
+/// What stands in place of the id of a boot that has none, and of a mark that is still to be made.
 const NONE: &str = "--------------------------------";
 
 fn encode(entry: &Entry) -> Vec<u8> {
@@ -123,7 +123,7 @@ fn encode(entry: &Entry) -> Vec<u8> {
     line
 }
 
-/// What may change about a line.
+/// The end of a line, which may change after the rest is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tail {
     is_of_this_boot: bool,
@@ -166,13 +166,13 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> 
     Ok(Some(Line { entry, tail }))
 }
 
-/// How many lines gather before the disk is made to have what they say, and how many bytes.
+/// After how many lines, and after how many bytes, the journal is emptied.
 const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
-/// More lines than that were not written by this program.
+/// The most lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
-/// How much room a journal has beyond its end, so that a full disk keeps nobody from settling what it has begun;
-/// and how much it takes when it has less.
+/// How much room a journal keeps beyond its end, so that a step can settle its turn on a full disk; and how much is
+/// added when there is less.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
@@ -187,18 +187,18 @@ pub struct Journal {
     left: Option<Version>,
 }
 
-/// What lies in a journal's place.
+/// What was found where the journal of an agent is to be.
 pub enum Found {
     Nothing,
-    /// No transaction is on its way to the disk.
+    /// The journal is there, and has no lines.
     Blank,
     /// All its lines were applied in this boot.
     Applied(Journal),
-    /// Something is to be done about it.
+    /// It has lines to apply, or a beginning of a line to cut off.
     Open(Unfinished),
 }
 
-/// A journal that nobody has finished.
+/// A journal that has lines to apply, or a beginning of a line.
 #[derive(Debug)]
 pub struct Unfinished {
     pub journal: Journal,
@@ -266,13 +266,13 @@ impl Journal {
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
 
-    /// Adds a line and makes it durable: from here on the transaction has happened. If the line can't be
-    /// written nothing has; if it can't be synced nobody knows.
+    /// Adds a line and makes it durable: with that the transaction has happened. If writing fails it has not. If the sync
+    /// fails it is not known whether it has.
     pub fn commit(&mut self, line: &Encoded, disk: Disk) -> Result<()> {
         let end = self.length + line.0.len() as u64;
         let written = self.make_room(end).and_then(|()| self.file.write_all_at(&line.0, self.length));
         if let Err(error) = written {
-            // Half a line counts for nothing; this spares the next command the look.
+            // Half a line counts for nothing. Cutting it off spares the next command the look.
             let _ = self.file.set_len(self.length);
             return Err(error).context("write", &self.spot);
         }
@@ -287,9 +287,9 @@ impl Journal {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end + ROOM) {
-            // What a line fits into is enough for it.
+            // A full disk is an error only if the line itself has no room.
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) if there < end => Err(errno.into()),
-            // Many file systems have no such thing.
+            // Many file systems can't reserve room.
             Ok(()) | Err(_) => Ok(()),
         }
     }
@@ -301,16 +301,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Has the next command apply all lines once more: what the disk has of them is not known.
+    /// Has the next command apply all lines again, because it is not known which of their changes are durable.
     pub fn doubt(&mut self) -> Result<()> {
         self.left = None;
         self.write_tail(TAIL - 9, NONE)
     }
 
-    /// Makes the last line durable that was found without its mark: nobody knows whether its command came to
-    /// that, or was told that it could not.
+    /// Syncs the last line, which has no mark: it is not known whether its command has synced it, or whether that sync
+    /// has failed.
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
-        // Pages that could not be written pass for clean: they are written anew.
+        // The kernel takes pages that it could not write for clean, so the line is written again before the sync.
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
         let read = read_all(&self.file, &mut bytes).context("read", &self.spot)?;
         self.file.write_all_at(&bytes[..read], 0).context("write", &self.spot)?;
@@ -327,7 +327,7 @@ impl Journal {
         self.file.set_len(self.length).context("cut", &self.spot)
     }
 
-    /// Cuts off all lines, for good: the disk has what they say.
+    /// Cuts off all lines, durably. All that they say must be durable before.
     pub fn cut(&mut self, disk: Disk) -> Result<()> {
         self.file.set_len(0).context("cut", &self.spot)?;
         (self.length, self.lines, self.left) = (0, 0, None);
@@ -339,10 +339,10 @@ impl Journal {
 pub struct Encoded(Vec<u8>);
 
 impl Encoded {
-    /// Refuses what no reader would take.
+    /// Encodes an entry. Refuses one that no reader would accept.
     pub fn of(agent: &AgentDir, entry: &Entry) -> Result<Encoded> {
         let journal = agent.join(layout::JOURNAL);
-        // Nothing is committed that could not be carried out.
+        // A line that could not be applied must not be committed.
         entry.check_paths(&journal)?;
         let largest = entry.writes.iter().max_by_key(|write| write.content.len());
         if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
@@ -364,7 +364,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
     }
     let mut bytes = [0; LOOK];
     if file.read_at(&mut bytes, length - LOOK as u64)? < LOOK {
-        // A command has cut it meanwhile.
+        // Another command has cut the journal meanwhile.
         return Ok(None);
     }
     let (before, tail) = bytes.split_at(LOOK - TAIL);
@@ -373,7 +373,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
     Ok(number.zip(Tail::decode(tail)))
 }
 
-/// Reads from the beginning, as far as there is something: another command may cut the file meanwhile.
+/// Reads the file from its beginning to its end. Another command may cut it meanwhile.
 fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut at = 0;
     while at < bytes.len() {
@@ -470,12 +470,12 @@ impl Unfinished {
         self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
     }
 
-    /// Whether what is to be applied goes on from the records as they are. It does not where they were put back
-    /// since, from git or a backup: then it is about what is no more.
+    /// Whether the lines to apply go on from the records as they are. They do not if the records were put back since from
+    /// git or a backup.
     ///
     /// Within one boot the revision tells. After another boot `state.json` may be older than the last line, or
     /// torn, because the power failed: it is then one that a line replaces, or was not changed after the last
-    /// line was written. Who puts records back makes a new file, later.
+    /// line was written. Records that are put back are new files, and later.
     pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
         #[derive(Deserialize)]
         struct Revision {
@@ -485,7 +485,7 @@ impl Unfinished {
         let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
         let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
         if self.is_of_this_boot() {
-            // Nothing has torn it: what can't be read stays as it is.
+            // No power cut has torn it, so a file that can't be read is damage and stays as it is.
             return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
         match revision(&state.bytes) {

@@ -1,4 +1,4 @@
-//! Where everything is: every path of the state directory is made here (contract, store §1).
+//! The names and paths of the state directory: all of them are made here (contract, store §1).
 
 use std::path::Path;
 use std::str::FromStr;
@@ -14,11 +14,11 @@ use crate::workdir::CHECKPOINT;
 
 /// The name of a state directory.
 pub const STATE_DIR: &str = ".dormouse";
-/// What makes a directory a state directory.
+/// The file that makes a directory a state directory.
 pub const CONFIG: &str = "dormouse.toml";
 pub const AGENTS: &str = "agents";
 pub const HOOKS: &str = "hooks";
-/// Locks of the state directory's own: the places where turns work, and how many may run at once.
+/// The directories of the locks that all agents share: of workspaces, and of the slots of turns.
 pub const WORKSPACES: &str = "workspaces";
 pub const SLOTS: &str = "slots";
 
@@ -31,22 +31,22 @@ pub const OLD_JOURNAL: &str = "journal.json";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
-/// What was the inbox, between its exchange for an empty one and its place as a pile in that.
+/// The former inbox, after its exchange for an empty one and before it becomes a pile in that.
 pub const FORMER: &str = "inbox.old";
-/// Of an agent that was moved away: what its stream has of the inbox.
+/// The list of the files of the inbox that the stream of a moved agent has.
 pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
-/// Before the first message of a pile.
+/// How the name of a pile begins; the name of its first message follows.
 const PILE: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
 pub const TASKS: &str = "tasks";
 pub const TRIGGERS: &str = "triggers";
-/// Keys of signatures. It has a file of its own that keeps it out of git.
+/// The directory of the keys of signatures. A `.gitignore` in it keeps it out of git.
 pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
@@ -54,21 +54,22 @@ pub const ARCHIVE: &str = "archive";
 /// How the name of a file of lines ends.
 pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
-/// Where an agent keeps what could not be read, lost to another version of itself, or was not meant for it.
+/// The directory for files that could not be read, that a merge has replaced by another version, or that belong to
+/// another agent.
 pub const QUARANTINE: &str = "quarantine";
-/// Held by every process that has a transition to tell of.
+/// The lock that every process holds that has hooks to tell of a transition.
 pub const TELLING: &str = "tmp/telling.lock";
-/// In a run's directory.
+/// The record of a settled run in its directory, where versions before this one put it.
 pub const RUN: &str = "run.json";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
-/// Where the last step has left off that looked for what is kept no longer.
+/// How far the last step has come that removed what is kept no longer.
 pub const SWEEP: &str = "cache/sweep.json";
 
-/// The ids under which this clone has taken the agent, to step it alone.
+/// The ids under which this clone has taken the agent, so that no other clone steps it.
 pub const TICKED_BY: &str = "cache/ticked-by";
 
-/// What `create` makes. A clone may lack the empty ones; whoever needs one makes it again.
+/// The directories that `create` makes. A clone may lack those that are empty: a command that needs one makes it again.
 pub const AGENT_DIRS: &[&str] =
     &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];
 
@@ -80,10 +81,11 @@ pub struct AgentDir {
 
 impl AgentDir {
     pub fn new(root: &Arc<Root>, agent: &AgentName) -> AgentDir {
-        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()) }
+        // No command makes a part of an agent anew that has been removed meanwhile.
+        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()).grounded() }
     }
 
-    /// A directory that is being made, under whatever name.
+    /// The directory of an agent that is still being made and has a hidden name.
     pub fn at(spot: Spot) -> AgentDir {
         AgentDir { spot }
     }
@@ -109,12 +111,12 @@ pub fn hint(id: MessageId) -> String {
     format!("{INBOX}/w-{id}.json")
 }
 
-/// A directory of at most so many messages that were filed, of which this is the first.
+/// A segment: a directory of filed messages, named after the first and the number of them.
 pub fn segment(first: InboxKey) -> String {
     format!("{INBOX}/{first}")
 }
 
-/// A directory of any number of messages, of which this is the first.
+/// A pile: a directory of any number of messages, named after the first.
 pub fn pile(first: InboxKey) -> String {
     format!("{INBOX}/{PILE}{first}")
 }
@@ -144,12 +146,13 @@ pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
 }
 
-/// How often a trigger was used lately.
+/// The file that counts how often a trigger was used lately.
 pub fn uses(id: TriggerId) -> String {
     format!("cache/uses/{id}")
 }
 
-/// The key of a trigger's signatures. `hash`: of the key, so that a record names exactly one.
+/// The file with the key of a trigger's signatures. Its name has the hash of the key, so that a record names exactly
+/// one.
 pub fn key(id: TriggerId, hash: &str) -> String {
     format!("{KEYS}/{}", key_name(id, hash))
 }
@@ -162,12 +165,12 @@ pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }
 
-/// Where versions before have put the record of a settled run.
+/// Where versions before this one put the record of a settled run.
 pub fn run(id: RunId) -> String {
     format!("{RUNS}/{id}/{RUN}")
 }
 
-/// In the directory of the run that has saved it.
+/// A checkpoint, in the directory of the run that saved it.
 pub fn checkpoint(checkpoint: Checkpoint) -> String {
     format!("{RUNS}/{}/{CHECKPOINT}{}", checkpoint.run_id, checkpoint.number)
 }
@@ -180,12 +183,12 @@ pub fn archive(at: Time, kind: &str) -> String {
     format!("{ARCHIVE}/{}/{kind}.jsonl", at.month())
 }
 
-/// What is known of the ends that a file of the archive or the ledger tells of.
+/// The cache of the messages that have ended according to a file of the archive or the ledger.
 pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
 }
 
-/// What the open records of a plane said when a step has read them last.
+/// The cache of the open records of a kind.
 pub fn remembered(plane: &str) -> String {
     format!("cache/open/{plane}")
 }
@@ -228,7 +231,8 @@ pub fn may_delete(path: &str) -> bool {
     }
 }
 
-fn is_arrival(name: &str) -> bool {
+/// Whether a file of an inbox has the name of a message or a hint.
+pub fn is_arrival(name: &str) -> bool {
     let Some(stem) = name.strip_suffix(".json") else { return false };
     InboxKey::parse(stem).is_some()
         || stem.strip_prefix("w-").is_some_and(|id| id.parse::<MessageId>().is_ok())
@@ -238,12 +242,13 @@ fn is_named<Id: FromStr>(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|id| id.parse::<Id>().is_ok())
 }
 
-/// Letters, digits and lines: a month, a day, a hash, a kind.
+/// Whether a part of a path is a month, a day, a hash or a kind: letters, digits and hyphens.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// One file per key, under the day it was admitted, so that old days go as a whole. `hash`: of the key.
+/// The file of a dedupe key, in the directory of the day on which it was admitted, so that a day can be removed as a
+/// whole. `hash` is that of the key.
 pub fn dedupe(admitted_at: Time, hash: &str) -> String {
     format!("{DEDUPE}/{}/{hash}.json", admitted_at.day())
 }

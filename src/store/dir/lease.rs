@@ -67,7 +67,7 @@ impl Agent<'_> {
     /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
     /// The right is a lock on a directory that no other user can open: a user who may drop files could hold a
     /// lock on the inbox for ever.
-    pub fn hand_over_alone(&self) -> Result<Option<File>> {
+    pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }
 }

@@ -1,7 +1,7 @@
 //! What killed commands have left behind, and what living ones are at.
 //!
-//! Whoever makes something in `tmp/` either holds the agent's lock or a lock on the very thing, from when it
-//! is made until it is in its place. So what nobody holds, seen under the agent's lock, has lost its maker,
+//! A process that makes something in `tmp/` either holds the agent's lock or a lock on the very thing, from when it
+//! is made until it is in its place. So what no process holds, seen under the agent's lock, has lost its maker,
 //! whatever its name says and wherever the maker ran. One that was made and is not locked yet may be taken
 //! for that: its maker sees that it is gone once it has the lock, and makes another.
 
@@ -28,15 +28,18 @@ const HOOK: &str = "hook-";
 /// inbox.
 const NEW: &str = ".new-";
 
+/// How the rest of such a name begins if the agent is being removed. No agent's name begins like this.
+const GONE: &str = ".gone-";
+
 impl Disk {
-    /// Puts a file in place as a whole, for whoever does not hold the agent's lock.
+    /// Puts a file in place as a whole, for a caller that does not hold the agent's lock.
     pub fn replace_unlocked(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         let _held = self.stage_unlocked(temporary, bytes)?;
         self.place(temporary, target)
     }
 
-    /// A new file at `temporary` with this content, durable. It is the caller's for as long as he keeps what
-    /// he gets.
+    /// Makes a new file at `temporary` with this content, durably. No other command takes it for litter while the returned
+    /// file is open.
     pub fn stage_unlocked(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
         loop {
             let mut file = self.stage_unsynced(temporary, b"")?;
@@ -58,14 +61,14 @@ fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
     let links = || file.metadata().context("look at", spot.path()).map(|found| found.nlink());
     let is_ours = lock::try_hold(file, spot.path()).and_then(|is_held| Ok(is_held && links()? > 0));
     if is_ours.is_err() {
-        // The error that got us here is the one worth telling.
+        // The first error is the one to report.
         let _ = spot.remove_tree();
     }
     is_ours
 }
 
-/// A new directory, with those above it that are missing, that is the caller's for as long as he keeps what
-/// he gets.
+/// Makes a new directory, and those above it that are missing. No other command takes it for litter while the returned
+/// file is open.
 pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     loop {
         if !spot.parent().exists()? {
@@ -80,7 +83,7 @@ pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     }
 }
 
-/// Takes something whose maker is gone. It is nobody else's for as long as the file is kept.
+/// Takes something whose maker is gone. No other process takes it while the file is open.
 pub fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
     let spot = dir.join(&entry.name);
     let file = if entry.is_dir { spot.open_dir().ok()?? } else { spot.open_file().ok()??.0 };
@@ -142,8 +145,8 @@ impl Agent<'_> {
         self.dir.join(layout::TMP)
     }
 
-    /// Where an arrival of this name is made: in `tmp/`, or by a member of the sharing group where he may make
-    /// something, in the inbox itself under a name that no reader looks at.
+    /// Where an arrival of this name is made: in `tmp/`. A member of the sharing group may write to the inbox alone, so
+    /// there it is made in the inbox under a name that no reader looks at.
     pub(super) fn staging(&self, name: &str) -> Spot {
         match self.store.guest() {
             None => self.tmp().join(name),
@@ -154,7 +157,7 @@ impl Agent<'_> {
 
 impl Store {
     /// Agents whose making was killed, and files of the state directory itself that never came to their place.
-    pub fn litter(&self) -> Result<Vec<Spot>> {
+    pub(super) fn litter(&self) -> Result<Vec<Spot>> {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
         let mut left = Vec::new();
@@ -169,7 +172,7 @@ impl Store {
         Ok(left)
     }
 
-    /// Removes all of these that can be removed. The others are in the way of nobody.
+    /// Removes all of these that can be removed. The others are in no command's way.
     pub(super) fn sweep_litter(&self) {
         for left in self.litter().unwrap_or_default() {
             let _ = self.sweep(&left);
@@ -181,9 +184,14 @@ impl Store {
         self.spot().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
     }
 
+    /// Where this process puts an agent that it removes.
+    pub(super) fn vanishing(&self, name: &AgentName) -> Spot {
+        self.spot().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
+    }
+
     /// Removes one of these, if it still has no maker. What an import has left of an agent that is back may have
     /// arrivals: these go to the agent.
-    pub fn sweep(&self, spot: &Spot) -> Result<()> {
+    pub(super) fn sweep(&self, spot: &Spot) -> Result<()> {
         let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
         match abandoned(&spot.parent(), &entry) {
             Some((spot, _held)) => {

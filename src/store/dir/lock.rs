@@ -133,10 +133,10 @@ pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     Err(Error::busy(spot.path(), "another process".to_owned(), begun.elapsed()))
 }
 
-/// Takes the lock of a directory, for as long as the file lives. `None`: another process has it.
-pub fn try_dir(path: &Spot) -> Result<Option<File>> {
+/// Takes the lock of a directory. `None`: another process has it.
+pub fn try_dir(path: &Spot) -> Result<Option<Guard>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
-    Ok(attempt(&dir, Sharing::Exclusive, path)?.then_some(dir))
+    Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| Guard::of(dir, path)))
 }
 
 /// Whether a process holds the lock for good. Does not make the file.

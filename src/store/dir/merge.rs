@@ -1,7 +1,7 @@
 //! Two wordings of a file, from two clones, and what they had in common: what becomes of them.
 
 use std::collections::HashSet;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use serde_json::Value;
 
@@ -27,28 +27,27 @@ pub const MERGED: &[&str] = &[
 #[derive(Debug, PartialEq, Eq)]
 pub struct InWorkTree {
     /// The state directory, from the top of the work tree.
-    pub root: PathBuf,
+    pub root: String,
     pub agent: AgentName,
     /// The file, from the agent's directory.
-    pub file: PathBuf,
+    pub file: String,
 }
 
 impl InWorkTree {
-    pub fn of(path: &Path) -> Result<InWorkTree> {
+    pub fn of(path: &str) -> Result<InWorkTree> {
         let part = |part: Component<'_>| match part {
             Component::Normal(part) => part.to_str().map(str::to_owned),
             Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
         };
-        let parts: Vec<String> = path.components().map(part).collect::<Option<_>>().unwrap_or_default();
+        let parts: Vec<String> =
+            Path::new(path).components().map(part).collect::<Option<_>>().unwrap_or_default();
         let at = parts.iter().position(|part| part == layout::AGENTS);
         let found = at.and_then(|at| Some((at, parts.get(at + 1)?.parse().ok()?, parts.get(at + 2..)?)));
         let Some((at, agent, file)) = found else {
-            return Err(Error::Usage {
-                message: format!("{}: not a record of an agent", path.display()),
-                hint: Some("PATH is that of %P, such as .dormouse/agents/ada/state.json".to_owned()),
-            });
+            return Err(Error::usage(format!("{path}: not a record of an agent"))
+                .with_hint("PATH is that of %P, such as .dormouse/agents/ada/state.json"));
         };
-        Ok(InWorkTree { root: parts[..at].iter().collect(), agent, file: file.iter().collect() })
+        Ok(InWorkTree { root: parts[..at].join("/"), agent, file: file.join("/") })
     }
 }
 
@@ -59,7 +58,7 @@ pub enum Merged {
     Whole(Vec<u8>),
     /// One side as it is, for only one clone may write the record; the other side is to be kept elsewhere.
     Side { kept: Vec<u8>, other: Vec<u8> },
-    /// Nobody but a person can say.
+    /// Only a person can decide.
     Conflict,
 }
 
@@ -136,8 +135,8 @@ mod tests {
 
     #[test]
     fn a_path_from_git_names_the_agent() {
-        let found = InWorkTree::of(Path::new("sub/.dormouse/agents/ada/work/x.json")).unwrap();
-        let (root, file) = (PathBuf::from("sub/.dormouse"), PathBuf::from("work/x.json"));
+        let found = InWorkTree::of("sub/.dormouse/agents/ada/work/x.json").unwrap();
+        let (root, file) = ("sub/.dormouse".to_owned(), "work/x.json".to_owned());
         assert_eq!(found, InWorkTree { root, agent: "ada".parse().unwrap(), file });
         for path in [
             "state.json",
@@ -145,7 +144,7 @@ mod tests {
             "../agents/ada/state.json",
             "agents/Not One/state.json",
         ] {
-            assert!(InWorkTree::of(Path::new(path)).is_err(), "{path}");
+            assert!(InWorkTree::of(path).is_err(), "{path}");
         }
     }
 

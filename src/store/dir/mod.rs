@@ -20,8 +20,9 @@ mod export;
 pub mod files;
 mod gc;
 pub mod git;
+pub mod hooks;
 mod import;
-pub mod inbox;
+mod inbox;
 pub mod journal;
 pub mod layout;
 mod lease;
@@ -41,19 +42,20 @@ pub mod packed;
 pub mod record;
 mod remembered;
 mod rename;
-mod search;
 pub mod settled;
 pub mod sharing;
 mod snapshot;
+mod successor;
 mod sweep;
 mod travel;
 pub mod triggers;
+mod vanish;
 pub mod view;
 pub mod watch;
 
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,36 +82,40 @@ pub use collect::Collected;
 pub use doctor::{About, Checkup, Finding, Open, Remedy};
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use export::Leaving;
+pub use hooks::Hook;
 pub use import::{Appeared, Arriving};
 pub use lease::Subject;
 pub use lock::{Guard, Sharing};
 pub use moved::moved_away;
 #[cfg(target_os = "linux")]
 pub use news::{News, Told};
-pub use occupancy::{Occupant, Place};
+pub use occupancy::Occupant;
 pub use snapshot::{Snapshot, Touched, Waiting};
 pub use sweep::Swept;
 pub use watch::Watch;
 
+use super::anchor::Anchor;
+
 use files::Disk;
 use layout::AgentDir;
 
-/// Who opens the store, for those who have to wait for its locks, and how long it waits itself.
+/// The process that opens a store: how other processes see it while it holds locks, and how long it waits for theirs.
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
-    /// Asked when a lock is taken: whoever only looks need not know.
+    /// Gives the name of this machine. Called only when a lock is taken.
     pub host: fn() -> String,
     pub patience: Duration,
-    /// Told of what a person should know and did not ask for.
+    /// Tells a person what the command has not been asked for, and the person should know.
     pub tell: fn(&str),
-    /// Whether git tracks a file.
-    pub is_tracked: fn(&Path) -> bool,
+    /// Whether git tracks a file of the state directory, by its name from there.
+    pub is_tracked: fn(&Anchor, &str) -> bool,
 }
 
 /// An open state directory.
 #[derive(Debug)]
 pub struct Store {
+    anchor: Anchor,
     root: Arc<Root>,
     config: StoreConfig,
     disk: Disk,
@@ -124,23 +130,23 @@ pub struct NewAgent {
     pub identity: Identity,
     pub policy: String,
     pub state: State,
-    /// How it came to be.
+    /// The events of its creation.
     pub events: Vec<Event>,
     pub trigger: Trigger,
+    pub hooks: Vec<Hook>,
 }
 
 impl Store {
     /// Opens a state directory. Reads `dormouse.toml` and nothing else.
-    pub fn open(path: PathBuf, opener: Opener) -> Result<Store> {
-        let root = match Root::open(&path) {
+    pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
+        let not_one = || Error::NotAStore { path: anchor.path().to_owned() };
+        let root = match Root::open(anchor.path()) {
             Ok(root) => root,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Error::NotAStore { path }),
-            Err(error) => return Err(error).context("open", &path),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_one()),
+            Err(error) => return Err(error).context("open", anchor.path()),
         };
         let marker = root.spot().join(layout::CONFIG);
-        let Some(bytes) = marker.read(MAX_SETTINGS)? else {
-            return Err(Error::NotAStore { path });
-        };
+        let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
         let guest = match config.sharing.group {
             Some(_) => authors::guest(&marker)?,
@@ -148,36 +154,21 @@ impl Store {
         };
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(Store { root, config, disk, guest, opener })
+        Ok(Store { anchor, root, config, disk, guest, opener })
     }
 
-    /// Where the state directory is that a command is about: the one that is named, else the nearest `.dormouse` from
-    /// `start` upwards. One that was only found has to be the user's own, or trusted in `settings`, the user's own
-    /// settings file.
-    pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<PathBuf> {
-        search::find(named, start, settings)
-    }
-
-    /// Whether two words for where a state directory is to be mean the same.
-    pub fn is_same(one: &Path, other: &Path) -> Result<bool> {
-        search::same_place(one, other)
-    }
-
-    /// Makes a state directory in `dir`, or as `dir` where that is the name or the place of one, or finishes
-    /// making one. Returns its path and whether it is new.
-    pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
-        let dir = std::path::absolute(dir).context("find", dir)?;
-        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || search::is_store(&dir)?;
-        let path = if is_one { dir } else { dir.join(layout::STATE_DIR) };
+    /// Makes a state directory, or finishes making one. Returns whether it is new.
+    pub fn init(anchor: &Anchor) -> Result<bool> {
+        let path = anchor.path();
         // Above the state directory, and its own name, are where the user wants them: links are followed.
         let mut new_dir = std::fs::DirBuilder::new();
-        new_dir.recursive(true).mode(0o700).create(&path).context("make directory", &path)?;
-        let opened = Root::open(&path).context("open", &path)?;
+        new_dir.recursive(true).mode(0o700).create(path).context("make directory", path)?;
+        let opened = Root::open(path).context("open", path)?;
         let root = opened.spot();
         let marker = root.join(layout::CONFIG);
         if let Some(bytes) = marker.read(MAX_SETTINGS)? {
             config::store_config(&marker, &bytes)?;
-            return Ok((path, false));
+            return Ok(false);
         }
         let disk = Disk::new(Durability::Full);
         for dir in [layout::AGENTS, layout::HOOKS] {
@@ -185,21 +176,21 @@ impl Store {
         }
         // The file that makes it a state directory comes last: until then it can be made again.
         let files = git::FILES.iter().copied().chain([(layout::CONFIG, DEFAULT_CONFIG)]);
-        // Somebody else may be at it as well.
+        // Another process may make the same directory at the same time.
         let this = std::process::id();
         git::keep_inboxes(&opened, disk)?;
         for (name, content) in files {
             let temporary = root.join(format!("{name}.new-{this}"));
             disk.replace_unlocked(&temporary, &root.join(name), content.as_bytes())?;
         }
-        let above = path.parent().unwrap_or(&path);
+        let above = anchor.home();
         std::fs::File::open(above).and_then(|above| above.sync_all()).context("sync directory", above)?;
-        Ok((path, true))
+        Ok(true)
     }
 
-    /// Its path, for people and for programs.
-    pub fn root(&self) -> &Path {
-        self.root.path()
+    /// Where it lies on this machine.
+    pub fn anchor(&self) -> &Anchor {
+        &self.anchor
     }
 
     /// Its place, for what lies beneath it.
@@ -212,27 +203,32 @@ impl Store {
         self.config.git
     }
 
-    /// The name of the user whom it belongs to.
+    /// The name of the user who owns the state directory.
     pub fn owner(&self) -> Result<String> {
         Ok(authors::name(self.spot().owner_of_root()?))
     }
 
-    /// How long is waited for locks.
+    /// How long commands wait for locks.
     pub fn patience(&self) -> Duration {
         self.opener.patience
     }
 
-    /// The directory that holds the state directory: what paths in `agent.toml` are relative to.
-    pub fn home(&self) -> &Path {
-        self.root().parent().unwrap_or(Path::new("."))
-    }
-
     /// Every agent, in order of name. What is not an agent's directory is passed over.
     pub fn agents(&self) -> Result<Vec<AgentName>> {
-        let entries = self.spot().join(layout::AGENTS).entries()?;
-        let names =
-            entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
-        Ok(names.collect())
+        self.agents_beginning("")
+    }
+
+    /// The same, for those alone whose names begin so.
+    pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let mut names: Vec<AgentName> = Vec::new();
+        self.spot().join(layout::AGENTS).each_entry(|name, is_dir| {
+            if is_dir && name.starts_with(beginning.as_bytes()) {
+                names.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()));
+            }
+            true
+        })?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     /// One agent. Fails if there is none of this name.
@@ -242,7 +238,7 @@ impl Store {
             // It is not there, whether or not the others may be listed.
             let known = self.agents().ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
-            return Err(Error::NoAgent { agent: name.to_string(), known });
+            return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };
         if beneath::kind(&found) != FileType::Directory {
             return Err(Error::damaged(
@@ -289,7 +285,7 @@ impl Store {
         let _held = litter::make_dir_unlocked(staged.spot(), Access::Owner)?;
         let made = self.stage_agent(&staged, new).and_then(|()| {
             match staged.spot().try_rename(target.spot())? {
-                // Somebody else has just made it.
+                // Another process has just made it.
                 Err(Errno::NOTEMPTY | Errno::EXIST) => Err(agent_exists(name)),
                 renamed => renamed.context("create", target.path()),
             }
@@ -319,6 +315,11 @@ impl Store {
         for (path, bytes) in contents {
             self.disk.stage_unsynced(&staged.join(path), &bytes)?;
         }
+        for hook in &new.hooks {
+            let spot = staged.join(layout::HOOKS).join(&hook.name);
+            self.disk.stage_unsynced(&spot, &hook.content)?;
+            spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
+        }
         self.share([staged])?;
         self.disk.sync_file_system(staged.spot())
     }
@@ -336,11 +337,8 @@ impl Store {
 
 /// The refusal of another agent of this name.
 fn agent_exists(name: &AgentName) -> Error {
-    Error::Refused {
-        kind: "agent_exists",
-        message: format!("there is an agent `{name}` already"),
-        hint: Some(format!("see it with `dormouse get {name}`")),
-    }
+    Error::refused("agent_exists", format!("there is an agent `{name}` already"))
+        .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
 const DEFAULT_CONFIG: &str = "\

@@ -11,13 +11,13 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::beneath::Spot;
+use crate::beneath::{Number, Spot};
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
-use crate::model::state::Moved;
+use crate::model::moved::{Leave, Moved};
 use crate::model::time::Time;
 
 use super::agent::Agent;
+use super::change::Change;
 use super::layout::{self, AgentDir};
 use super::{files, lock};
 
@@ -29,14 +29,14 @@ pub struct Taken {
 
 impl Taken {
     /// Those of an agent's files that are in its inbox. The given paths are from the agent's directory.
-    pub fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
+    pub(super) fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
         let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
         Taken { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
     /// Whether a file of the agent was taken; its path is from the agent's directory. Files outside of the
     /// inbox all were.
-    pub fn has_of(&self, path: &Path) -> bool {
+    pub(super) fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
 
@@ -109,7 +109,7 @@ impl Agent<'_> {
 
     /// The files that came too late for the stream of a moved agent, as paths from the inbox. None for an
     /// agent that was not moved.
-    pub fn late(&self) -> Result<Vec<PathBuf>> {
+    pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
         let Some(taken) = self.taken()? else { return Ok(late) };
         each_file(&self.dir.join(layout::INBOX), Path::new(""), &mut |path| {
@@ -120,14 +120,51 @@ impl Agent<'_> {
         Ok(late)
     }
 
-    /// To be called after a file was put into the inbox under one of these names, without the lock: takes
-    /// back what came too late, and refuses it. A user who can't read the mark skips this.
-    pub(super) fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
-        if !self.peek().is_ok_and(|state| state.moved.is_some()) {
+    /// How many files came too late for the stream of a moved agent.
+    pub fn count_late(&self) -> Result<usize> {
+        Ok(self.late()?.len())
+    }
+
+    /// To be called after files were put into the inbox under these names, without the lock: takes back what came
+    /// too late, and refuses it. `here`: what [`Agent::here`] said before. A user who can't read the mark is not
+    /// told of a move.
+    pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
+        if self.here()? != here {
+            return self.unless_replaced(names, now);
+        }
+        match self.peek() {
+            Ok(state) if state.moved.is_some() => self.unless_moved(names, now),
+            Err(error @ Error::NoAgent { .. }) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The agent that had the name when these arrivals were made has made room for another one: what an import has
+    /// carried over to that is there, and what went with an agent that was removed is not.
+    fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
+        let _held = self.change(now)?;
+        let mut arrived = 0;
+        for name in names {
+            arrived += usize::from(self.find_arrival(name)?.is_some());
+        }
+        if arrived == names.len() {
             return Ok(());
         }
+        Err(Error::refused(
+            "agent_replaced",
+            format!(
+                "another agent took the name `{}` meanwhile: of {} messages {arrived} are in its inbox",
+                self.name(),
+                names.len()
+            ),
+        )
+        .with_hint(format!("`dormouse queue list {}` says which; say the others again", self.name())))
+    }
+
+    fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
         let path = self.dir.join(layout::LOCK);
-        let _held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
+        let _held = self.unless_gone(held)?;
         // The agent may be back by now, and then has what was put there.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
         // If nothing was listed yet, nothing was taken.
@@ -139,24 +176,26 @@ impl Agent<'_> {
         }
         match late {
             0 => Ok(()),
-            _ if late == names.len() => Err(moved_away(self.name(), &moved)),
-            late => Err(Error::Refused {
-                kind: Error::MOVED,
-                message: format!(
-                    "`{}` was moved to {} meanwhile: of {} messages the first {} went with it, the others were not \
+            _ if late == names.len() => Err(moved_away(self, &moved)),
+            late => Err(Error::refused(Error::MOVED, format!(
+                    "`{}` was {moved} meanwhile: of {} messages the first {} went with it, the others were not \
                      admitted",
                     self.name(),
-                    moved.to,
                     names.len(),
                     names.len() - late
-                ),
-                hint: Some("`dormouse queue list` there says which".to_owned()),
-            }),
+                )).with_hint("`dormouse queue list` there says which")),
         }
     }
 
     /// Removes an arrival from whatever directory of the inbox it is in. `false`: a step has dealt with it.
     fn take_back(&self, name: &str) -> Result<bool> {
+        let found = self.find_arrival(name)?;
+        found.as_ref().map_or(Ok(()), Spot::remove)?;
+        Ok(found.is_some())
+    }
+
+    /// An arrival, in whatever directory of the inbox it is.
+    fn find_arrival(&self, name: &str) -> Result<Option<Spot>> {
         let inbox = self.dir.join(layout::INBOX);
         let former = self.dir.join(layout::FORMER);
         let mut dirs = vec![inbox.clone(), former];
@@ -166,21 +205,36 @@ impl Agent<'_> {
         for dir in dirs {
             let spot = dir.join(name);
             if spot.exists()? {
-                spot.remove()?;
-                return Ok(true);
+                return Ok(Some(spot));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
-/// The refusal of every change of an agent that was moved.
-pub fn moved_away(agent: &AgentName, moved: &Moved) -> Error {
-    Error::Refused {
-        kind: Error::MOVED,
-        message: format!("`{agent}` was moved to {}, at {}", moved.to, moved.at),
-        hint: Some("turn to it there; to have it back, import its stream from there here".to_owned()),
+impl Change<'_> {
+    /// The opposite of noting what was taken: an agent that did not leave after all has no such list. To be called
+    /// before the mark is taken away.
+    pub fn forget_taken(&self) -> Result<()> {
+        self.agent.dir.join(layout::TAKEN).remove()?;
+        self.agent.store.share([&self.agent.dir]).map(drop)
     }
+}
+
+/// The refusal of every change of an agent that was moved, or is about to vanish here.
+pub fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
+    let name = agent.name();
+    let hint = match moved.by {
+        Leave::Move => "turn to it there; to have it back, import its stream from there here".to_owned(),
+        Leave::Remove => format!("`dormouse rm {name}` ends that; an import of its stream brings it back"),
+        Leave::Rename => {
+            let had = if moved.to == name.as_str() { agent.identity().ok() } else { None };
+            let former = had.and_then(|identity| identity.former_names.last().map(|had| had.name.clone()));
+            let former = former.as_ref().unwrap_or(name);
+            format!("try again; if it stays so, `dormouse rename {former} {}` ends that", moved.to)
+        }
+    };
+    Error::refused(Error::MOVED, format!("`{name}` was {moved}, at {}", moved.at)).with_hint(hint)
 }
 
 fn taken_in(dir: &AgentDir) -> Result<Option<Taken>> {
@@ -190,7 +244,7 @@ fn taken_in(dir: &AgentDir) -> Result<Option<Taken>> {
 }
 
 /// Calls `each` with every file of an inbox that is not hidden.
-fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
+pub(super) fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
         let is_rejected = below.as_os_str().is_empty() && entry.name == layout::REJECTED;

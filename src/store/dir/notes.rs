@@ -1,7 +1,6 @@
 //! Files beside the records: checkpoints, and the quarantine.
 
 use std::ffi::OsString;
-use std::path::Path;
 
 use crate::beneath::Spot;
 use crate::error::Result;
@@ -48,22 +47,22 @@ impl Agent<'_> {
     }
 
     /// Keeps a file in `quarantine/`, under its old path, if it is to have no place among the records.
-    /// Content that is there already is not kept twice. Returns the place.
-    pub fn put_aside(&self, old: &Path, bytes: &[u8]) -> Result<Spot> {
+    /// Content that is there already is not kept twice. Returns where it is, for people.
+    pub fn put_aside(&self, old: &str, bytes: &[u8]) -> Result<String> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
-        let name = OsString::from(old.to_string_lossy().replace('/', "__"));
+        let name = OsString::from(old.replace('/', "__"));
         for entry in dir.entries()? {
             let place = dir.join(&entry.name);
             let is_of_it = entry.name.as_encoded_bytes().starts_with(name.as_encoded_bytes());
             if is_of_it && place.read(files::MAX_LINES)?.is_some_and(|kept| kept == bytes) {
-                return Ok(place);
+                return Ok(place.display().to_string());
             }
         }
         let place = files::free_place(&dir, &name)?;
         let temporary = self.dir.join(layout::TMP).join(format!("aside-{}", std::process::id()));
         self.store.disk.replace_unlocked(&temporary, &place, bytes)?;
-        Ok(place)
+        Ok(place.display().to_string())
     }
 }
 

@@ -1,31 +1,21 @@
-//! Places and slots: locks of the state directory that a tick holds for as long as its turn lasts.
+//! Workspaces and slots: locks of the state directory that a tick holds for as long as its turn lasts.
 //!
 //! The kernel releases them however the tick ends. No tick waits for one: if it is taken, a later step tries
 //! again.
 
-use std::io;
 use std::num::NonZeroU32;
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
 
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
+use crate::store::anchor::Workspace;
+
 use super::lock::{self, Guard, Holder, Sharing};
 use super::{Store, layout};
 
-/// A directory where turns work. It is known by its device and inode, not by its name, so all paths that lead
-/// to it mean the same place.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The path as it is shown: without symbolic links.
-    pub path: PathBuf,
-    lock: Spot,
-}
-
-/// The agent that holds a place or slot that another agent needs.
+/// The agent that holds a workspace or slot that another agent needs.
 #[derive(Debug)]
 pub struct Occupant {
     pub agent: Option<AgentName>,
@@ -34,37 +24,31 @@ pub struct Occupant {
 }
 
 impl Store {
-    /// The place that a path leads to, from the directory that holds the state directory.
-    pub fn place(&self, path: &str) -> io::Result<Place> {
-        let path = std::fs::canonicalize(self.home().join(path))?;
-        let found = std::fs::metadata(&path)?;
-        if !found.is_dir() {
-            return Err(io::ErrorKind::NotADirectory.into());
-        }
-        let name = format!("{:x}-{:x}.lock", found.dev(), found.ino());
-        Ok(Place { path, lock: self.spot().join(layout::WORKSPACES).join(name) })
-    }
-
-    /// Occupies a place: `None` if another tick has it. Until the lock is signed, `occupant` names the agent
+    /// Occupies a workspace: `None` if another tick has it. Until the lock is signed, `occupant` names the agent
     /// that had it before.
-    pub fn occupy(&self, place: &Place, sharing: Sharing) -> Result<Option<Guard>> {
-        place.lock.parent().make_dirs()?;
-        lock::occupy(&place.lock, sharing)
+    pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<Guard>> {
+        let lock = self.lock_of(workspace);
+        lock.parent().make_dirs()?;
+        lock::occupy(&lock, sharing)
     }
 
-    /// Says for which agent a place is occupied.
+    /// Says for which agent a workspace is occupied.
     pub fn sign(&self, held: &Guard, agent: &AgentName, now: Time) {
         held.sign(&self.holder_for(agent, now));
     }
 
     /// Whether `occupy` would get it, without making a file.
-    pub fn is_vacant(&self, place: &Place, sharing: Sharing) -> Result<bool> {
-        lock::is_vacant(&place.lock, sharing)
+    pub fn is_vacant(&self, workspace: &Workspace, sharing: Sharing) -> Result<bool> {
+        lock::is_vacant(&self.lock_of(workspace), sharing)
     }
 
-    /// The agent that has a place, or was the last to have it.
-    pub fn occupant(&self, place: &Place) -> Occupant {
-        occupant(&place.lock)
+    /// The agent that has a workspace, or was the last to have it.
+    pub fn occupant(&self, workspace: &Workspace) -> Occupant {
+        occupant(&self.lock_of(workspace))
+    }
+
+    fn lock_of(&self, workspace: &Workspace) -> Spot {
+        self.spot().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key()))
     }
 
     /// How many turns may run at once; `None`: any number.

@@ -29,20 +29,20 @@ pub fn encode_line<T: Record>(record: &T) -> Vec<u8> {
     encode_plain_line(&Stamped { schema: T::schema(), record })
 }
 
-/// One line of something that carries its own schema.
+/// One line for a value that has its schema among its own fields.
 pub fn encode_plain_line<T: Serialize>(value: &T) -> Vec<u8> {
     let mut bytes = json_bytes(serde_json::to_vec(value));
     bytes.push(b'\n');
     bytes
 }
 
-/// Records hold nothing that JSON can't say (string keys, no foreign maps), so this does not fail.
+/// This can't fail: records have nothing that JSON can't express, and all keys of their maps are strings.
 fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
     encoded.unwrap_or_default()
 }
 
-/// Reads a record. Errors name the path, and line and column where there is one; a record of a
-/// newer schema is refused as such, whatever is in it.
+/// Reads a record. Errors name the path, and the line and column if they are known. A record of a newer schema is refused
+/// with `newer`, whatever is in it.
 pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
     decode_at(path, 0, bytes)
 }
@@ -55,12 +55,12 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
     {
         return checked(path, record);
     }
-    // It begins otherwise, or has an error to tell of.
+    // The record does not begin with its schema, or it can't be read. The slower way finds which.
     decode_any(path, line, bytes)
 }
 
-/// The fields of a record that begins with its schema, as all do that this program writes: to be read without what it
-/// takes to find the schema among fields that nobody knows.
+/// The fields of a record that begins with its schema, as every record does that this program writes. Such a record is
+/// read faster, because its schema need not be searched for among the unknown fields.
 fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
     let rest = bytes.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"schema\":")?.trim_ascii_start();
     let rest = rest.strip_prefix(b"\"dormouse/")?.strip_prefix(T::KIND.as_bytes())?.strip_prefix(b"/")?;
@@ -81,7 +81,7 @@ fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
         Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
         _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
     }
-    // Most records have nothing else: let none of them keep the space.
+    // Most records have no unknown fields, so the room for them is given back.
     if record.extra_mut().is_empty() {
         *record.extra_mut() = Extra::new();
     }
@@ -93,12 +93,12 @@ fn checked<T: Record>(path: &Path, record: T) -> Result<T> {
     Ok(record)
 }
 
-/// Reads JSON that is not a record of ours alone.
+/// Reads a JSON value that has no schema to be checked.
 pub fn decode_plain<T: DeserializeOwned>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
     serde_json::from_slice(bytes).map_err(|error| damaged(path, line, bytes, &error))
 }
 
-/// If the bytes are JSON with another schema than this type's, that is the error worth telling.
+/// The error to report if the bytes are JSON with another schema than this type's.
 fn schema_error<T: Record>(path: &Path, bytes: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct Schema {

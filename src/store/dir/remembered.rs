@@ -1,12 +1,12 @@
-//! What the open records of a plane say, in one file: to look at many small files is a fifth of the work of opening and
-//! reading them.
+//! A cache of the open records of a kind, in one file. To look at many small files takes a fifth of the time of opening
+//! and reading them.
 //!
 //! A record is taken from there only where its file is still the one that was read: the same inode and length, written
 //! and changed at the same moments. So all that puts another content there is seen: a transaction, a merge, a restore,
 //! an edit in place.
-//! A file system's clock stands still for a while, and a second change in that while would not show. What was changed
-//! less than [`SETTLED`] before a step has read it is therefore not remembered.
-//! Whatever is wrong with the file, the records are read without it.
+//! The clock of a file system moves in steps, and a second change within one step would not show. So a record that was
+//! changed less than [`SETTLED`] before a step has read it is not cached.
+//! If anything is wrong with the cache, the records are read without it.
 
 use std::fs::File;
 use std::io::Write;
@@ -131,7 +131,7 @@ struct Renewal {
 }
 
 impl Renewal {
-    /// Only for whoever holds the lock. `None`: nothing can be written there.
+    /// The caller must hold the lock. `None`: no cache can be written.
     fn begin(view: &View<'_>, disk: Disk) -> Option<Renewal> {
         let staged = view.agent.join(layout::TMP).join("open");
         let file = disk.stage_unsynced(&staged, b"").ok()?;

@@ -62,6 +62,8 @@ impl Names<'_> {
         let before = value.clone();
         if is_identity {
             self.rename(value.get_mut("name"));
+            // Whoever looks for one of these finds the agent that still is what had it.
+            value.as_object_mut().and_then(|identity| identity.shift_remove("former_names"));
         }
         self.of_record(&mut value);
         for within in ["pending_wake_hint", "message", "held"] {
@@ -115,11 +117,8 @@ impl<'n> Lines<'n> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
             if self.begun.len() as u64 > MAX_RECORD {
-                return Err(Error::Refused {
-                    kind: "too_large",
-                    message: format!("a line has more than {MAX_RECORD} bytes"),
-                    hint: Some("import the agent under its own name".to_owned()),
-                });
+                return Err(Error::refused("too_large", format!("a line has more than {MAX_RECORD} bytes"))
+                    .with_hint("import the agent under its own name"));
             }
             if piece.ends_with(b"\n") {
                 put(&self.names.line(&self.begun))?;

@@ -50,7 +50,7 @@ pub struct Rights {
 
 impl Rights {
     /// Gives a file or directory these rights.
-    pub fn set(self, spot: &Spot) -> Result<()> {
+    pub(super) fn set(self, spot: &Spot) -> Result<()> {
         // The group is set first, so that no other group gets rights meanwhile.
         self.group.map_or(Ok(()), |group| spot.set_group(group))?;
         spot.set_mode(self.mode)
@@ -64,12 +64,6 @@ pub struct Misfit {
     /// The mode that was found.
     pub mode: u32,
     pub wanted: Rights,
-}
-
-/// Whether other users than the owner may write to a file or directory with these rights. Many systems give
-/// each user a group with the user's own number and no other members; that group does not count.
-pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {
-    mode & 0o002 != 0 || mode & 0o020 != 0 && user != group
 }
 
 impl Store {
@@ -89,12 +83,12 @@ impl Store {
             Group::Number(number) => Some(*number),
             Group::Name(name) => authors::group(name),
         };
-        number.map(Some).ok_or_else(|| Error::Damaged {
-            path: self.spot().join(layout::CONFIG).path().to_owned(),
-            line: 0,
-            column: 0,
-            message: format!("sharing.group: this machine has no group `{group}`"),
-            hint: Some("make it (`groupadd`), name another one, or take the key out".to_owned()),
+        number.map(Some).ok_or_else(|| {
+            Error::damaged(
+                self.spot().join(layout::CONFIG).path().to_owned(),
+                format!("sharing.group: this machine has no group `{group}`"),
+            )
+            .with_hint("make it (`groupadd`), name another one, or take the key out")
         })
     }
 
@@ -113,16 +107,12 @@ impl Store {
         let is_in_it = geteuid().is_root()
             || getegid().as_raw() == number
             || getgroups().is_ok_and(|groups| groups.iter().any(|one| one.as_raw() == number));
-        let refusal = || Error::Refused {
-            kind: "not_in_group",
-            message: format!(
+        let refusal = || {
+            Error::refused("not_in_group", format!(
                 "{}: sharing.group: you are not in the group `{group}`: you can neither give it the inboxes nor \
                  read what its members put there",
                 self.spot().join(layout::CONFIG).display()
-            ),
-            hint: Some(
-                "have yourself added to it (`usermod -aG`) and log in again, or take the key out".into(),
-            ),
+            )).with_hint("have yourself added to it (`usermod -aG`) and log in again, or take the key out")
         };
         Ok((!is_in_it).then(refusal))
     }

@@ -26,16 +26,16 @@ use super::{Agent, aside, dedupe, evidence, layout, settled};
 pub struct Snapshot<'a> {
     pub(super) agent: &'a Agent<'a>,
     pub(super) view: View<'a>,
-    /// What is left out of the inbox, by its place there.
+    /// The names in the inbox that this snapshot passes over.
     left_out: Vec<String>,
     scan: OnceCell<Rc<Scan>>,
 }
 
-/// When the open records of each kind were last touched.
+/// The versions of the directories of open records, one for each kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched(Vec<Option<Version>>);
 
-/// A message in the inbox, of which only the name is known.
+/// A message in the inbox that was found by its name and is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     pub key: InboxKey,
@@ -53,27 +53,27 @@ impl<'a> Snapshot<'a> {
         Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::new() }
     }
 
-    /// The same with an inbox that was listed already.
+    /// The same with the list of an inbox that was made already.
     pub(super) fn with_inbox(agent: &'a Agent<'a>, view: View<'a>, scan: Rc<Scan>) -> Snapshot<'a> {
         Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::from(scan) }
     }
 
-    /// Without what steps pass over in the inbox, for a reader that does not try again.
+    /// Leaves out what steps pass over in the inbox.
     pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
         Snapshot { left_out: aside::all_passed_over(state), ..self }
     }
 
-    /// The same for a step: what has changed since it was passed over is tried again.
+    /// The same for a step, which looks again at what has changed since it was passed over.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
         Snapshot { left_out: self.agent.passed_over(state), ..self }
     }
 
-    /// The same for a step: it leaves to the next command what it has read.
+    /// The same for a step, which caches the open records that it reads for the next command.
     pub(super) fn remembering(self) -> Snapshot<'a> {
         Snapshot { view: self.view.remembering(self.agent.store.disk), ..self }
     }
 
-    /// The inbox by names alone.
+    /// The names in the inbox. Lists the inbox at the first call.
     pub(super) fn scan(&self) -> Result<&Scan> {
         if self.scan.get().is_none() {
             let mut scan = inbox::scan(&self.view)?;
@@ -87,15 +87,15 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// What is open.
+/// Open records.
 impl Snapshot<'_> {
     /// Every open record of a kind, in order of id.
     pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
         self.view.records(layout::plane(T::PLANE))
     }
 
-    /// When what is open was last touched, by a transaction or beside one, as far as that can be seen. It costs a look for
-    /// each kind, and none for each record.
+    /// Tells whether open records were added, replaced or removed since, by a transaction or by another program. `None` if
+    /// that can't be told. This looks at one directory for each kind, and at no record.
     pub fn touched(&self, state: &State) -> Option<Touched> {
         let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
         let read = if state.open_tasks > 0 { &planes[..] } else { &planes[..3] };
@@ -107,7 +107,7 @@ impl Snapshot<'_> {
         self.view.record(&layout::open::<T>(id))
     }
 
-    /// The ids of the open records of a kind, in order. None is read for this.
+    /// The ids of the open records of a kind, in order. This reads no record.
     pub fn open_ids<T: Kept>(&self) -> Result<Vec<T::Id>> {
         self.view.ids(layout::plane(T::PLANE))
     }
@@ -123,7 +123,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// What has arrived.
+/// The inbox.
 impl Snapshot<'_> {
     /// The first messages in processing order, at most `count`.
     pub fn first(&self, count: usize) -> Result<Vec<Waiting>> {
@@ -140,12 +140,13 @@ impl Snapshot<'_> {
         Ok(inbox::find_id(&self.view, self.scan()?, id)?.map(Waiting::from))
     }
 
-    /// Reads a message; nothing if it has gone away. One that can't be read, or is another agent's, is an error.
+    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's, is an error.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         inbox::read(&self.view, waiting.key, &waiting.place)
     }
 
-    /// The same for a caller that goes on with the next one: such a message is a misfit.
+    /// The same for a caller that goes on with the next message: one that can't be read, or is another agent's, is
+    /// returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
         inbox::try_read(&self.view, waiting.key, &waiting.place)
     }
@@ -155,23 +156,24 @@ impl Snapshot<'_> {
         inbox::unfit(&waiting.place, reason)
     }
 
-    /// The waiting hints in order of arrival, and what lies there instead of some.
+    /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
     pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
         inbox::read_hints(&self.view, self.scan()?)
     }
 
-    /// The last message of the highest priority.
+    /// The last message of priority `interject`.
     pub fn last_interject(&self) -> Result<Option<MessageId>> {
         let mut interjects = self.scan()?.direct.iter().filter(|key| key.priority == Priority::Interject);
         Ok(interjects.next_back().map(|key| key.id))
     }
 
-    /// Whether a message of background priority may wait. Of a backlog nobody knows without a look.
+    /// Whether a message of background priority may be in the inbox. `true` also where the inbox has a backlog that was not
+    /// looked through.
     pub fn has_background(&self) -> Result<bool> {
         Ok(self.scan()?.has_background())
     }
 
-    /// When the oldest of what waits was made, as far as names tell.
+    /// When the oldest message or hint in the inbox was made, as far as names tell.
     pub fn waits_since(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
         let first = scan.direct.iter().chain(scan.segments.iter().map(|segment| &segment.from));
@@ -179,13 +181,13 @@ impl Snapshot<'_> {
         Ok(arrived.filter_map(|id| id.minted_at()).min())
     }
 
-    /// Whether a message has ended, and was not brought back since by a requeue. Only under the lock.
+    /// Whether a message has ended and was not requeued since. The caller must hold the lock.
     pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
         settled::is_settled(&self.view, id, now)
     }
 
-    /// The message that a dedupe key stands for, if one was admitted under it within the window. `revision`: the
-    /// agent's. Without the lock: as far as that is known.
+    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision` is the agent's. Without
+    /// the lock this only looks into the cache, and may miss an entry.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -201,20 +203,20 @@ impl Snapshot<'_> {
     }
 }
 
-/// What others have put there by hand.
+/// Files that other programs and people have put into the inbox.
 impl Snapshot<'_> {
     /// The hand-written files, in the order in which a step takes them in.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         Ok(drops::in_order(&self.scan()?.drops))
     }
 
-    /// What a hand-written file says, or why it says nothing; nothing if it has gone away.
+    /// Reads a hand-written file: its content, or why it can't be read. `None` if it has gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<std::result::Result<Said, String>>> {
         let spot = self.view.agent.join(layout::INBOX).join(file.place());
         drops::read(&spot)
     }
 
-    /// What could not be admitted, with the reasons.
+    /// The files that could not be admitted, with the reasons.
     pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
         drops::rejected(&self.view, state)
     }
@@ -225,7 +227,7 @@ impl Snapshot<'_> {
         Ok(names.len() + aside::passed_over(state).len())
     }
 
-    /// Whether there is none any more, without the inbox.
+    /// Whether no such file is left. This does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
         Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.view)?)
     }
@@ -236,9 +238,9 @@ impl Snapshot<'_> {
     }
 }
 
-/// What was.
+/// The past.
 impl Snapshot<'_> {
-    /// The ended records of a kind, newest first, until `each` says stop (`false`).
+    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
     pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
         evidence::archived(&self.view, each)
     }
@@ -248,28 +250,28 @@ impl Snapshot<'_> {
         evidence::archived_record(&self.view, |record: &T| record.id() == id)
     }
 
-    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`, newest first:
-    /// a bounded look.
+    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`, newest first. This reads
+    /// only the end of the two files.
     pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
         evidence::recent(&self.view, now, count, wanted)
     }
 
-    /// The archive's last word about a message.
+    /// The newest version of a message in the archive.
     pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
         evidence::archived_message(&self.view, id)
     }
 
-    /// Those of the messages that the archive says something about.
+    /// Those of the messages that are in the archive.
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
         evidence::archived_among(&self.view, ids)
     }
 
-    /// The record of a settled run; nothing for a live one.
+    /// The record of a settled run. `None` for a live run.
     pub fn run(&self, id: RunId) -> Result<Option<Run>> {
         evidence::run(&self.view, id)
     }
 
-    /// Whether a run of this id, settled or not, has left anything.
+    /// Whether there is a run of this id, settled or not: its directory or its record.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
         Ok(self.agent.workdir().run(id).exists() || self.run(id)?.is_some())
     }
@@ -284,7 +286,7 @@ impl Snapshot<'_> {
         evidence::runs_since(&self.view, since)
     }
 
-    /// The ids of all runs that are known of.
+    /// The ids of all runs that have a record or a directory.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
         evidence::run_ids(&self.view)
     }
@@ -294,7 +296,7 @@ impl Snapshot<'_> {
         evidence::briefs(&self.view, count)
     }
 
-    /// Every event from then on, oldest first, and some before it.
+    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older come as well.
     pub fn events(
         &self,
         state: &State,

@@ -134,8 +134,8 @@ impl Change<'_> {
 }
 
 impl Agent<'_> {
-    /// All of it. Whoever removes holds the lock. Returns with it the runs whose record is still in their directory,
-    /// where versions before have put it: it goes when the record is in the archive.
+    /// Sweeps everything at once. The caller must hold the lock to remove anything. Returns also the runs whose record is
+    /// still in their directory, where versions before this one put it: that goes when the record is in the archive.
     pub fn sweep_all(&self, seen: &Snapshot<'_>, state: &State, how: Sweeping) -> Result<(Swept, Vec<Run>)> {
         let view = &seen.view;
         Sweep::new(self, view, state, how, usize::MAX, Progress::default()).run()
@@ -242,7 +242,7 @@ impl<'a> Sweep<'a> {
         Ok(left)
     }
 
-    /// Clears the directories of settled runs that nobody has cleared.
+    /// Clears the directories of settled runs that no command has cleared yet.
     fn clear(&self, items: &[Item]) -> Result<()> {
         let mut uncleared = HashSet::new();
         for item in items {
@@ -365,12 +365,12 @@ impl<'a> Sweep<'a> {
 
     fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {
         if !self.is_noted {
-            // Whoever is killed from here on has removed more than was noted: all is measured anew then.
+            // If the command is killed from here on, more is removed than was noted, and the next one measures all anew.
             self.agent.sweep_soon()?;
             self.is_noted = true;
         }
         let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
-        // Nobody needs the lock of a task that has ended; one that somebody holds all the same stays.
+        // No command needs the lock of a task that has ended. If a process holds it all the same it stays.
         let spot = self.agent.dir.join(layout::task_lock(id));
         let file = spot.open_file()?;
         let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, spot.path()))?;

@@ -17,13 +17,13 @@ use super::layout::AgentDir;
 use super::record::decode;
 use super::remembered;
 
-/// An agent's directory, with what a journal has over it that nobody has applied yet.
+/// An agent's directory, and over it the transactions of its journal that are not applied yet.
 #[derive(Debug)]
 pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Overlay>,
     is_locked: bool,
-    /// How what is read is remembered for those who read it next, if it is.
+    /// How what is read is cached for the next command, if it is.
     remembers: Option<Disk>,
 }
 
@@ -36,7 +36,7 @@ struct Overlay {
 }
 
 impl Overlay {
-    /// As applying them would leave the files.
+    /// What the files would be after these transactions.
     fn of(entries: Vec<Entry>) -> Overlay {
         let mut places = HashMap::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -55,33 +55,33 @@ impl Overlay {
 }
 
 impl<'a> View<'a> {
-    /// For whoever holds the lock, after the journal is finished.
+    /// For a caller that holds the lock and has finished the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
         View { agent, overlay: None, is_locked: true, remembers: None }
     }
 
-    /// For whoever reads without the lock: with the transactions that are not applied.
+    /// For a caller that reads without the lock, with the transactions that are not applied.
     pub fn over(agent: &'a AgentDir, entries: Vec<Entry>) -> View<'a> {
         let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
         View { agent, overlay, is_locked: false, remembers: None }
     }
 
-    /// The same for a step, which holds the lock: it leaves to the next command what it has read.
+    /// The same for a step, which holds the lock and caches what it reads for the next command.
     pub fn remembering(self, disk: Disk) -> View<'a> {
         View { remembers: Some(disk), ..self }
     }
 
-    /// Whether what is read is to be remembered, and how.
+    /// Whether what is read is to be cached, and how it is written.
     pub fn remembers(&self) -> Option<Disk> {
         self.remembers
     }
 
-    /// The revision from which the last of these goes on, if there are any.
+    /// The revision that the last of these transactions was made from, if there are any.
     pub fn base_revision(&self) -> Option<u64> {
         Some(self.overlay.as_ref()?.entries.last()?.base_revision)
     }
 
-    /// Whether nobody else can move anything meanwhile.
+    /// Whether this process holds the lock, so that no other command changes records meanwhile.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }
@@ -106,15 +106,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A record; `None` if there is none. One that lies under another's name is refused: its next
-    /// change would go elsewhere, and leave it here.
+    /// A record; `None` if there is none. Refused if the file has the name of another record: the next change would be
+    /// written to another file and leave this one behind.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
         let Some(bytes) = self.bytes(path)? else { return Ok(None) };
         self.decoded(path, &bytes).map(Some)
     }
 
-    /// The same for what others may put into the inbox: with the name of the user whose file it is, where
-    /// that is not the owner.
+    /// The same for a file of the inbox, which may be another user's: with the name of that user if it is not the
+    /// owner.
     pub fn arrival<T: Record>(&self, path: &str) -> Result<Option<(T, Option<String>)>> {
         if self.overlay.as_ref().is_some_and(|overlay| overlay.content(path).is_some()) {
             return Ok(self.record(path)?.map(|record| (record, None)));
@@ -125,7 +125,7 @@ impl<'a> View<'a> {
         Ok(Some((record, authors::other(&spot, owner)?)))
     }
 
-    /// The record that the file of this path says with these bytes.
+    /// Decodes the bytes of the file at this path.
     pub fn decoded<T: Record>(&self, path: &str, bytes: &[u8]) -> Result<T> {
         let path = self.agent.join(path);
         let record: T = decode(&path, bytes)?;
@@ -160,7 +160,7 @@ impl<'a> View<'a> {
         Ok(paths.iter().filter_map(id).collect())
     }
 
-    /// Where the records of a directory lie, in order.
+    /// The paths of the records of a directory, in order.
     pub fn record_paths(&self, dir: &str) -> Result<Vec<String>> {
         let mut paths = Vec::new();
         self.agent.join(dir).each_entry(|name, _| {
@@ -177,7 +177,8 @@ impl<'a> View<'a> {
         Ok(paths)
     }
 
-    /// Adds the names that the journal puts into a directory; what it deletes reads as absent.
+    /// Adds the names that the journal puts into a directory. The files that it deletes are found absent when they are
+    /// read.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
         let Some(Overlay { places, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));
@@ -185,7 +186,7 @@ impl<'a> View<'a> {
         paths.extend(written.map(|(path, _)| path.clone()));
     }
 
-    /// The files below a directory that the journal appends to: the first line of one makes it.
+    /// The files below a directory that the journal appends to. Some of them may not exist yet.
     pub fn overlay_appends<'v>(&'v self, dir: &'v str) -> impl Iterator<Item = String> + 'v {
         let paths = self.appends().map(|append| append.path.clone());
         paths.filter(move |path| Path::new(path).starts_with(dir))
@@ -201,7 +202,7 @@ impl<'a> View<'a> {
         self.overlay.as_ref().is_some_and(|overlay| overlay.content(path) == Some(None))
     }
 
-    /// A file that only grows, with the lines that the journal appends to it.
+    /// The lines of a file that only grows, with those that the journal appends to it.
     pub fn lines(&self, path: &str) -> Result<Vec<u8>> {
         let mut bytes = self.agent.join(path).read(files::MAX_LINES)?.unwrap_or_default();
         self.appends().filter(|append| append.path == path).for_each(|append| add_to(&mut bytes, append));

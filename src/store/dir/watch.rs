@@ -1,6 +1,6 @@
 //! Waiting for a change of files instead of looking again and again.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,15 +48,15 @@ impl Watch {
         self.add(agent.dir.path());
     }
 
-    /// The same for what a run of the agent writes. To be called before each look at that: the directory of a run that
-    /// has just begun comes to be later.
-    pub fn follow_output(&mut self, agent: &Agent<'_>, run: &Dir) {
-        let runs = agent.dir.join(layout::RUNS);
-        if runs.is_dir().is_ok_and(|is_dir| is_dir) {
-            self.add(runs.path());
+    /// The same for what a run or a task writes. To be called before each look at that: the directory of a run that has
+    /// just begun comes to be later.
+    pub fn follow_output(&mut self, of: &Dir) {
+        let all = of.spot().parent();
+        if all.is_dir().is_ok_and(|is_dir| is_dir) {
+            self.add(all.path());
         }
-        if run.exists() {
-            let dir = run.path();
+        if of.exists() {
+            let dir = of.path();
             self.changes = self.changes.take().filter(|changes| kernel::add_written(changes, dir).is_ok());
         }
     }
@@ -64,6 +64,23 @@ impl Watch {
     /// Watches one more directory. If the system has no more watches to give, `wait` returns often instead.
     fn add(&mut self, dir: &Path) {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
+    }
+
+    /// A descriptor that is readable after a change, for a caller that waits for something else as well; `None` if the
+    /// system has no more watches to give.
+    pub fn readable(&self) -> Option<BorrowedFd<'_>> {
+        self.changes.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether something has changed since the last call. What it was does not matter: the caller looks at what it
+    /// needs.
+    pub fn has_news(&self) -> bool {
+        let Some(changes) = &self.changes else { return false };
+        let (mut told, mut is_changed) = ([0; 4096], false);
+        while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {
+            is_changed = true;
+        }
+        is_changed
     }
 
     /// Returns after a change, or after a while; at the latest when `left` is over.
@@ -75,9 +92,7 @@ impl Watch {
                 let timeout = Timespec::try_from(wait).ok();
                 // A caller that is woken for nothing looks once more.
                 let _ = rustix::event::poll(&mut [PollFd::new(changes, PollFlags::IN)], timeout.as_ref());
-                let mut told = [0; 4096];
-                // The events themselves don't matter: the caller looks at what it needs.
-                while rustix::io::read(changes, &mut told[..]).is_ok_and(|length| length > 0) {}
+                self.has_news();
             }
             None => std::thread::sleep(wait),
         }

@@ -1,15 +1,15 @@
-//! A second store, for tests: records in memory behind the same verbs. Test builds ask it or the directory.
+//! A second store, for tests: it keeps records in memory and has the same functions. A test chooses between it and the
+//! state directory.
 //!
-//! What is a machine's own (locks, seats, settings, the directories of runs) lies in the directory in both cases,
-//! and is reached through `Deref`. What steps ask about records is answered here; the directory of an agent whose
-//! records are in memory has none, so that a question that goes past this file finds nothing.
+//! In both cases the directory has what belongs to the machine: locks, seats, settings, the directories of runs. These are
+//! reached through `Deref`. Questions about records are answered here. The directory of an agent whose records are in memory
+//! has no records, so a question that goes past this file finds nothing, and the test fails.
 
 mod snapshot;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -28,6 +28,7 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 use crate::model::trigger::Trigger;
 
+use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener};
 
 pub use snapshot::Snapshot;
@@ -46,10 +47,10 @@ struct Records {
     events: Vec<Event>,
 }
 
-/// As they are now. Whoever has looked keeps what was looked at.
+/// The records as they are now. A snapshot keeps the records that it was made from.
 type Current = Rc<RefCell<Rc<Records>>>;
 
-// A record that is no JSON, or is not read back, fails the test that has put it there: only test builds have this store.
+// Only test builds have this store, so a record that can't be written as JSON and read back ends the test.
 
 fn value<T: Record>(record: &T) -> Value {
     serde_json::to_value(record).expect("records are JSON")
@@ -61,7 +62,7 @@ fn record<T: Record>(value: &Value) -> T {
 
 #[derive(Debug)]
 pub struct Store {
-    anchor: dir::Store,
+    local: dir::Store,
     memory: Option<RefCell<BTreeMap<AgentName, Current>>>,
 }
 
@@ -69,34 +70,26 @@ impl Deref for Store {
     type Target = dir::Store;
 
     fn deref(&self) -> &dir::Store {
-        &self.anchor
+        &self.local
     }
 }
 
 impl Store {
-    pub fn open(path: PathBuf, opener: Opener) -> Result<Store> {
-        Ok(Store { anchor: dir::Store::open(path, opener)?, memory: None })
+    pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
+        Ok(Store { local: dir::Store::open(anchor, opener)?, memory: None })
     }
 
-    /// The same with the records of new agents in memory.
-    pub fn in_memory(path: PathBuf, opener: Opener) -> Result<Store> {
-        Ok(Store { memory: Some(RefCell::default()), ..Store::open(path, opener)? })
+    /// The same, and keeps the records of new agents in memory.
+    pub fn in_memory(anchor: Anchor, opener: Opener) -> Result<Store> {
+        Ok(Store { memory: Some(RefCell::default()), ..Store::open(anchor, opener)? })
     }
 
-    pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<PathBuf> {
-        dir::Store::find(named, start, settings)
-    }
-
-    pub fn is_same(one: &Path, other: &Path) -> Result<bool> {
-        dir::Store::is_same(one, other)
-    }
-
-    pub fn init(dir: &Path) -> Result<(PathBuf, bool)> {
-        dir::Store::init(dir)
+    pub fn init(anchor: &Anchor) -> Result<bool> {
+        dir::Store::init(anchor)
     }
 
     pub fn create(&self, new: &NewAgent) -> Result<()> {
-        self.anchor.create(new)?;
+        self.local.create(new)?;
         let Some(memory) = &self.memory else { return Ok(()) };
         let mut records = Records {
             state: new.state.clone(),
@@ -111,22 +104,22 @@ impl Store {
         put(&mut records, &new.trigger);
         let name = &new.identity.name;
         memory.borrow_mut().insert(name.clone(), Rc::new(RefCell::new(Rc::new(records))));
-        self.anchor.agent(name)?.dir().join(dir::layout::STATE).remove()
+        self.local.agent(name)?.dir().join(dir::layout::STATE).remove()
     }
 
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
-        let dir = self.anchor.stage(name, former)?;
-        let agent = Agent { store: self, anchor: dir.agent().clone(), records: None };
+        let dir = self.local.stage(name, former)?;
+        let agent = Agent { store: self, local: dir.agent().clone(), records: None };
         Ok(Arriving { dir, agent })
     }
 
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let records = self.memory.as_ref().and_then(|memory| memory.borrow().get(name).cloned());
-        Ok(Agent { store: self, anchor: self.anchor.agent(name)?, records })
+        Ok(Agent { store: self, local: self.local.agent(name)?, records })
     }
 }
 
-/// An agent that comes from elsewhere: its records are in the directory.
+/// An agent that is imported: its records are in the directory.
 pub struct Arriving<'s> {
     dir: dir::Arriving<'s>,
     agent: Agent<'s>,
@@ -151,6 +144,10 @@ impl<'s> Arriving<'s> {
         &self.agent
     }
 
+    pub fn place_if_free(self) -> Result<bool> {
+        self.dir.place_if_free()
+    }
+
     pub fn place(self, now: Time) -> Result<dir::Appeared> {
         self.dir.place(now)
     }
@@ -159,7 +156,7 @@ impl<'s> Arriving<'s> {
 #[derive(Debug)]
 pub struct Agent<'s> {
     store: &'s Store,
-    anchor: dir::Agent<'s>,
+    local: dir::Agent<'s>,
     records: Option<Current>,
 }
 
@@ -167,7 +164,7 @@ impl<'s> Deref for Agent<'s> {
     type Target = dir::Agent<'s>;
 
     fn deref(&self) -> &dir::Agent<'s> {
-        &self.anchor
+        &self.local
     }
 }
 
@@ -194,60 +191,60 @@ impl<'s> Agent<'s> {
     }
 
     pub fn peek(&self) -> Result<State> {
-        self.now().map_or_else(|| self.anchor.peek(), |records| Ok(records.state.clone()))
+        self.now().map_or_else(|| self.local.peek(), |records| Ok(records.state.clone()))
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
-        if self.records.is_none() { self.anchor.triggers() } else { self.glimpse().open() }
+        if self.records.is_none() { self.local.triggers() } else { self.glimpse().open() }
     }
 
     pub fn version(&self) -> Option<Version> {
         match self.now() {
             Some(records) => Some(Version::Memory(records.state.revision)),
-            None => self.anchor.version().map(Version::Dir),
+            None => self.local.version().map(Version::Dir),
         }
     }
 
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
         match self.now() {
             Some(records) => Ok(records.inbox.is_empty() && records.hints.is_empty()),
-            None => self.anchor.is_quiet(state),
+            None => self.local.is_quiet(state),
         }
     }
 
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         match self.now() {
             Some(records) => read(self.glimpse(), records.state.clone()),
-            None => self.anchor.look(|dir, state| read(Snapshot { dir, records: None }, state)),
+            None => self.local.look(|dir, state| read(Snapshot { dir, records: None }, state)),
         }
     }
 
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         match self.now() {
             Some(_) => Ok(self.glimpse()),
-            None => Ok(Snapshot { dir: self.anchor.snapshot()?, records: None }),
+            None => Ok(Snapshot { dir: self.local.snapshot()?, records: None }),
         }
     }
 
     pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot { dir: self.anchor.glimpse(), records: self.now() }
+        Snapshot { dir: self.local.glimpse(), records: self.now() }
     }
 
     pub fn change(&self, now: Time) -> Result<Change<'_>> {
-        Ok(Change { dir: self.anchor.change(now)?, agent: self })
+        Ok(Change { dir: self.local.change(now)?, agent: self })
     }
 
     pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
-        Ok(self.anchor.try_change(now)?.map(|dir| Change { dir, agent: self }))
+        Ok(self.local.try_change(now)?.map(|dir| Change { dir, agent: self }))
     }
 
     pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
-        Ok(Change { dir: self.anchor.change_damaged(now)?, agent: self })
+        Ok(Change { dir: self.local.change_damaged(now)?, agent: self })
     }
 
     pub fn arrive(&self, message: &Message) -> Result<()> {
         if self.records.is_none() {
-            return self.anchor.arrive(message);
+            return self.local.arrive(message);
         }
         self.edit(|records| drop(records.inbox.insert(message.key(), message.clone())));
         Ok(())
@@ -255,14 +252,14 @@ impl<'s> Agent<'s> {
 
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         if self.records.is_none() {
-            return self.anchor.arrive_hint(hint);
+            return self.local.arrive_hint(hint);
         }
         self.edit(|records| drop(records.hints.insert(hint.id, hint.clone())));
         Ok(())
     }
 
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        let dir = if self.records.is_none() { Some(self.anchor.batch(name)?) } else { None };
+        let dir = if self.records.is_none() { Some(self.local.batch(name)?) } else { None };
         Ok(Batch { agent: self, dir, staged: BTreeMap::new() })
     }
 }
@@ -368,7 +365,7 @@ impl Change<'_> {
         }
         let base = self.state()?.revision;
         if base != transaction.base_revision {
-            return Err(Error::Refused { kind: "stale_revision", message: base.to_string(), hint: None });
+            return Err(Error::refused("stale_revision", base.to_string()));
         }
         let state = transaction.state.clone();
         self.agent.edit(|records| apply(records, transaction));
@@ -414,20 +411,25 @@ fn apply(records: &mut Records, transaction: Transaction) {
             Delete::Timer(id) => (Plane::Timers, id.to_string()),
             Delete::Task(id) => (Plane::Tasks, id.to_string()),
             Delete::Trigger(id) => (Plane::Triggers, id.to_string()),
-            // It lies in the directory of its run.
+            // A checkpoint lies in the directory of its run.
             Delete::Checkpoint(_) => continue,
         };
         records.open.remove(&kept);
     }
     records.events.extend(events);
-    records.ended.extend(archived.iter().map(|ended| match ended {
-        Archived::Message(message) => (Message::KIND, value(message.as_ref())),
-        Archived::Wait(wait) => ("wait", value(wait.as_ref())),
-        Archived::Work(item) => ("work", value(item.as_ref())),
-        Archived::Timer(timer) => ("timer", value(timer.as_ref())),
-        Archived::Task(task) => ("task", value(task.as_ref())),
-        Archived::Trigger(trigger) => ("trigger", value(trigger.as_ref())),
-        Archived::Run(run) => (Run::KIND, value(run.as_ref())),
-        Archived::Brief(brief) => (Brief::KIND, value(brief.as_ref())),
-    }));
+    for ended in &archived {
+        let line = match ended {
+            Archived::Message(message) => (Message::KIND, value(message.as_ref())),
+            Archived::Wait(wait) => ("wait", value(wait.as_ref())),
+            Archived::Work(item) => ("work", value(item.as_ref())),
+            Archived::Timer(timer) => ("timer", value(timer.as_ref())),
+            Archived::Task(task) => ("task", value(task.as_ref())),
+            Archived::Trigger(trigger) => ("trigger", value(trigger.as_ref())),
+            Archived::Run(run) => (Run::KIND, value(run.as_ref())),
+            Archived::Brief(brief) => (Brief::KIND, value(brief.as_ref())),
+        };
+        // Equal lines of the archive are one, which stands where the last of them stands.
+        records.ended.retain(|other| *other != line);
+        records.ended.push(line);
+    }
 }

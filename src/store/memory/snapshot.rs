@@ -1,4 +1,4 @@
-//! What is asked of one revision whose records are in memory.
+//! One revision of an agent's records, read from memory or from the directory.
 
 use std::collections::HashSet;
 use std::ops::Deref;
@@ -32,7 +32,7 @@ impl<'a> Deref for Snapshot<'a> {
     }
 }
 
-/// Asks the records in memory where there are such, else the directory.
+/// Answers from the records in memory if the agent has such, else from the directory.
 macro_rules! either {
     ($seen:expr, $records:ident => $memory:expr, $dir:ident => $directory:expr) => {
         match &$seen.records {
@@ -61,7 +61,7 @@ impl<'a> Snapshot<'a> {
         }, dir => dir.open())
     }
 
-    /// Records in memory are asked anew.
+    /// Nothing for records in memory, so that the caller reads them again.
     pub fn touched(&self, state: &State) -> Option<dir::Touched> {
         either!(self, _records => None, dir => dir.touched(state))
     }

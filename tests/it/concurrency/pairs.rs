@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Child;
 use std::sync::Barrier;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::{AGENT, fifo, heard, is_sound, run, spawn};
 use crate::checker::{self, names};
-use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel};
+use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, write_program};
 use crate::held::Held;
 use crate::scenarios::words;
 use crate::setup::{HOOKS, eventually, extend_policy, lives, own_name};
@@ -85,8 +85,11 @@ const WRITERS: &[(&str, &[i32])] = &[
     ("doctor", &[]),
     ("doctor --repair", &[]),
     ("gc --keep 0s", &[]),
+    ("clone ada eva", &[4]),
     ("export ada", &[]),
     ("import --as zoe", &[4]),
+    ("rm eve --force --no-export", &[3, 4]),
+    ("rename eve zed", &[3, 4]),
     // There is no repository: it says so.
     ("sync", &[1]),
 ];
@@ -357,8 +360,7 @@ fn hooks() -> TempDir {
     for name in HOOKS {
         let path = dir.path().join(name);
         let script = format!("#!/bin/sh\n{} get \"$DORMOUSE_AGENT\" status > /dev/null\n", own_name());
-        fs::write(&path, script).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&path, &script);
     }
     dir
 }
@@ -411,6 +413,32 @@ fn whatever_meets_whatever_nothing_breaks() {
         case.end(&admitted(lines.iter().zip(&ran)), &described);
     });
     println!("{} cases", cases.len());
+}
+
+/// An agent is removed while something else is done with it, and comes back by its stream: all that was admitted is in
+/// that.
+#[test]
+fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
+    let (templates, hooks) = (templates(), hooks());
+    let cases: Vec<usize> =
+        (0..WRITERS.len() * rounds().map_or(1, |rounds| rounds * SITUATIONS.len())).collect();
+    each_in_parallel(&cases, |&number| {
+        let (situation, template) = &templates[(number + number / WRITERS.len()) % SITUATIONS.len()];
+        let (line, allowed) = WRITERS[number % WRITERS.len()];
+        let case = Case::new(template, *situation, hooks.path());
+        let gone = case.sandbox.root().join("gone.tar");
+        let lines = [format!("rm ada --force -o {}", gone.display()), case.line(line, "one")];
+        let ran = case.race(&lines);
+        let described = format!("{situation:?}: {lines:?}: {ran:?}");
+        // What needs the agent finds it whole, marked or not at all.
+        assert!([0, 4].contains(&ran[0].code()), "{described}");
+        assert!([3, 4].contains(&ran[1].code()) || is_allowed(ran[1].code(), allowed), "{described}");
+        if ran[0].code() == 0 {
+            assert!(!case.sandbox.agent(AGENT).exists(), "{described}");
+            run(&case.sandbox, &format!("import {}", gone.display()), &[0]);
+        }
+        case.end(&admitted(lines.iter().zip(&ran)), &described);
+    });
 }
 
 /// Of all commands and all of their system calls, some: one is held there, and the other comes in between.

@@ -79,6 +79,7 @@ pub const COMMANDS: &[&str] = &[
     "timer cancel {timer}",
     "ingress << GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n",
     "ingress << POST /agents/ada/triggers/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Length: 2\r\n\r\n{}",
+    "ingress << POST /agents/{agent}/triggers/{trigger} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\nContent-Type: text/plain\r\nX-GitHub-Delivery: one\r\nContent-Length: 5\r\n\r\nhello",
     "ingress << GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
     "doctor --quick",
     "trigger create -a {agent} --verify hmac_sha256",
@@ -86,6 +87,7 @@ pub const COMMANDS: &[&str] = &[
     "trigger list -a {agent} --all",
     "trigger show {trigger}",
     "trigger deliver {trigger} hello --secret-file - << secret",
+    "trigger deliver {trigger} hello --secret-file - --dedupe-key twice << secret",
     "trigger rotate {trigger}",
     "trigger revoke {trigger}",
     "wake {agent} --trigger {trigger}",
@@ -108,6 +110,9 @@ pub const COMMANDS: &[&str] = &[
     "events {agent} --limit 5",
     "events {agent} --since 2026-01-01T00:00:00Z --kind message_admitted",
     "recover {agent} --force",
+    "clone {agent} eva",
+    "edit {agent}",
+    "rename {agent} eva",
     "fail {agent} --reason why",
     "preempt {agent} --reason why --grace 0s",
     "resume {agent}",
@@ -127,10 +132,14 @@ pub const COMMANDS: &[&str] = &[
     "gc {agent} --keep 0s",
     "gc --dry-run",
     "export {agent}",
+    "rm {agent} --dry-run",
+    "rm {agent} --force --no-export",
     "export --all",
     "import << no stream",
     "usage",
     "usage {agent} --by model",
+    "watch",
+    "watch {agent}",
     "logs",
     "logs {agent} --since 2026-01-01T00:00:00Z",
     "run show latest -a {agent}",
@@ -201,7 +210,7 @@ pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec
     };
     let mut of_file = Vec::new();
     ids_in(&path.to_string_lossy(), |id| of_file.push(id.to_owned()));
-    let mut id = |word: &str| {
+    let mut id = |word: &str| -> String {
         let named: Vec<&String> = of_file.iter().filter(|id| id.starts_with(word)).collect();
         if !named.is_empty() && !chance.one_in(3) {
             return (*chance.pick(&named)).clone();
@@ -209,6 +218,10 @@ pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec
         let others = ids.by_agent.get(&(agent.clone(), word.to_owned()));
         let others = others.filter(|_| !chance.one_in(20)).unwrap_or(&ids.all);
         chance.pick(others).clone()
+    };
+    let stdin = match stdin.split_once("{agent}/triggers/{trigger}") {
+        Some((before, after)) => format!("{before}{agent}/triggers/{}{after}", id("trig")),
+        None => stdin.to_owned(),
     };
     let words = line.trim_start_matches('@').split(' ');
     let words = words.map(|word| match word {
@@ -223,7 +236,7 @@ pub fn draw(template: &str, path: &Path, ids: &Ids, chance: &mut Chance) -> (Vec
         "{run}" => id("run"),
         word => word.to_owned(),
     });
-    (words.collect(), stdin.as_bytes().to_vec())
+    (words.collect(), stdin.into_bytes())
 }
 
 /// The exit statuses of every command, as its manual page has them; `None`: that of another command.

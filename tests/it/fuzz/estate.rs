@@ -100,6 +100,7 @@ impl Estate {
         run("enqueue ada --origin webhook:github --body-json {\"number\":14} --resource github:org/repo#14");
         run("enqueue ada slow --priority background --ttl 90d --dedupe-key slow");
         run("wake ada --resource github:org/repo#13 look");
+        called_in(&sandbox);
 
         // bob: a dead letter, one that failed once, and hooks. cyd: a stopped child. eve: puts off. fin: is idle.
         run("create bob -- false");
@@ -161,6 +162,46 @@ fn surroundings(sandbox: &Sandbox) {
         symlink(places.iter().find(|place| place.exists()).unwrap(), root.join("bin").join(program)).unwrap();
     }
     fs::write(sandbox.project().join("outcome.json"), OUTCOME).unwrap();
+}
+
+/// What outside systems have said to ada through triggers of every kind, all with the same secret.
+fn called_in(sandbox: &Sandbox) {
+    let run = |line: &str| sandbox.run(words(line)).trim_end().to_owned();
+    let make = |line: &str| {
+        let made = run(&format!("trigger create -a ada --json {line}"));
+        let made: serde_json::Value = serde_json::from_str(&made).unwrap();
+        made["id"].as_str().unwrap().to_owned()
+    };
+    let hook = run("wait -a ada --on external --whole-agent --reason hook --expires 60d");
+    let of_wait = make(&format!("--wait {hook}"));
+    let of_resource = make("--resource github:org/repo#12 --source webhook:github --verify hmac_sha256");
+    let hinting = make("--mode wake_hint --source callback:ci");
+    let gone = make("--resource gone");
+    run(&format!("wait -a ada --on system --whole-agent --recheck 60d --reason named --trigger {hinting}"));
+    let triggers = sandbox.agent("ada").join("triggers");
+    let hash: String = Sha256::digest("secret").iter().map(|byte| format!("{byte:02x}")).collect();
+    for entry in fs::read_dir(&triggers).unwrap().flatten() {
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(entry.path()).unwrap()).unwrap();
+        record["secret_sha256"] = hash.clone().into();
+        fs::write(entry.path(), format!("{record:#}\n")).unwrap();
+    }
+    let said = |line: &str| {
+        let ran = sandbox.cmd(words(line)).stdin("secret\n").output();
+        assert!(ran.status.success(), "{ran}");
+    };
+    for to in [&of_wait, &of_resource, &gone] {
+        said(&format!("trigger deliver {to} hello --secret-file -"));
+        said(&format!("trigger deliver {to} {{\"a\":[1]}} --secret-file - --dedupe-key twice"));
+    }
+    said(&format!("trigger deliver {hinting} --secret-file -"));
+    said(&format!("trigger deliver {hinting} look --secret-file - --dedupe-key twice"));
+    run(&format!("trigger revoke {gone}"));
+    let request = format!(
+        "POST /agents/ada/triggers/{of_resource} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
+         Content-Type: text/plain\r\nX-GitHub-Delivery: one\r\nContent-Length: 5\r\n\r\nhello"
+    );
+    let answer = sandbox.cmd(["ingress"]).stdin(request).output();
+    assert!(answer.stdout.contains(" 202 "), "{answer}");
 }
 
 /// Files the messages that are there, as a step does with very many.

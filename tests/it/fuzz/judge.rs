@@ -193,12 +193,18 @@ pub fn may_write_elsewhere(line: &Line) -> bool {
     const TOLD: &[&str] = &["--secret-file", "--output", "--template"];
     line.args.iter().any(|arg| {
         let word = arg.to_string_lossy();
-        word == "init" || word == "report" || TOLD.iter().any(|flag| word.starts_with(flag))
+        ["init", "report", "rm"].contains(&&*word) || TOLD.iter().any(|flag| word.starts_with(flag))
     })
 }
 
-/// Whether the command was told to drop this rejected file: then it goes, whatever it is, and its reason with it.
+/// Whether the command was told to drop this rejected file: then it goes, whatever it is, and its reason with it. Or to
+/// remove the agent that it belongs to, or to give it another name.
 pub fn is_dropped_by_name(line: &Line, path: &Path) -> bool {
+    let agent = super::commands::agent_of(path).unwrap_or_default();
+    let leaves = line.args.iter().any(|arg| arg == "rm" || arg == "rename");
+    if leaves && line.args.iter().any(|arg| *arg == *agent) {
+        return true;
+    }
     let drops = line.args.iter().any(|arg| arg == "--drop");
     let dir = path.parent().is_some_and(|dir| dir.ends_with("inbox/rejected"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();

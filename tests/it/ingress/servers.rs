@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::{Hook, hook, queued};
-use crate::harness::{Sandbox, dormouse};
+use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{eventually, started};
 
 /// Where a program is. Says what to install where it is not.
@@ -82,8 +81,7 @@ fn script(sandbox: &Sandbox, dir: &Path) -> PathBuf {
     let path = dir.join("hook.cgi");
     let program = sandbox.dormouse();
     let text = format!("#!/bin/sh\nexec {} -C {} ingress\n", program.display(), sandbox.project().display());
-    fs::write(&path, text).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&path, &text);
     path
 }
 

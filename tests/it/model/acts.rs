@@ -11,6 +11,7 @@ use super::reference::hooks::Does;
 use super::reference::messages::Said;
 use super::reference::recovery::{End, Stopped};
 use super::reference::timers::Schedule;
+use super::reference::triggers::Delivery;
 use super::{Act, Turn};
 
 fn any_record() -> impl Strategy<Value = usize> {
@@ -65,12 +66,14 @@ fn wait() -> impl Strategy<Value = Command> {
     let kind = words(&["operator", "task", "external", "timer", "system"]);
     let deadline = || weighted(0.25, span());
     let source = weighted(0.2, source());
-    (kind, owner, resource(), source, any_record(), span(), deadline(), deadline()).prop_map(
-        |(kind, owner, resource, source, task, within, recheck, expires)| {
+    let trigger = weighted(0.15, any_record());
+    (kind, owner, resource(), (source, trigger), any_record(), span(), deadline(), deadline()).prop_map(
+        |(kind, owner, resource, (source, trigger), task, within, recheck, expires)| {
             // What a system wait can't do without, and only an external or a system one can use.
             let expires = expires.or((kind == "system" && recheck.is_none()).then_some(600));
             let source = source.filter(|_| kind == "external" || kind == "system");
-            Command::Wait { kind, owner, resource, source, task, within, recheck, expires }
+            let trigger = trigger.filter(|_| kind != "timer");
+            Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires }
         },
     )
 }
@@ -111,8 +114,37 @@ fn enqueue(
 }
 
 fn wake() -> impl Strategy<Value = Command> {
-    (any::<bool>(), weighted(0.3, source()), resource(), weighted(0.3, any_record()))
-        .prop_map(|(blank, source, resource, wait)| Command::Wake { blank, source, resource, wait })
+    let trigger = weighted(0.2, any_record());
+    (any::<bool>(), weighted(0.3, source()), resource(), weighted(0.3, any_record()), trigger).prop_map(
+        |(blank, source, resource, wait, trigger)| {
+            // A trigger says itself what it is about.
+            let (resource, wait) = if trigger.is_some() { (None, None) } else { (resource, wait) };
+            Command::Wake { blank, source, resource, wait, trigger }
+        },
+    )
+}
+
+/// What makes triggers, and ends them. `of_waits`: how much of it is about waits.
+fn trigger(of_waits: f64) -> impl Strategy<Value = Command> {
+    let source = weighted(0.4, words(&["webhook:gh", "callback:ci"]));
+    let wait = weighted(of_waits, any_record());
+    prop_oneof![
+        4 => (words(&["enqueue_message", "wake_hint"]), resource(), wait, source).prop_map(
+            |(mode, resource, wait, source)| Command::TriggerCreate { mode, resource, wait, source },
+        ),
+        1 => any_record().prop_map(Command::TriggerRotate),
+        2 => any_record().prop_map(Command::TriggerRevoke),
+    ]
+}
+
+fn deliver() -> impl Strategy<Value = Command> {
+    let wrong = weighted(0.15, Just(()));
+    (any_record(), wrong, weighted(0.25, Just(())), weighted(0.3, 0usize..2)).prop_map(
+        |(trigger, wrong, blank, key)| {
+            let (right, blank) = (wrong.is_none(), blank.is_some());
+            Command::TriggerDeliver(Delivery { trigger, right, blank, key })
+        },
+    )
 }
 
 /// What anybody may call, outside of turns and inside.
@@ -140,6 +172,8 @@ fn from_outside() -> impl Strategy<Value = Command> {
     prop_oneof![
         8 => enqueue(kinds, priorities),
         3 => wake(),
+        2 => trigger(0.4),
+        5 => deliver(),
         10 => own_planes(),
         1 => (any::<bool>(), any::<bool>()).prop_map(|(well, notify)| Command::TaskRun { well, notify }),
         1 => (any_record(), any::<bool>()).prop_map(|(task, well)| Command::TaskEnd { task, well }),
@@ -198,6 +232,8 @@ fn inside(planes: u32) -> impl Strategy<Value = Command> {
         2 * planes => enqueue(&["internal_followup"], &["normal", "next", "background", "interject"]),
         planes => Just(Command::TaskRun { well: true, notify: true }),
         planes => wake(),
+        planes => trigger(0.8),
+        planes => deliver(),
         12 => preemption(),
         3 => interject,
         3 => within.prop_map(|(deadline, commands)| Command::Within { deadline, commands }),
@@ -305,7 +341,64 @@ pub fn acts() -> impl Strategy<Value = Vec<Act>> {
     .boxed();
     // Many short ones, which meet much and shrink soon, and some long lives; and as many in which
     // turns make way.
-    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => making_way()]
+    prop_oneof![6 => vec(act.clone(), 2..8), 1 => vec(act, 8..45), 7 => making_way(), 6 => called_in()]
+}
+
+/// A life of waits, and of triggers through which the outside ends them.
+fn called_in() -> impl Strategy<Value = Vec<Act>> {
+    let waits = || {
+        let kind = words(&["external", "external", "system"]);
+        let owner = prop_oneof![Just(Owner::Agent), Just(Owner::Nearest)];
+        let source = weighted(0.3, words(&["webhook:gh", "callback:ci"]));
+        let expires = weighted(0.3, span());
+        (kind, owner, resource(), source, weighted(0.4, any_record()), expires).prop_map(
+            |(kind, owner, resource, source, trigger, expires)| Command::Wait {
+                kind,
+                owner,
+                resource,
+                source,
+                trigger,
+                task: 0,
+                within: 0,
+                recheck: (kind == "system" && expires.is_none()).then_some(90_000),
+                expires,
+            },
+        )
+    };
+    let decides = select(
+        &[
+            Command::Start,
+            Command::Stop { requeue: true },
+            Command::Stop { requeue: false },
+            Command::Recover,
+            Command::Resume,
+            Command::Acknowledge,
+        ][..],
+    );
+    let about_messages = prop_oneof![
+        1 => any_record().prop_map(Command::Drop),
+        2 => any_record().prop_map(Command::Requeue),
+        1 => any_record().prop_map(Command::WaitCancel),
+        1 => any_record().prop_map(Command::WorkComplete),
+    ];
+    let command = prop_oneof![
+        8 => deliver(),
+        4 => trigger(0.6),
+        4 => waits(),
+        1 => wake(),
+        1 => work(),
+        2 => decides,
+        2 => about_messages,
+    ];
+    let act = prop_oneof![
+        10 => command.prop_map(Act::Do),
+        7 => turn(6, 2).prop_map(Act::Tick),
+        1 => select(&[1i64, 2, 601, 3601, -60][..]).prop_map(Act::Pass),
+    ];
+    (waits(), trigger(0.9), vec(act, 3..16)).prop_map(|(wait, trigger, acts)| {
+        let first = [Act::Do(wait), Act::Do(trigger)];
+        first.into_iter().chain(acts).collect()
+    })
 }
 
 /// A life of turns that are asked to yield, are suspended, and go on.

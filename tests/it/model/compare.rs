@@ -10,7 +10,8 @@ use super::reference::advisories::ADVISORIES;
 use super::reference::commands::Command;
 use super::reference::hooks::Told;
 use super::reference::step::Decision;
-use super::reference::{Millis, Model, Tag};
+use super::reference::triggers::Scope;
+use super::reference::{Millis, Model, Tag, resource_name};
 use super::script::{Reference, moment};
 use super::silence::nothing_is_silent;
 use super::world::{Checked, Failure, World};
@@ -202,7 +203,39 @@ impl World {
             }).collect::<Value>(),
         });
         same("the agent", &found, &shown(&self.model, now))?;
+        self.compare_triggers(now)?;
         self.compare_explanation(now, &summary)
+    }
+
+    /// What can be seen of triggers, if anything has been done to them.
+    fn compare_triggers(&mut self, now: Millis) -> Checked {
+        let triggers = self.model.triggers.clone();
+        let mut expected = BTreeMap::new();
+        for trigger in &triggers {
+            let id = self.id(&Reference { prefix: "trig", said: trigger.tag.clone() })?;
+            let scope = match &trigger.scope {
+                Scope::Agent => "agent".to_owned(),
+                Scope::Resource(resource) => format!("resource:{}", resource_name(*resource)),
+                Scope::Wait(wait) => {
+                    format!("wait:{}", self.id(&Reference { prefix: "wait", said: wait.clone() })?)
+                }
+            };
+            let (count, last) = self.model.deliveries(trigger);
+            let shown = json!([trigger.mode, scope, trigger.source, trigger.status, count, last.map(moment)]);
+            expected.insert(id, shown);
+        }
+        let is_untouched = triggers.len() == 1 && expected.values().all(|shown| shown[4] == 0);
+        if is_untouched && triggers[0].is_active() {
+            return Ok(());
+        }
+        let listed = self.ask(now, &["trigger", "list", "-a", "ada", "--all"])?;
+        let fields = ["delivery_mode", "scope", "source", "status", "delivery_count", "last_delivered_at"];
+        let shown = listed.iter().map(|trigger| {
+            let shown: Value = fields.iter().map(|field| trigger[*field].clone()).collect();
+            (trigger["id"].as_str().unwrap_or_default().to_owned(), shown)
+        });
+        let found: BTreeMap<String, Value> = shown.collect();
+        same("the triggers", &json!(found), &json!(expected))
     }
 
     /// What must hold at the end of every case, and that both agree on what is over.

@@ -16,6 +16,7 @@ pub mod posture; // §2, §3
 pub mod step; // §8
 pub mod tasks; // §12
 pub mod timers; // §11
+pub mod triggers; // §13
 pub mod waits; // §5
 pub mod work; // §4
 
@@ -42,6 +43,7 @@ use recovery::Retry;
 use resources::Spending;
 use tasks::Task;
 use timers::Timer;
+use triggers::Trigger;
 use waits::Wait;
 use work::Work;
 
@@ -99,6 +101,7 @@ pub struct Model {
     pub waits: Vec<Wait>,
     pub timers: Vec<Timer>,
     pub tasks: Vec<Task>,
+    pub triggers: Vec<Trigger>,
     /// Hints that no step has taken in, and the one that is.
     pub hints: Vec<Hint>,
     pub pending_hint: Option<Hint>,
@@ -108,7 +111,8 @@ pub struct Model {
     pub ended: Vec<(Message, Word)>,
     /// What was taken in without a turn since the last turn that completed.
     pub reduced: Vec<Aside>,
-    pub keys: Vec<(usize, Millis)>,
+    /// The keys that were used, each the operator's or that of a trigger, and when.
+    pub keys: Vec<((Option<Tag>, usize), Millis)>,
     pub last_terminal: Option<Word>,
     /// The message of the last turn.
     pub last_message: Option<Born>,
@@ -149,6 +153,7 @@ impl Model {
             waits: Vec::new(),
             timers: Vec::new(),
             tasks: Vec::new(),
+            triggers: vec![Trigger::default_one()],
             hints: Vec::new(),
             pending_hint: None,
             enqueued: Vec::new(),

@@ -57,6 +57,13 @@ impl Line {
         self.references.push(reference);
     }
 
+    fn trigger_if(&mut self, model: &Model, trigger: Option<usize>) {
+        if let Some(trigger) = trigger {
+            self.words.push("--trigger".to_owned());
+            self.id("trig", &model.trigger(trigger).tag);
+        }
+    }
+
     fn made(mut self, prefix: &'static str, said: Tag) -> Line {
         self.makes = Some(Reference { prefix, said });
         self
@@ -103,7 +110,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
     };
     match command {
         Command::Enqueue(said) => enqueue(model, now, said),
-        Command::Wake { blank, source, resource, wait } => {
+        Command::Wake { blank, source, resource, wait, trigger } => {
             let mut line = Line::of(&["wake", "ada"]);
             if !blank {
                 line.words.push(model.next_tag("hint"));
@@ -114,6 +121,46 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
                 line.words.push("--wait".to_owned());
                 line.id("wait", &wait.tag);
             }
+            line.trigger_if(model, *trigger);
+            line
+        }
+        Command::TriggerCreate { mode, resource, wait, source } => {
+            let said = model.next_tag("trigger");
+            let mut line = Line::of(&["trigger", "create", "-a", "ada", "--mode", mode]);
+            if let Some(wait) = wait.and_then(|wait| model.wait(wait)) {
+                line.words.push("--wait".to_owned());
+                line.id("wait", &wait.tag);
+            } else {
+                line.flag_if("--resource", resource.map(resource_name));
+            }
+            line.flag_if("--source", *source);
+            line.flag("--secret-file", at_home(&said));
+            line.made("trig", said)
+        }
+        Command::TriggerDeliver(said) => {
+            let trigger = model.trigger(said.trigger);
+            let mut line = Line::of(&["trigger", "deliver"]);
+            line.id("trig", &trigger.tag);
+            match (said.blank, trigger.mode) {
+                (true, "wake_hint") => {}
+                (true, _) => line.words.push(" ".to_owned()),
+                (false, "wake_hint") => line.words.push(model.next_tag("hint")),
+                (false, _) => line.words.push(model.next_tag("message")),
+            }
+            let secret = if said.right { trigger.secret.clone() } else { model.wrong_secret(trigger) };
+            line.flag("--secret-file", at_home(&secret));
+            line.flag_if("--dedupe-key", said.key.map(|key| format!("key:{key}")));
+            line
+        }
+        Command::TriggerRotate(trigger) => {
+            let mut line = Line::of(&["trigger", "rotate"]);
+            line.id("trig", &model.trigger(*trigger).tag);
+            line.flag("--secret-file", at_home(&model.next_tag("secret")));
+            line
+        }
+        Command::TriggerRevoke(trigger) => {
+            let mut line = Line::of(&["trigger", "revoke"]);
+            line.id("trig", &model.trigger(*trigger).tag);
             line
         }
         Command::WorkAdd { pick, needs_input, blocked, recheck } => {
@@ -152,7 +199,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             line
         }
         Command::WorkComplete(item) => of_work(&["work", "complete"], *item),
-        Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
+        Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires } => {
             let said = model.next_tag("wait");
             let mut line = Line::of(&["wait", "-a", "ada", "--on", kind, "--reason", &said]);
             match owner {
@@ -172,6 +219,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
                 _ => line.flag_if("--resource", resource.map(resource_name)),
             }
             line.flag_if("--source", *source);
+            line.trigger_if(model, *trigger);
             line.flag_if("--in", (*kind == "timer").then(|| seconds(*within)));
             line.flag_if("--recheck", recheck.map(seconds));
             line.flag_if("--expires", expires.map(seconds));
@@ -333,6 +381,15 @@ fn task(model: &Model, notify: bool, shell: &str) -> Line {
     line.made("task", said)
 }
 
+/// The file, in the home directory, that has a secret.
+fn at_home(secret: &Tag) -> String {
+    format!("$HOME/{}", secret_file(secret))
+}
+
+pub fn secret_file(secret: &Tag) -> String {
+    secret.replace(' ', "-")
+}
+
 /// The named pipe, in the home directory, through which a task is told to end.
 pub fn pipe(task: &Tag) -> String {
     task.replace(' ', "-")
@@ -381,7 +438,8 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
         Command::WorkComplete(item) => {
             json!({ "do": "work.complete", "id": id("work", &model.work(*item)?.tag) })
         }
-        Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
+        Command::Wait { trigger: Some(_), .. } => return None,
+        Command::Wait { kind, owner, resource, source, trigger: None, task, within, recheck, expires } => {
             let item = match owner {
                 Owner::Item(item) => Some(id("work", &model.work(*item)?.tag)),
                 Owner::Nearest | Owner::Agent => None,
@@ -417,6 +475,10 @@ pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, V
             action
         }
         Command::Wake { .. }
+        | Command::TriggerCreate { .. }
+        | Command::TriggerDeliver(_)
+        | Command::TriggerRotate(_)
+        | Command::TriggerRevoke(_)
         | Command::WaitCancel(_)
         | Command::TimerCancel(_)
         | Command::TaskRun { .. }

@@ -36,7 +36,9 @@ pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
 fn may_end(wait: &Value) -> bool {
     match wait["kind"].as_str() {
         Some("operator") => true,
-        Some("external" | "system") => !wait["resource"].is_null() || !wait["source"].is_null(),
+        Some("external" | "system") => {
+            ["resource", "source", "trigger_id"].iter().any(|subject| !wait[*subject].is_null())
+        }
         // A task that goes on, and a timer to come, show elsewhere.
         _ => false,
     }

@@ -253,6 +253,10 @@ impl World {
             );
         }
         if let Some(made) = line.makes.filter(|_| code == 0) {
+            if made.prefix == "trig" {
+                // It says what has been made, and then where its secret is.
+                script.text.push_str(&format!("set -- ${0}; {0}=$2\n", made.variable()));
+            }
             if matches!(command, Command::TaskRun { .. }) {
                 let follow = format!("dormouse task output --follow \"${}\"", made.variable());
                 script.text.push_str(&format!("{follow} > \"$HOME/said\"\n"));

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::Act;
@@ -18,9 +19,9 @@ use super::reference::commands::Command;
 use super::reference::hooks::{Does, NO_LUCK};
 use super::reference::preemption::SAVED_BY_HOOK;
 use super::reference::{Millis, Model, Settings, Tag};
-use super::script::{Reference, line, moment, pipe, quoted};
+use super::script::{Reference, line, moment, pipe, quoted, secret_file};
 use super::turns::FOR_EVER;
-use crate::harness::{Sandbox, dormouse};
+use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{HOOKS, changes, extend_policy, names, objects, tree};
 
 /// What differs, or what went wrong.
@@ -38,12 +39,14 @@ const BACK_MAX_S: i64 = 20 * 3600;
 pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
 /// What a transcript begins with: a state directory, and how ids are found by what records say.
-const PREAMBLE: &str = r#"dormouse init; dormouse create ada --shell '. "$HOME/turn"'
+const PREAMBLE: &str = r#"export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up; echo no > home/no-secret
+dormouse init; dormouse create ada --secret-file home/trigger-0 --shell '. "$HOME/turn"'
 sed -i 's/"30m"/"600s"/' .dormouse/agents/ada/agent.toml
-export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up
 id() { cat .dormouse/agents/ada/*/*.json .dormouse/agents/ada/archive/*/*.jsonl 2>/dev/null |
     jq -r --arg said "$2" '., (.message | objects) | select([.objective, .reason, .summary, .correlation_id, .body.text,
         .message.correlation_id] | index($said)) | .id' | grep -m1 "^$1_"; }
+trigger() { cat .dormouse/agents/ada/triggers/*.json .dormouse/agents/ada/archive/*/trigger.jsonl 2>/dev/null |
+    jq -r --arg hash "$(tr -d '\n' < "home/$1" | sha256sum | cut -c -64)" 'select(.secret_sha256 == $hash) | .id'; }
 "#;
 
 const POLICY: &str = r#"
@@ -91,14 +94,15 @@ impl Template {
         let sandbox = Sandbox::in_memory();
         sandbox.run(["init"]);
         sandbox.keep_contexts();
-        sandbox.run(["create", "ada", "--shell", ". \"$HOME/turn\""]);
+        let secret = sandbox.home().join("trigger-0").to_string_lossy().into_owned();
+        sandbox.run(["create", "ada", "--secret-file", &secret, "--shell", ". \"$HOME/turn\""]);
+        fs::write(sandbox.home().join("no-secret"), "no\n").expect("written");
         let policy = sandbox.agent("ada").join("agent.toml");
         let text = fs::read_to_string(&policy).expect("a policy");
         fs::write(&policy, text.replace("\"30m\"", &format!("\"{PATIENCE_S}s\""))).expect("written");
         let programs = TempDir::new().expect("a directory");
         let hook = programs.path().join("hook");
-        fs::write(&hook, HOOK).expect("written");
-        fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).expect("a program");
+        write_program(&hook, HOOK);
         Template { sandbox, on_exhausted, programs }
     }
 
@@ -217,7 +221,11 @@ impl World {
         if let Some(id) = self.ids.get(reference) {
             return Ok(id.clone());
         }
-        let said = json!(reference.said);
+        // A trigger says nothing of itself: it is known by its secret.
+        let said = match reference.prefix {
+            "trig" => json!(self.hash_of_secret(&reference.said)),
+            _ => json!(reference.said),
+        };
         let says = |record: &Value| {
             let fields = [
                 "/objective",
@@ -226,6 +234,7 @@ impl World {
                 "/correlation_id",
                 "/body/text",
                 "/message/correlation_id",
+                "/secret_sha256",
             ];
             fields.iter().any(|field| record.pointer(field) == Some(&said))
         };
@@ -242,17 +251,27 @@ impl World {
         Ok(id)
     }
 
+    fn hash_of_secret(&self, secret: &Tag) -> String {
+        let secret = fs::read_to_string(self.secret(secret)).unwrap_or_default();
+        let hash = Sha256::digest(secret.trim_end());
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn secret(&self, secret: &Tag) -> PathBuf {
+        self.sandbox.home().join(secret_file(secret))
+    }
+
     /// Every record on disk: open ones, and the lines of the archive.
     fn records(&self) -> Vec<Value> {
         let agent = self.sandbox.agent("ada");
         let mut records = Vec::new();
-        for dir in ["work", "waits", "timers", "tasks", "inbox"] {
+        for dir in ["work", "waits", "timers", "tasks", "triggers", "inbox"] {
             for name in names(&agent.join(dir)).iter().filter(|name| name.ends_with(".json")) {
                 let text = fs::read_to_string(agent.join(dir).join(name)).unwrap_or_default();
                 records.extend(serde_json::from_str(&text));
             }
         }
-        for kind in ["work", "wait", "timer", "task", "message"] {
+        for kind in ["work", "wait", "timer", "task", "trigger", "message"] {
             records.extend(self.archived(kind));
         }
         records
@@ -282,7 +301,7 @@ impl World {
                 line.references.iter().find(|found| Some(&*found.variable()) == word.strip_prefix('$'));
             words.push(match meant {
                 Some(reference) => self.id(reference)?,
-                None => word.clone(),
+                None => word.replace("$HOME", &self.sandbox.home().to_string_lossy()),
             });
         }
         match command {
@@ -310,6 +329,10 @@ impl World {
             let id = self.id(task)?;
             self.transcript.push_str(&format!("dormouse task output --follow \"${}\"\n", task.variable()));
             self.ask(now, &["task", "output", "--follow", &id])?;
+        }
+        if let (Command::TriggerCreate { .. }, Some(trigger)) = (command, &line.makes) {
+            let kept = self.secret(&trigger.said).exists();
+            same("whether there is a secret", &json!(kept), &json!(expected == 0))?;
         }
         self.model = after;
         self.model.alarmed = false;
@@ -343,7 +366,10 @@ impl World {
         for reference in references {
             if !self.ids.contains_key(reference) {
                 let variable = reference.variable();
-                let look_up = format!("{variable}=$(id {} '{}')\n", reference.prefix, reference.said);
+                let look_up = match reference.prefix {
+                    "trig" => format!("{variable}=$(trigger {})\n", secret_file(&reference.said)),
+                    prefix => format!("{variable}=$(id {prefix} '{}')\n", reference.said),
+                };
                 self.id(reference)?;
                 self.transcript.push_str(&look_up);
             }

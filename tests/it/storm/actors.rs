@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use serde_json::Value;
 
 use super::history::{Ended, Handicap, Luck, What};
-use super::world::{AGENTS, World, pause};
+use super::world::{AGENTS, TRAVELLER, World, pause};
 
 /// One of them.
 pub struct Actor<'w> {
@@ -405,6 +406,92 @@ impl<'w> Actor<'w> {
         }
     }
 
+    /// Moves an agent there and back again, until the storm is over and it is back.
+    pub fn move_about(mut self) {
+        let places = [(self.world.east(), "the east"), (self.world.west(), "the west")];
+        let mut at = 0;
+        while !self.world.is_over() || at != 0 {
+            let ((from, _), (to, name)) = (&places[at], &places[1 - at]);
+            let file = self.world.out("moved.tar").display().to_string();
+            // Whatever a kill has left of it, the same command once more goes on from there.
+            self.insist(from, &["export", TRAVELLER, "--move", name, "-o", &file], &[0]);
+            // It is there already if the import before was killed at its very end.
+            self.insist(to, &["import", &file], &[0, 4]);
+            at = 1 - at;
+            let ms = 100 + self.luck.below(900);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Calls a command until it ends like this.
+    fn insist(&mut self, place: &Path, words: &[&str], statuses: &[i32]) {
+        for _ in 0..600 {
+            let handicap = self.handicap();
+            let (ended, _) = self.world.call(&self.name, place, words, &handicap, "");
+            if matches!(ended, Ended::Status(status) if statuses.contains(&status)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        panic!("{words:?} never gets through");
+    }
+
+    /// Speaks to the agent that is moved about, in either place: only where it is it is heard.
+    pub fn call_after(mut self) {
+        let places = [self.world.east(), self.world.west()];
+        let secret = self.world.out("secret").display().to_string();
+        while !self.world.is_over() {
+            let place = &places[self.luck.below(2) as usize];
+            let agent = place.join(".dormouse/agents").join(TRAVELLER);
+            if crate::checker::names(&agent.join("inbox")).len() > BACKLOG {
+                pause(self.world, 100);
+                continue;
+            }
+            self.number += 1;
+            let task =
+                self.luck.of(&["quick", "quick", "slow", "flaky", "later", "self", "work", "timer", "wait"]);
+            let text = format!("{task} {} {}", self.name, self.number);
+            let key = format!("{} {}", self.name, self.number / 30);
+            let trigger = crate::checker::names(&agent.join("triggers")).pop().unwrap_or_default();
+            let trigger = trigger.trim_end_matches(".json").to_owned();
+            let deliver = [
+                "trigger",
+                "deliver",
+                &trigger,
+                "-a",
+                TRAVELLER,
+                "--secret-file",
+                &secret,
+                &text,
+                "--dedupe-key",
+                &key,
+            ];
+            let words: &[&str] = match self.luck.below(6) {
+                0 => &["enqueue", TRAVELLER, &text, "--dedupe-key", &key],
+                1 => &["enqueue", TRAVELLER, &text, "--ttl", "2s"],
+                2 if !trigger.is_empty() => &deliver,
+                3 if !trigger.is_empty() => &deliver[..8],
+                _ => &["enqueue", TRAVELLER, &text],
+            };
+            let handicap = self.handicap();
+            self.world.call(&self.name, place, words, &handicap, "");
+            let ms = self.luck.below(80);
+            pause(self.world, ms);
+        }
+    }
+
+    /// Makes steps in both places, wherever the agent is.
+    pub fn tick_after(mut self) {
+        let places = [self.world.east(), self.world.west()];
+        while !self.world.is_over() {
+            let place = &places[self.luck.below(2) as usize];
+            let handicap = self.handicap();
+            let steps = self.luck.of(&["1", "3", "20"]);
+            let words = ["tick", "--all", "--until-idle", "--max-steps", steps];
+            self.world.call(&self.name, place, &words, &handicap, "");
+        }
+    }
+
     /// Has the two clones exchange what they have, by the remote between them.
     pub fn exchange(mut self) {
         while !self.world.is_over() {
@@ -437,7 +524,16 @@ pub fn merge_both_ways(world: &World) -> bool {
     unlock(world, &project);
     let merged = record(world, &clone)
         .and_then(|()| between_steps(world, || record(world, &project)))
-        .and_then(|()| pull(world, &clone, &project, &["merge", "-q", "--no-edit", "FETCH_HEAD"]))
+        // A `sync` that was killed leaves what it has brought in as a change of its clone. A message that is gone on both
+        // sides, and one like it that is new on one of them, would then be a rename to git, and a conflict.
+        .and_then(|()| {
+            pull(
+                world,
+                &clone,
+                &project,
+                &["-c", "merge.renames=false", "merge", "-q", "--no-edit", "FETCH_HEAD"],
+            )
+        })
         .and_then(|()| pull(world, &project, &clone, &["merge", "-q", "--ff-only", "FETCH_HEAD"]));
     assert!(merged.as_ref().err().is_none_or(|said| !said.contains("CONFLICT")), "{merged:?}");
     world

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::actors::merge_both_ways;
-use super::history::{Ended, Handicap, What};
+use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run};
-use super::world::World;
+use super::world::{TRAVELLER, World};
 use crate::checker::{self, Found};
 
 /// So often everybody is ticked until nothing is left to do.
@@ -40,8 +40,33 @@ pub fn calm(world: &World) {
     }
     settle(world);
     call(world, &["doctor"]);
+    calm_traveller(world);
     // Supervisors of tasks, and what turns have left, end a moment after.
     let _ = (0..100).any(|_| world.processes().is_empty() || wait(100));
+}
+
+/// The same for the agent that was moved about and is back in the east.
+fn calm_traveller(world: &World) {
+    let call = |place: &Path, words: &[&str]| world.call("calm", place, words, &Handicap::default(), "");
+    let east = world.east();
+    let settle = || {
+        let at_rest = || agent_is_at_rest(&east.join(".dormouse/agents").join(TRAVELLER));
+        let _ = (0..ROUNDS).any(|_| {
+            call(&east, &["start", "--all"]);
+            call(&east, &["resume", "--all"]);
+            call(&east, &["tick", "--all", "--until-idle"]);
+            at_rest() || wait(100)
+        });
+    };
+    settle();
+    let (_, said) = call(&east, &["enqueue", TRAVELLER, "quick sign of life"]);
+    world.history.note(What::Probe { agent: TRAVELLER.to_owned(), id: said.trim().to_owned() });
+    settle();
+    // In the west nothing of it has a step any more.
+    call(&world.west(), &["tick", "--all", "--until-idle"]);
+    for place in [east, world.west()] {
+        call(&place, &["doctor", "--repair"]);
+    }
 }
 
 fn wait(ms: u64) -> bool {
@@ -67,7 +92,11 @@ fn settle(world: &World) {
 }
 
 fn is_at_rest(world: &World, agent: &str) -> bool {
-    let found = checker::look(&world.store().join("agents").join(agent));
+    agent_is_at_rest(&world.store().join("agents").join(agent))
+}
+
+fn agent_is_at_rest(dir: &Path) -> bool {
+    let found = checker::look(dir);
     let state = &found.state;
     let is_busy = ["current_run", "held", "retry", "outbox"].iter().any(|field| !state[field].is_null());
     let has_tasks = state["open_tasks"].as_u64().unwrap_or(0) > 0;
@@ -84,8 +113,15 @@ pub fn gather(world: &World) -> Evidence {
     };
     let turns = fs::read_to_string(world.out("turns")).unwrap_or_default();
     evidence.turns = turns.lines().map(str::to_owned).collect();
-    let agents = world.store().join("agents");
-    for name in checker::names(&agents) {
+    let arrived = |event: &&Event| matches!(&event.what, What::End { ended: Ended::Status(0), stdout, .. } if stdout.starts_with(TRAVELLER) && stdout.contains("back again"));
+    evidence.moves = evidence.history.iter().filter(arrived).count();
+    let west = world.west().join(".dormouse/agents");
+    evidence.litter.extend(checker::names(&west).into_iter().filter(|name| name.starts_with('.')));
+    for (agents, name) in [world.store(), world.east().join(".dormouse")]
+        .map(|store| store.join("agents"))
+        .into_iter()
+        .flat_map(|agents| checker::names(&agents).into_iter().map(move |name| (agents.clone(), name)))
+    {
         if name.starts_with('.') {
             evidence.litter.push(name);
             continue;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Ended, Event, Handicap, What};
+use super::world::TRAVELLER;
 
 /// How a message ended, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,8 @@ pub struct Evidence {
     pub litter: Vec<String>,
     /// Processes that are left.
     pub left: Vec<String>,
+    /// How often the agent that is moved about has arrived.
+    pub moves: usize,
     /// The most memory that a process of the program has used, in KiB.
     pub memory: usize,
 }
@@ -147,7 +150,12 @@ fn called(history: &[Event]) -> Vec<Call<'_>> {
 
 /// What a command may answer in a storm.
 fn answers(words: &[String], is_calm: bool) -> &'static [i32] {
+    let says = |word: &str| words.iter().any(|other| other == word);
     match words.first().map(String::as_str) {
+        // It may be elsewhere, on its way, or there already.
+        Some("enqueue") if says(TRAVELLER) => &[0, 3, 4, 5],
+        Some("export") if says("--move") => &[0, 4, 5, 6],
+        Some("import") if !says("--as") => &[0, 4, 5, 6],
         Some("tick") => &[0, 5, 7],
         // The gate may be closed, or the time be over.
         Some("ask") => &[0, 4, 5, 7, 8],

@@ -20,6 +20,9 @@ use crate::harness::dormouse;
 /// The agents that are there from the beginning.
 pub const AGENTS: [&str; 4] = ["ada", "bob", "cy", "dan"];
 
+/// The agent that is moved about between two state directories of its own, and never twice at once in one.
+pub const TRAVELLER: &str = "eli";
+
 /// No command of the storm takes as long as this, however busy the machine is.
 const LONGEST_S: i64 = 90;
 
@@ -97,6 +100,14 @@ impl World {
         self.must("git", self.root(), &["clone", "-q", "disk/origin.git", "disk/clone"]);
         fs::create_dir(self.away()).unwrap();
         self.must(program, &self.away(), &["init"]);
+        for place in [self.east(), self.west()] {
+            fs::create_dir(&place).unwrap();
+            self.must(program, &place, &["init"]);
+        }
+        let secret = self.out("secret").display().to_string();
+        let words = ["create", TRAVELLER, "--from", policy.to_str().unwrap(), "--secret-file", &secret];
+        self.must(program, &self.east(), &words);
+        self.must(program, &self.east(), &["start", TRAVELLER]);
     }
 
     pub fn root(&self) -> &Path {
@@ -115,6 +126,15 @@ impl World {
     /// Another state directory, to which copies of agents go.
     pub fn away(&self) -> PathBuf {
         self.root().join("away")
+    }
+
+    /// The two state directories between which an agent is moved. It begins and ends in the east.
+    pub fn east(&self) -> PathBuf {
+        self.disk().join("east")
+    }
+
+    pub fn west(&self) -> PathBuf {
+        self.disk().join("west")
     }
 
     pub fn store(&self) -> PathBuf {

@@ -66,8 +66,8 @@ impl<'t> Both<'t> {
         Ok(())
     }
 
-    /// A trigger that the clone which is not believed has revoked is revoked, whatever else has become of it: somebody
-    /// may have its secret. Only that of a wait which goes on is kept.
+    /// Revokes a trigger that the clone which is not believed has revoked, whatever else has become of it, because its
+    /// secret may be known to others. Only the trigger of a wait which goes on is kept.
     fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
         let (lost, won) = self.sides();
         let is_revoked = |path: &&str| {
@@ -293,7 +293,7 @@ impl<'t> Both<'t> {
         }
         fields.shift_remove("resting");
         fields.shift_remove("rested_at");
-        // Whoever has taken it meanwhile has it.
+        // A clone that has taken it meanwhile has it.
         let key = "ticked_by";
         if ours.get(key) == base.get(key) && won.get(key) != theirs.get(key) {
             match theirs.get(key) {

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::beneath::Spot;
 use crate::model::id::{MessageId, TaskId};
-use crate::model::message::{Message, MessageKind, WakeHint};
-use crate::model::state::{Moved, State};
+use crate::model::message::{InboxKey, Message, MessageKind, WakeHint};
+use crate::model::moved::Moved;
+use crate::model::state::State;
 
 use super::super::aside::passed_over;
 use super::super::drops::rejected_names;
@@ -30,8 +31,7 @@ impl Checkup<'_> {
         match self.agent.late() {
             Ok(late) => {
                 for path in late {
-                    let message =
-                        format!("it came after the agent was moved to {}, at {}", moved.to, moved.at);
+                    let message = format!("it came after the agent was {moved}, at {}", moved.at);
                     self.note(inbox.join(path), "late_arrival", message, Remedy::Forward);
                 }
             }
@@ -80,29 +80,8 @@ impl Checkup<'_> {
             for entry in entries {
                 let path = dir.join(&entry.name);
                 match parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
-                    Name::Message(key) => {
-                        let Some(message) = self.record::<Message>(&path) else { continue };
-                        if message.key() != key || message.agent != *self.agent.name() {
-                            let message = format!("its content is {} of `{}`", message.key(), message.agent);
-                            self.note(path, "wrong_name", message, Remedy::Quarantine);
-                        } else if let Some(other) = places.insert(message.id, path.clone()) {
-                            let message = format!("the same message as {}", other.display());
-                            self.note(path, "duplicate_message", message, Remedy::Quarantine);
-                        } else if message.kind == MessageKind::TaskResult {
-                            results.extend(message.task_id);
-                        }
-                    }
-                    Name::Hint(id) => {
-                        let hint = self.record::<WakeHint>(&path);
-                        if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
-                            self.note(
-                                path,
-                                "wrong_name",
-                                "its content is another hint's",
-                                Remedy::Quarantine,
-                            );
-                        }
-                    }
+                    Name::Message(key) => results.extend(self.message(key, path, &mut places)),
+                    Name::Hint(id) => self.hint(id, path),
                     Name::Segment(_) if is_inbox => dirs.push(path),
                     Name::Rejected if is_inbox => self.rejected(path),
                     // Hand-written files are the next step's to judge.
@@ -116,5 +95,32 @@ impl Checkup<'_> {
             }
         }
         (places.into_keys().collect(), results)
+    }
+
+    /// A message by its name and content, and that no other file has it. Returns the task that it tells the end of.
+    fn message(
+        &mut self,
+        key: InboxKey,
+        path: Spot,
+        places: &mut HashMap<MessageId, Spot>,
+    ) -> Option<TaskId> {
+        let message: Message = self.record(&path)?;
+        if message.key() != key || message.agent != *self.agent.name() {
+            let message = format!("its content is {} of `{}`", message.key(), message.agent);
+            self.note(path, "wrong_name", message, Remedy::Quarantine);
+        } else if let Some(other) = places.insert(message.id, path.clone()) {
+            let message = format!("the same message as {}", other.display());
+            self.note(path, "duplicate_message", message, Remedy::Quarantine);
+        } else if message.kind == MessageKind::TaskResult {
+            return message.task_id;
+        }
+        None
+    }
+
+    fn hint(&mut self, id: MessageId, path: Spot) {
+        let hint = self.record::<WakeHint>(&path);
+        if hint.is_some_and(|hint| hint.id != id || hint.agent != *self.agent.name()) {
+            self.note(path, "wrong_name", "its content is another hint's", Remedy::Quarantine);
+        }
     }
 }

@@ -10,8 +10,8 @@ use super::super::{Agent, Change, Store, files, layout, lines};
 use super::{Finding, Remedy};
 
 impl Change<'_> {
-    /// Mends a finding of the agent, under the lock under which it was found: nobody has mended it since, or put
-    /// something else in its place. `false`: it is for people to decide, or for those who know the rules.
+    /// Mends a finding of the agent, under the lock under which it was found, so that no other command has changed the place
+    /// since. `false`: people must decide, or the command, which knows the rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = self.agent;
         match &finding.remedy {
@@ -75,7 +75,7 @@ impl Store {
     }
 }
 
-/// Takes the right to write from others. What goes away meanwhile is nobody's to write any more.
+/// Takes the right to write from other users. A file that goes away meanwhile needs nothing.
 fn protect(spot: &Spot) -> Result<()> {
     let Some(found) = spot.look()? else { return Ok(()) };
     let is_private = found.st_uid == found.st_gid;
@@ -99,7 +99,8 @@ fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     files::rename(path, &place)
 }
 
-/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here.
+/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here. A file with no
+/// other lines is no file of ours, and is kept there byte for byte.
 fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
@@ -109,7 +110,10 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result
         // It was a beginning that the journal has completed meanwhile.
         return Ok(());
     }
-    agent.put_aside(path.below(agent.dir().spot()), &lines::join(moved))?;
+    if kept.is_empty() {
+        return move_aside(agent, path);
+    }
+    agent.put_aside(&path.below(agent.dir().spot()).to_string_lossy(), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
 

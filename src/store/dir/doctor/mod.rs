@@ -1,5 +1,5 @@
 //! What is wrong with the files of a state directory, without changing anything, and how that is mended: what has one right
-//! answer (contract, store §6). How the records go together is for those who know the rules.
+//! answer (contract, store §6). `engine::checks` looks at how the records go together.
 
 mod history;
 mod inbox;
@@ -15,6 +15,7 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 
 use super::sharing::Rights;
+use super::vanish::is_husk;
 use super::{Agent, Change, Store, git, layout};
 
 pub use records::{Checkup, Open};
@@ -40,7 +41,7 @@ pub enum Remedy {
     Join,
     /// Count the dead letters anew.
     Recount(u64),
-    /// Remove what killed commands have left of an agent's; what is left of hooks is for whoever may end processes.
+    /// Remove what killed commands have left. What is left of hooks is for the command, which may end processes.
     Sweep,
     /// Put the file into the inbox that keeps it in git.
     KeepInbox,
@@ -184,6 +185,10 @@ impl Store {
                 "not a directory: an agent is never a symbolic link or a file".to_owned()
             } else if let Err(error) = name.parse::<AgentName>() {
                 error.to_string()
+            } else if is_husk(&agents.join(&entry.name))? {
+                let message = "git has removed this agent, and left what is this machine's own".to_owned();
+                findings.push(of(agents.join(&entry.name), "husk", message, Remedy::Sweep));
+                continue;
             } else {
                 continue;
             };
@@ -209,7 +214,7 @@ impl Store {
 }
 
 impl<'a> Agent<'a> {
-    /// Begins to look at its files one by one. To be done under its lock, so that nobody changes anything meanwhile.
+    /// Begins to look at its files one by one. To be called under its lock, so that no command changes anything meanwhile.
     pub fn checkup(&'a self) -> Checkup<'a> {
         Checkup { agent: self, checked: 0, findings: Vec::new() }
     }

@@ -10,8 +10,9 @@ use crate::beneath::{self, Spot};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
+use super::super::authors::is_writable_by_others;
 use super::super::inbox::is_own;
-use super::super::sharing::{Misfit, is_writable_by_others};
+use super::super::sharing::Misfit;
 use super::super::{Store, layout};
 use super::records::Checkup;
 use super::{Finding, Remedy};
@@ -93,7 +94,7 @@ impl Checkup<'_> {
                     let finding = writable_by_others(Some(self.agent.name()), &spot, is_meant);
                     self.findings.extend(finding);
                 }
-                // What goes away meanwhile is nobody's to write any more.
+                // A file that goes away meanwhile can't be written to any more.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
                     let path = self.spot_of(error.path().unwrap_or(self.agent.dir().path()));

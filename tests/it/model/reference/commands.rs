@@ -3,6 +3,7 @@
 use super::messages::Said;
 use super::recovery::Stopped;
 use super::timers::Schedule;
+use super::triggers::Delivery;
 use super::waits::Asked;
 use super::{Millis, Model, REFUSED, Word, ms};
 
@@ -15,7 +16,17 @@ pub enum Command {
         source: Option<Word>,
         resource: Option<usize>,
         wait: Option<usize>,
+        trigger: Option<usize>,
     },
+    TriggerCreate {
+        mode: Word,
+        resource: Option<usize>,
+        wait: Option<usize>,
+        source: Option<Word>,
+    },
+    TriggerDeliver(Delivery),
+    TriggerRotate(usize),
+    TriggerRevoke(usize),
     WorkAdd {
         pick: bool,
         needs_input: bool,
@@ -41,6 +52,7 @@ pub enum Command {
         owner: Owner,
         resource: Option<usize>,
         source: Option<Word>,
+        trigger: Option<usize>,
         task: usize,
         within: i64,
         recheck: Option<i64>,
@@ -125,7 +137,9 @@ impl Model {
                 let work = said.work.is_none() || !self.works.is_empty();
                 work && (said.wait.is_none() || !self.waits.is_empty())
             }
-            Command::Wake { wait, .. } => wait.is_none() || !self.waits.is_empty(),
+            Command::Wake { wait, .. } | Command::TriggerCreate { wait, .. } => {
+                wait.is_none() || !self.waits.is_empty()
+            }
             Command::WorkUpdate { .. }
             | Command::WorkPick { .. }
             | Command::WorkBlock { .. }
@@ -139,7 +153,10 @@ impl Model {
             Command::TaskEnd { task, .. } => self.task(*task).is_some_and(|task| task.status == "running"),
             Command::TaskStop(_) => !self.tasks.is_empty(),
             Command::Drop(_) | Command::Requeue(_) => !self.enqueued.is_empty(),
-            Command::WorkAdd { .. }
+            Command::TriggerDeliver(_)
+            | Command::TriggerRotate(_)
+            | Command::TriggerRevoke(_)
+            | Command::WorkAdd { .. }
             | Command::TimerAdd { .. }
             | Command::TaskRun { .. }
             | Command::TaskStart { .. }
@@ -174,9 +191,15 @@ impl Model {
         let later = |seconds: Option<i64>| seconds.map(|seconds| now + ms(seconds));
         match command {
             Command::Enqueue(said) => self.enqueue(now, said, inside)?,
-            Command::Wake { blank, source, resource, wait } => {
-                self.wake(*blank, *source, *resource, *wait, inside)?;
+            Command::Wake { blank, source, resource, wait, trigger } => {
+                self.wake(*blank, *source, *resource, *wait, *trigger, inside)?;
             }
+            Command::TriggerCreate { mode, resource, wait, source } => {
+                self.create_trigger(mode, *resource, *wait, *source, inside)?;
+            }
+            Command::TriggerDeliver(said) => self.deliver(now, said, inside)?,
+            Command::TriggerRotate(trigger) => self.rotate_trigger(*trigger, inside)?,
+            Command::TriggerRevoke(trigger) => self.revoke_trigger(*trigger, inside)?,
             Command::WorkAdd { pick, needs_input, blocked, recheck } => {
                 self.add_work(*pick, *needs_input, *blocked, later(*recheck));
             }
@@ -200,12 +223,13 @@ impl Model {
                 })?;
             }
             Command::WorkComplete(item) => self.complete(*item)?,
-            Command::Wait { kind, owner, resource, source, task, within, recheck, expires } => {
+            Command::Wait { kind, owner, resource, source, trigger, task, within, recheck, expires } => {
                 let asked = Asked {
                     kind,
                     owner: *owner,
                     resource: *resource,
                     source: *source,
+                    trigger: *trigger,
                     task: *task,
                     wake: (*kind == "timer").then_some(now + ms(*within)),
                     recheck: later(*recheck),

@@ -64,7 +64,7 @@ impl Model {
                 _ if outside && !message.contentful && !resolves.is_empty() => {
                     verdict("resume_expected_wait", true, true)
                 }
-                _ if outside && !message.contentful && message.names_nothing() => {
+                _ if outside && !message.contentful && self.names_nothing(message) => {
                     verdict("liveness_only", false, true)
                 }
                 "operator_input" | "task_result" => verdict("resume_override", true, false),

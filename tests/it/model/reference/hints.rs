@@ -1,5 +1,6 @@
 //! Semantics §10: wake hints, and no chain without end.
 
+use super::triggers::Scope;
 use super::{Born, CHAIN_PAUSE, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
 
 #[derive(Debug, Clone)]
@@ -9,18 +10,16 @@ pub struct Hint {
     pub source: String,
     pub resource: Option<String>,
     pub wait: Option<Tag>,
+    pub trigger: Option<Tag>,
     pub text: Tag,
     pub hops: u32,
 }
 
 impl Hint {
-    /// Wait, else resource, else source.
-    fn scope(&self) -> (u8, &str) {
-        match (&self.wait, &self.resource) {
-            (Some(wait), _) => (0, wait),
-            (None, Some(resource)) => (1, resource),
-            (None, None) => (2, &self.source),
-        }
+    /// Wait, else trigger, else resource, else source; and of one scope only those that could end the same waits.
+    fn scope(&self) -> impl PartialEq + '_ {
+        let source = self.resource.is_none().then_some(&self.source);
+        (&self.wait, &self.trigger, &self.resource, source)
     }
 }
 
@@ -36,6 +35,7 @@ impl Model {
         source: Option<Word>,
         resource: Option<usize>,
         wait: Option<usize>,
+        trigger: Option<usize>,
         inside: bool,
     ) -> Result<(), i32> {
         // A turn speaks as itself (§14).
@@ -47,18 +47,29 @@ impl Model {
             return Err(NOT_FOUND);
         }
         let wait = wait.map(|wait| wait.tag.clone());
+        // It is about what the trigger is scoped to, unless it says something else.
+        let trigger = trigger.map(|trigger| self.active_trigger(trigger)).transpose()?.cloned();
+        let (of_wait, of_resource) = match trigger.as_ref().map(|trigger| &trigger.scope) {
+            Some(Scope::Wait(wait)) => (Some(wait.clone()), None),
+            Some(Scope::Resource(resource)) => (None, Some(*resource)),
+            Some(Scope::Agent) | None => (None, None),
+        };
+        let (wait, resource) = (wait.or(of_wait), resource.or(of_resource));
+        let trigger = trigger.map(|trigger| trigger.tag);
         let hops = self.hops(inside)?;
         let text = if blank { String::new() } else { self.name("hint") };
         let resource = resource.map(resource_name);
         let born = self.born();
         let source = source.unwrap_or(if inside { "ada" } else { "cli" }).to_owned();
-        self.hints.push(Hint { born, contentful: !blank, source, resource, wait, text, hops });
+        self.hints.push(Hint { born, contentful: !blank, source, resource, wait, trigger, text, hops });
         Ok(())
     }
 
     /// While the agent is stopped, hints are recorded as ignored.
     pub fn ignore_hints(&mut self) {
-        self.hints.clear();
+        for hint in std::mem::take(&mut self.hints) {
+            self.count_delivery(hint.trigger.as_ref(), hint.born);
+        }
         self.pending_hint = None;
     }
 
@@ -73,11 +84,13 @@ impl Model {
     fn coalesce_hints(&mut self) {
         self.hints.sort_by_key(|hint| hint.born);
         if self.pending_hint.is_none() && !self.hints.is_empty() {
-            self.pending_hint = Some(self.hints.remove(0));
+            let first = self.hints.remove(0);
+            self.count_delivery(first.trigger.as_ref(), first.born);
+            self.pending_hint = Some(first);
             self.works.iter_mut().for_each(|item| item.ticked = false);
         }
-        let Some(pending) = &mut self.pending_hint else { return };
         for hint in std::mem::take(&mut self.hints) {
+            let Some(pending) = &mut self.pending_hint else { return };
             if hint.scope() != pending.scope() {
                 self.hints.push(hint);
                 continue;
@@ -87,6 +100,7 @@ impl Model {
                 pending.text = hint.text;
                 pending.contentful = true;
             }
+            self.count_delivery(hint.trigger.as_ref(), hint.born);
         }
     }
 

@@ -34,6 +34,9 @@ pub struct Message {
     pub source: Option<String>,
     pub resource: Option<String>,
     pub wait: Option<Tag>,
+    /// The trigger through which it came, and whether it was counted there.
+    pub trigger: Option<Tag>,
+    pub counted: bool,
     pub work: Option<Tag>,
     pub task: Option<Tag>,
     pub expires: Option<Millis>,
@@ -80,10 +83,6 @@ impl Message {
         matches!(self.kind, "channel_event" | "webhook_event" | "callback_event")
     }
 
-    pub fn names_nothing(&self) -> bool {
-        self.resource.is_none() && self.wait.is_none()
-    }
-
     /// Whether the scheduler emitted it, for something other than a hint.
     pub fn is_of_scheduler(&self) -> bool {
         !matches!(self.made, Made::Somebody | Made::Hint)
@@ -110,6 +109,8 @@ impl Model {
             source: None,
             resource: None,
             wait: None,
+            trigger: None,
+            counted: false,
             work: None,
             task: None,
             expires: None,
@@ -191,6 +192,7 @@ impl Model {
     /// Taken in without a turn (§7, §8).
     pub fn reduce(&mut self, born: Born, found: Option<&Continuation>) {
         let Some(message) = self.queue.iter().find(|message| message.born == born).cloned() else { return };
+        self.count_message(born);
         // What the scheduler said to itself is no input, and what is no trigger has been heard.
         let is_input = message.contentful && found.is_some() && !message.is_of_scheduler();
         self.reduced
@@ -236,7 +238,7 @@ impl Model {
         }
         let work = work.map(|item| item.tag.clone());
         let since = |at: Millis| (now - at).abs();
-        if let Some(key) = said.key
+        if let Some(key) = said.key.map(|key| (None, key))
             && self.keys.iter().any(|(known, at)| *known == key && since(*at) < DEDUPE_WINDOW)
         {
             return Ok(());
@@ -244,7 +246,7 @@ impl Model {
         // Put off for longer, it begins a new chain.
         let due = now + said.delay.map_or(0, super::ms);
         let hops = self.hops_at(now, due, inside)?;
-        self.keys.extend(said.key.map(|key| (key, now)));
+        self.keys.extend(said.key.map(|key| ((None, key), now)));
         let name = self.name("message");
         let rank = ["interject", "next", "normal", "background"].iter().position(|at| *at == said.priority);
         let message = Message {

@@ -61,6 +61,7 @@ pub enum Stopped {
 impl Model {
     /// The message's own waits are bound, and a wait that is over by the clock ends.
     pub fn take_up(&mut self, message: &Message, continuation: &Continuation) {
+        self.count_message(message.born);
         self.bind(message.born, &continuation.resolves);
         if let (Made::Expiry, Some(wait)) = (message.made, &message.wait) {
             let counts = self.waits.iter().any(|found| found.tag == *wait && found.counts());

@@ -109,6 +109,7 @@ impl Model {
             held.not_before = shortage.back_at;
             return;
         }
+        self.count_message(message);
         let before = self.held.take();
         let row = before.as_ref().map(|held| self.row_of(held, now)).unwrap_or_default();
         let entered = self.enter_lacking(before.as_ref().and_then(|held| held.entered));

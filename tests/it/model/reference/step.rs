@@ -257,6 +257,7 @@ impl Model {
                         resource: hint.resource,
                         source: Some(hint.source),
                         wait: hint.wait,
+                        trigger: hint.trigger,
                         hops: hint.hops,
                         ..tick
                     });

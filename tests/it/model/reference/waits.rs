@@ -4,6 +4,7 @@ use super::closure::Closure;
 use super::commands::Owner;
 use super::messages::{Made, Message};
 use super::tasks::Task;
+use super::triggers::Scope;
 use super::work::Work;
 use super::{Born, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
 
@@ -17,6 +18,8 @@ pub struct Wait {
     pub item: Option<Tag>,
     pub resource: Option<String>,
     pub source: Option<String>,
+    /// The trigger whose deliveries end it.
+    pub trigger: Option<Tag>,
     pub task: Option<Tag>,
     pub wake: Option<Millis>,
     pub recheck: Option<Millis>,
@@ -40,6 +43,7 @@ pub struct Asked {
     pub owner: Owner,
     pub resource: Option<usize>,
     pub source: Option<Word>,
+    pub trigger: Option<usize>,
     pub task: usize,
     pub wake: Option<Millis>,
     pub recheck: Option<Millis>,
@@ -91,10 +95,22 @@ impl Model {
 
     /// Every wait, of the agent and of all its items, that a message satisfies: oldest first.
     pub fn satisfied_by(&self, message: &Message, prior: &Closure) -> Vec<Tag> {
-        let mut satisfied: Vec<&Wait> =
-            self.waits.iter().filter(|wait| wait.counts() && is_satisfied(wait, message, prior)).collect();
+        let names_nothing = self.names_nothing(message);
+        let mut satisfied: Vec<&Wait> = self
+            .waits
+            .iter()
+            .filter(|wait| wait.counts() && is_satisfied(wait, message, names_nothing, prior))
+            .collect();
         satisfied.sort_by_key(|wait| wait.born);
         satisfied.iter().map(|wait| wait.tag.clone()).collect()
+    }
+
+    /// A trigger is a name only where a wait names it, too.
+    pub fn names_nothing(&self, message: &Message) -> bool {
+        let named = |trigger: &Tag| {
+            self.waits.iter().any(|wait| wait.counts() && wait.trigger.as_ref() == Some(trigger))
+        };
+        message.resource.is_none() && message.wait.is_none() && !message.trigger.as_ref().is_some_and(named)
     }
 
     /// They are bound when the message is taken up.
@@ -135,6 +151,7 @@ impl Model {
         if let Some(item) = wait.item.clone() {
             self.revise(&item);
         }
+        self.revoke_of_wait(tag);
     }
 
     /// One that is bound is resolved: it has had its answer.
@@ -221,7 +238,7 @@ impl Model {
     // Commands
 
     pub fn add_wait(&mut self, now: Millis, asked: Asked, inside: bool) -> Result<(), i32> {
-        let Asked { kind, owner, resource, source, task, wake, recheck, expires } = asked;
+        let Asked { kind, owner, resource, source, trigger, task, wake, recheck, expires } = asked;
         // A system wait has at least one deadline.
         if kind == "system" && recheck.is_none() && expires.is_none() {
             return Err(REFUSED);
@@ -240,6 +257,14 @@ impl Model {
         if task.as_ref().is_some_and(|task| !task.notify) {
             return Err(REFUSED);
         }
+        // Only what the outside can end names a trigger, and none that is another wait's.
+        let trigger = trigger.map(|trigger| self.active_trigger(trigger)).transpose()?;
+        if trigger.is_some_and(|trigger| matches!(trigger.scope, Scope::Wait(_)))
+            || trigger.is_some() && !matches!(kind, "external" | "system")
+        {
+            return Err(REFUSED);
+        }
+        let trigger = trigger.map(|trigger| trigger.tag.clone());
         let soonest = [wake, recheck, expires].into_iter().flatten().min();
         let hops = soonest.map_or(Ok(0), |soonest| self.hops_at(now, soonest, inside))?;
         // It takes the place of the one that the item has.
@@ -257,6 +282,7 @@ impl Model {
             item,
             resource: resource.or(task.as_ref().map(|task| task.tag.clone())),
             source: source.map(str::to_owned),
+            trigger,
             task: task.map(|task| task.tag),
             wake,
             recheck,
@@ -292,24 +318,24 @@ impl Model {
 }
 
 /// The table of §5, row by row.
-fn is_satisfied(wait: &Wait, message: &Message, prior: &Closure) -> bool {
+fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool, prior: &Closure) -> bool {
     let speaks = message.is_event() || message.made == Made::Hint;
     let names_it = message.wait.as_ref() == Some(&wait.tag);
     let of_resource = || wait.resource.is_some() && wait.resource == message.resource;
+    let of_trigger = || wait.trigger.is_some() && wait.trigger == message.trigger;
     let of_source = || message.resource.is_none() && wait.source.is_some() && wait.source == message.source;
     if names_it && (speaks || message.made == Made::Somebody) {
         return true;
     }
     match wait.kind {
         "task" => message.kind == "task_result" && message.task.is_some() && message.task == wait.task,
-        "system" => speaks && (of_resource() || of_source()),
+        "system" => speaks && (of_resource() || of_trigger() || of_source()),
         "external" => {
             let is_meant = wait.names_nothing() || prior.wait.as_ref() == Some(&wait.tag);
             // What is about one item is not about another.
             let of_item = message.work.is_none() || message.work == wait.item;
-            let says_something =
-                message.is_event() && message.contentful && message.names_nothing() && of_item;
-            speaks && (of_resource() || of_source()) || says_something && is_meant
+            let says_something = message.is_event() && message.contentful && names_nothing && of_item;
+            speaks && (of_resource() || of_trigger() || of_source()) || says_something && is_meant
         }
         "operator" => {
             message.kind == "operator_prompt" && (message.work.is_none() || message.work == wait.item)

@@ -1,4 +1,8 @@
-//! `export` and `import`: agents as a stream, from one store to another (contract, store §6).
+//! `export`, `import`, `rm` and `rename`: agents as a stream, from one store to another (contract, store §6), out of this one,
+//! and to another name.
+
+pub mod remove;
+pub mod rename;
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
@@ -7,6 +11,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::cli;
+use crate::commands::words::parse_optional;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
@@ -18,16 +23,17 @@ use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
-use crate::model::state::Moved;
+use crate::model::moved::{Leave, Moved};
+use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::report::output::Output;
+use crate::report::progress::Unit;
 use crate::report::text::{bytes, count};
+use crate::rules::transition::draft::Draft;
 use crate::rules::transition::taken::let_go;
 use crate::rules::transition::{moved, task};
 use crate::store::stream::{Reader, Writer};
 use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
-
-use super::words::parse_optional;
 
 /// What became of an agent.
 #[derive(Debug, Serialize)]
@@ -58,6 +64,7 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
     if let Some(to) = &args.to {
         check_place(to)?;
     }
+    let to = args.to.map(|to| Going { by: Leave::Move, to });
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     names.sort();
     names.dedup();
@@ -66,13 +73,12 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
         authority::reach(session, &store, &agent, "export")?;
     }
     if names.is_empty() {
-        return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()) });
+        return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()), renamed: None });
     }
     match &args.output {
         Some(path) => {
             let new = Replacement::begin(path, 0o600)?;
-            let reports =
-                write(session, &store, &names, args.to.as_deref(), BufWriter::new(new.file()), path)?;
+            let reports = write(session, &store, &names, to.as_ref(), BufWriter::new(new.file()), path)?;
             new.place()?;
             for report in reports {
                 session.out.result(&report, |out| report.text(out));
@@ -80,21 +86,13 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
         }
         None => {
             if session.out.is_json() || io::stdout().is_terminal() {
-                return Err(Error::Usage {
-                    message: "the stream goes to stdout, which is for a program to read".to_owned(),
-                    hint: Some("redirect it, or name a file with --output".to_owned()),
-                });
+                return Err(Error::usage("the stream goes to stdout, which is for a program to read")
+                    .with_hint("redirect it, or name a file with --output"));
             }
             let stdout = Path::new("stdout");
-            match write(
-                session,
-                &store,
-                &names,
-                args.to.as_deref(),
-                BufWriter::new(io::stdout().lock()),
-                stdout,
-            ) {
-                // Whoever read it has seen enough, and knows that it is not whole.
+            let out = BufWriter::new(io::stdout().lock());
+            match write(session, &store, &names, to.as_ref(), out, stdout) {
+                // The reader of the stream has ended before the stream was whole.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
                 {
@@ -124,32 +122,30 @@ fn write(
     session: &Session,
     store: &Store,
     names: &[AgentName],
-    to: Option<&str>,
+    to: Option<&Going>,
     out: impl Write,
     name: &Path,
 ) -> Result<Vec<Report>> {
     let mut writer: Option<Writer<_>> = None;
     let mut out = Some(out);
     let mut reports = Vec::with_capacity(names.len());
+    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for agent in names {
         session.is_about(agent);
         let agent = store.agent(agent)?;
         let taken = take(session, &agent, to)?;
         let leaving = &taken.leaving;
-        for path in leaving.left_out() {
-            session.out.note(&format!(
-                "{}: {}: left out: no plain file of an agent",
-                agent.name(),
-                path.display()
-            ));
-        }
+        say_left_out(session, &agent, leaving);
         // Where the first agent can't be taken, nothing is written.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
-            (none, Some(out)) => none.insert(Writer::begin(out, name, names)?),
+            (none, Some(out)) => none.insert(Writer::begin(out, &name.to_string_lossy(), names)?),
             (None, None) => continue,
         };
-        let written = leaving.write(writer);
+        let mut of_agent = session.out.progress(Unit::Bytes, Some(leaving.bytes()));
+        let written = leaving.write(writer, |bytes| of_agent.advance(bytes));
+        drop(of_agent);
+        progress.advance(1);
         if let (Err(_), Some(moved)) = (&written, &taken.moved) {
             session.out.alarm(&format!(
                 "{} is marked as moved to {}, and its stream is not whole: write it again with \
@@ -177,32 +173,68 @@ struct Taken {
     moved: Option<Moved>,
 }
 
-/// Takes an agent under its lock, and marks it as moved before if it is to be.
-fn take(session: &Session, agent: &Agent<'_>, to: Option<&str>) -> Result<Taken> {
+/// How an agent is to leave its place, and where it goes.
+struct Going {
+    by: Leave,
+    to: String,
+}
+
+/// Takes an agent under its lock, and marks it before if it is to leave.
+fn take(session: &Session, agent: &Agent<'_>, going: Option<&Going>) -> Result<Taken> {
     let locked = agent.change(session.clock.now())?;
+    take_under(session, agent, &locked, going)
+}
+
+fn take_under(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Change<'_>,
+    going: Option<&Going>,
+) -> Result<Taken> {
     let mut moved = locked.any_state()?.moved;
-    if let Some(to) = to {
+    if let Some(going) = going {
         match &moved {
-            Some(other) if other.to != to => return Err(moved_away(agent.name(), other)),
+            Some(other) if (other.by, &other.to) != (going.by, &going.to) => {
+                return Err(moved_away(agent, other));
+            }
             Some(_) => {}
-            None => moved = mark(session, agent, &locked, to)?,
+            None => {
+                let draft = about_to_leave(session, agent, locked, going)?;
+                moved = Desk::new(session, agent).commit(locked, draft)?.state.moved;
+            }
         }
     }
     let leaving = locked.leaving(moved.is_some())?;
     Ok(Taken { leaving, moved })
 }
 
-fn mark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, to: &str) -> Result<Option<Moved>> {
+/// Says what of an agent its stream does not have.
+fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
+    for path in leaving.left_out() {
+        session.out.note(&format!("{}: {path}: left out: no plain file of an agent", agent.name()));
+    }
+}
+
+/// The agent's records with the mark that it is about to leave. Refused while something of it is at work.
+fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, going: &Going) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
     refuse_taken_elsewhere(agent, &state, session.clock.now())?;
-    let desk = Desk::new(session, agent);
-    let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
-    moved::move_away(&mut draft, to.to_owned())?;
-    Ok(desk.commit(locked, draft)?.state.moved)
+    let mut draft = Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state)?;
+    moved::move_away(&mut draft, going.by, going.to.clone())?;
+    Ok(draft)
 }
 
-/// Refuses to move a child that its parent waits for: the parent looks for the end of its work here.
+/// Takes the mark from an agent that stays: it is as it was before.
+fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: State) -> Result<()> {
+    locked.forget_taken()?;
+    let desk = Desk::new(session, agent);
+    let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
+    moved::arrive(&mut draft);
+    desk.commit(locked, draft).map(drop)
+}
+
+/// Refuses to let a child go that its parent waits for: the parent looks for the end of its work here.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let waits = match agent.store().agent(&parent) {
@@ -211,11 +243,11 @@ fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
         Err(error) => return Err(error),
     };
     let Some(task) = waits.iter().find(|task| task.child() == Some(agent.name())) else { return Ok(()) };
-    Err(Error::Refused {
-        kind: "task_open",
-        message: format!("`{parent}` waits for what it has delegated to `{}`, {}", agent.name(), task.id),
-        hint: Some(format!("await its end, or end it with `dormouse task stop {}`", task.id)),
-    })
+    Err(Error::refused(
+        "task_open",
+        format!("`{parent}` waits for what it has delegated to `{}`, {}", agent.name(), task.id),
+    )
+    .with_hint(format!("await its end, or end it with `dormouse task stop {}`", task.id)))
 }
 
 pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {
@@ -225,40 +257,42 @@ pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {
     match args.file.as_deref().filter(|file| *file != Path::new("-")) {
         Some(path) => {
             let file = File::open(path).context("open", path)?;
-            from(session, &store, Reader::begin(io::BufReader::new(file), path)?, path, other)
+            let length = file.metadata().context("look at", path)?;
+            let length = length.is_file().then_some(length.len());
+            from(session, &store, io::BufReader::new(file), (path, length), other)
         }
-        None if io::stdin().is_terminal() => Err(Error::Usage {
-            message: "FILE: nothing to import".to_owned(),
-            hint: Some("name the file that `dormouse export` wrote, or give its stream on stdin".to_owned()),
-        }),
+        None if io::stdin().is_terminal() => Err(Error::usage("FILE: nothing to import")
+            .with_hint("name the file that `dormouse export` wrote, or give its stream on stdin")),
         None => {
             let stdin = Path::new("stdin");
-            from(session, &store, Reader::begin(io::stdin().lock(), stdin)?, stdin, other)
+            from(session, &store, io::stdin().lock(), (stdin, None), other)
         }
     }
 }
 
-/// A turn makes its own children and no other agents; whose a stream's are is the stream's word.
+/// Refuses a turn that may only make its own children: the agents of a stream may have any parent.
 fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     let Some(caller) = authority::inside(session, store)? else { return Ok(()) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
         return Ok(());
     }
-    Err(Error::Refused {
-        kind: "not_own_child",
-        message: format!("this is a turn or task of `{caller}`: it can't import agents"),
-        hint: Some("call it from outside the turn, or set `authority.lifecycle = \"all\"`".to_owned()),
-    })
+    Err(Error::refused(
+        "not_own_child",
+        format!("this is a turn or task of `{caller}`: it can't import agents"),
+    )
+    .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then.
+/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then. The stream has a name and,
+/// if that is known, a length.
 fn from(
     session: &mut Session,
     store: &Store,
-    mut reader: Reader<impl Read>,
-    name: &Path,
+    stream: impl Read,
+    (name, length): (&Path, Option<u64>),
     other: Option<AgentName>,
 ) -> Result<Status> {
+    let mut reader = Reader::begin(stream, &name.to_string_lossy())?;
     let names = reader.agents().to_vec();
     if other.is_some() && names.len() > 1 {
         return Err(Error::in_word("--as", format!("the stream has {} agents, not one", names.len())));
@@ -269,15 +303,21 @@ fn from(
         session.is_about(name);
         staged.push(store.stage(name, former)?);
     }
+    let mut progress = session.out.progress(Unit::Bytes, length);
     while let Some(meta) = reader.next()? {
         let at = names.iter().position(|name| *name == meta.agent).unwrap_or_default();
         staged[at].add(&meta, &mut reader)?;
+        progress.advance(meta.length);
     }
+    drop(progress);
+    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for (agent, former) in staged.iter().zip(&names) {
         agent.complete()?;
-        check(agent, former, name)?;
+        check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
         arrive(session, store, agent.agent())?;
+        progress.advance(1);
     }
+    drop(progress);
     for agent in staged {
         let (name, files, bytes) = (agent.agent().name().clone(), agent.files(), agent.bytes());
         let related = related(&agent);
@@ -293,24 +333,13 @@ fn from(
 }
 
 /// Refuses what `doctor` would find wrong.
-fn check(staged: &Arriving<'_>, former: &AgentName, stream: &Path) -> Result<()> {
+fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
-    Err(Error::Damaged {
-        path: stream.to_owned(),
-        line: 0,
-        column: 0,
-        message: format!(
-            "agents/{former}/{}: {}: {}",
-            finding.place_in(agent),
-            finding.kind,
-            finding.message
-        ),
-        hint: Some(format!(
-            "nothing was imported: mend it where it comes from (`dormouse doctor {former} --repair`) and export again"
-        )),
-    })
+    let place = format!("agents/{former}/{}", finding.place_in(agent));
+    Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message))
+        .with_hint(format!("{mend} (`dormouse doctor {former} --repair`){then}")))
 }
 
 /// Why a run and a task end that were at work when their agent was exported.
@@ -340,7 +369,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     locked.empty_journal()
 }
 
-/// Who still calls an agent by its former name.
+/// Says which records still have the former name of an agent.
 fn related(staged: &Arriving<'_>) -> Option<String> {
     let parent = staged.agent().identity().ok()?.parent?;
     Some(format!(

@@ -1,0 +1,334 @@
+//! What dormouse knows and a command line can name: agents, ids of records, fields, settings.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+use clap::builder::Command;
+use serde_json::Value;
+
+use crate::cli::Cli;
+use crate::engine::summaries::{Past, Summary};
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::message::{Message, MessageStatus, OriginKind, Settlement};
+use crate::model::record::Kept;
+use crate::model::state::State;
+use crate::model::task::{Task, TaskJob};
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::process;
+use crate::report::summary;
+use crate::rules::admission::is_open_to_outside;
+use crate::rules::schedule;
+use crate::store::{Agent, Snapshot, Store};
+
+use super::Line;
+
+/// Of how many agents ids are proposed where none is named, and how many ids of each kind.
+const MOST_AGENTS: usize = 32;
+const MOST_IDS: usize = 100;
+
+/// The run that was claimed last, in `run show`.
+const LATEST: &str = "latest";
+
+/// A word, and what it stands for.
+type Word = (String, String);
+
+/// What an argument names.
+#[derive(Debug, Clone, Copy)]
+pub enum Known {
+    Agents,
+    Attention,
+    /// Messages that can be put back into the queue.
+    Ended,
+    /// Messages that can be dropped.
+    Droppable,
+    Fields,
+    /// Messages, queued or ended.
+    Messages,
+    Origins,
+    Pages,
+    Profiles,
+    Queued,
+    Rejected,
+    Runs,
+    Signals,
+    /// Tasks, open or ended.
+    Tasks,
+    TasksOpen,
+    Timers,
+    Triggers,
+    Waits,
+    /// Work items, open or completed.
+    Works,
+    WorksOpen,
+    Zones,
+}
+
+impl Known {
+    /// What this argument of a command names, if dormouse knows that.
+    pub fn of(path: &[&str], arg: &str) -> Option<Known> {
+        Some(match (path, arg) {
+            (["create"], "agent") => return None,
+            (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => Known::Agents,
+            (["queue", "dead"], "ack") => Known::Attention,
+            (["queue", "rejected"], "accept" | "drop") => Known::Rejected,
+            (["queue", "requeue"], "id") => Known::Ended,
+            (["queue", "drop"], "id") => Known::Droppable,
+            (["queue", _], "id") => Known::Messages,
+            (["await"], "message") => Known::Queued,
+            (["run", _], "id") => Known::Runs,
+            (["task", "status" | "output"], "id") => Known::Tasks,
+            (["task", _], "id") | (["wait"], "resource") => Known::TasksOpen,
+            (["timer", "add"], "tz") => Known::Zones,
+            (["timer", _], "id") => Known::Timers,
+            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => Known::Triggers,
+            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => Known::Waits,
+            (["work", "show" | "plan"], "id") => Known::Works,
+            (["work", _], "id") | (_, "work_item") => Known::WorksOpen,
+            (["get"], "field") => Known::Fields,
+            (["man"], "page") => Known::Pages,
+            (["create"], "profile") => Known::Profiles,
+            (["safe-point"], "signal") => Known::Signals,
+            (["enqueue" | "ask"], "origin") => Known::Origins,
+            _ => return None,
+        })
+    }
+
+    /// The words of this kind that begin with what is typed. `words`: the line, which says of which directory and agents.
+    pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Word>> {
+        let begins = |word: &str| word.starts_with(typed);
+        Ok(match self {
+            Known::Origins => {
+                let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
+                bare(open.map(|origin| origin.name()).filter(|name| begins(name)))
+            }
+            Known::Pages => {
+                let mut pages = Vec::new();
+                add_pages(&Cli::command(), "", &mut pages);
+                pages.retain(|(page, _)| begins(page));
+                pages
+            }
+            Known::Signals => {
+                bare(process::SIGNALS.iter().map(|(name, _)| *name).filter(|name| begins(name)))
+            }
+            Known::Zones => bare(schedule::zones().filter(|name| begins(name))),
+            Known::Agents => {
+                let names = Line::of(words).session()?.store()?.agents_beginning(typed)?;
+                bare(names.iter().map(AgentName::as_str))
+            }
+            Known::Profiles => {
+                bare(Line::of(words).session()?.store()?.profiles().filter(|name| begins(name)))
+            }
+            Known::Fields => fields(&Line::of(words), typed)?,
+            Known::Attention
+            | Known::Ended
+            | Known::Droppable
+            | Known::Messages
+            | Known::Queued
+            | Known::Rejected
+            | Known::Runs
+            | Known::Tasks
+            | Known::TasksOpen
+            | Known::Timers
+            | Known::Triggers
+            | Known::Waits
+            | Known::Works
+            | Known::WorksOpen => self.ids(&Line::of(words), typed)?,
+        })
+    }
+
+    /// The ids of the agents that are named, else of all, if they are few.
+    fn ids(self, line: &Line, typed: &str) -> Result<Vec<Word>> {
+        let session = line.session()?;
+        let store = session.store()?;
+        let now = session.clock.now();
+        let mut found: Vec<Word> = Vec::new();
+        if let Known::Runs = self {
+            found.extend(Some((LATEST.to_owned(), String::new())).filter(|_| LATEST.starts_with(typed)));
+        }
+        for name in agents(&store, line)? {
+            let looked =
+                |agent: Agent<'_>| agent.look(|seen, state| self.of_agent(&seen, &state, typed, now));
+            // Another agent may well be readable.
+            found.extend(store.agent(&name).and_then(looked).unwrap_or_default());
+            if found.len() >= MOST_IDS {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The ids that an agent has of this kind.
+    fn of_agent(self, seen: &Snapshot<'_>, state: &State, typed: &str, now: Time) -> Result<Vec<Word>> {
+        let search = Search { seen, state, typed, now };
+        Ok(match self {
+            Known::Attention => search.attention(),
+            Known::Queued => search.queued()?,
+            Known::Messages => search.queued()?.into_iter().chain(search.ended(|_| true)?).collect(),
+            Known::Droppable => {
+                let dead = search.ended(|end| end.dead_letter)?;
+                search.queued()?.into_iter().chain(dead).collect()
+            }
+            Known::Ended => search.ended(|end| end.status != MessageStatus::Processed)?,
+            Known::Rejected => {
+                let rejected = seen.rejected(state)?.into_iter();
+                search.begun(rejected.map(|one| (one.name().into_owned(), one.reason.unwrap_or_default())))
+            }
+            Known::Runs => search.runs()?,
+            Known::TasksOpen => search.begun(seen.open()?.into_iter().map(task)),
+            Known::Tasks => search.begun(search.open_and_ended()?.into_iter().map(task)),
+            Known::Timers => {
+                let what = |timer: &Timer| format!("{} {}", timer.next_at.local(), timer.text());
+                let timers = seen.open::<Timer>()?.into_iter();
+                search.begun(timers.map(|timer| (timer.id.to_string(), what(&timer))))
+            }
+            Known::Triggers => {
+                let triggers = seen.open::<Trigger>()?.into_iter();
+                search.begun(triggers.map(|trigger| (trigger.id.to_string(), trigger.scope.to_string())))
+            }
+            Known::Waits => {
+                let what = |wait: &Wait| format!("{}: {}", wait.kind, wait.reason);
+                let waits = seen.open::<Wait>()?.into_iter();
+                search.begun(waits.map(|wait| (wait.id.to_string(), what(&wait))))
+            }
+            Known::WorksOpen => search.begun(seen.open()?.into_iter().map(work)),
+            Known::Works => search.begun(search.open_and_ended()?.into_iter().map(work)),
+            Known::Agents
+            | Known::Fields
+            | Known::Origins
+            | Known::Pages
+            | Known::Profiles
+            | Known::Signals
+            | Known::Zones => Vec::new(),
+        })
+    }
+}
+
+/// What is looked for in the records of one agent.
+struct Search<'a> {
+    seen: &'a Snapshot<'a>,
+    state: &'a State,
+    typed: &'a str,
+    now: Time,
+}
+
+impl Search<'_> {
+    fn begun(&self, words: impl Iterator<Item = Word>) -> Vec<Word> {
+        words.filter(|(word, _)| word.starts_with(self.typed)).take(MOST_IDS).collect()
+    }
+
+    fn attention(&self) -> Vec<Word> {
+        let newest = self.state.attention.iter().flat_map(|mark| &mark.newest);
+        self.begun(newest.filter_map(|one| {
+            let id = one.about.ids().into_iter().next()?;
+            Some((id, format!("{}: {}", one.subject.words(), one.reason)))
+        }))
+    }
+
+    /// The messages in the inbox. One whose id does not begin so is not read.
+    fn queued(&self) -> Result<Vec<Word>> {
+        let mut found = Vec::new();
+        for waiting in self.seen.first(MOST_IDS)? {
+            let id = waiting.key.id.to_string();
+            if id.starts_with(self.typed)
+                && let Some(Ok(message)) = self.seen.try_read(&waiting)?
+            {
+                found.push((id, message.body.to_text()));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The messages that have ended lately, and how.
+    fn ended(&self, wanted: impl Fn(&Settlement) -> bool) -> Result<Vec<Word>> {
+        let wanted = |message: &Message| message.settlement.as_ref().is_some_and(&wanted);
+        let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;
+        let how = |end: &Settlement| if end.dead_letter { "dead letter" } else { end.status.name() };
+        Ok(self.begun(ended.into_iter().map(|message| {
+            let how = message.settlement.as_ref().map(how).unwrap_or_default();
+            (message.id.to_string(), format!("{how}: {}", message.body.to_text()))
+        })))
+    }
+
+    fn runs(&self) -> Result<Vec<Word>> {
+        let live = self.state.current_run.iter().map(|run| (run.run_id.to_string(), "running".to_owned()));
+        let (settled, _) = self.seen.runs(MOST_IDS)?;
+        let said = |text: Option<String>| text.map(|text| format!(": {text}")).unwrap_or_default();
+        let settled = settled.into_iter().map(|run| {
+            (run.id.to_string(), format!("{}{}", run.terminal.name(), said(run.brief.or(run.reason))))
+        });
+        Ok(self.begun(live.chain(settled)))
+    }
+
+    /// The open records of a kind, and those that have ended lately.
+    fn open_and_ended<T: Kept>(&self) -> Result<Vec<T>> {
+        let mut records = self.seen.open()?;
+        records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
+        Ok(records)
+    }
+}
+
+fn task(task: Task) -> Word {
+    let what = task.summary.or_else(|| match task.job {
+        TaskJob::Command { argv } => Some(argv.join(" ")),
+        TaskJob::ChildAgent { child, .. } => Some(child.to_string()),
+    });
+    (task.id.to_string(), format!("{}: {}", task.status, what.unwrap_or_default()))
+}
+
+fn work(item: WorkItem) -> Word {
+    (item.id.to_string(), item.objective)
+}
+
+fn bare<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Word> {
+    words.map(|word| (word.to_owned(), String::new())).collect()
+}
+
+/// The agents that are named, else all, if they are few.
+fn agents(store: &Store, line: &Line) -> Result<Vec<AgentName>> {
+    if !line.agents.is_empty() {
+        return Ok(line.agents.clone());
+    }
+    let mut names = store.agents()?;
+    if names.len() > MOST_AGENTS {
+        names.clear();
+    }
+    Ok(names)
+}
+
+/// The pages of the manual: one for each command.
+fn add_pages(command: &Command, above: &str, pages: &mut Vec<Word>) {
+    for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
+        let page = format!("{above}{}", child.get_name());
+        add_pages(child, &format!("{page}-"), pages);
+        pages.push((page, child.get_about().map(ToString::to_string).unwrap_or_default()));
+    }
+}
+
+/// The fields of the summary of the agent, and what they are.
+fn fields(line: &Line, typed: &str) -> Result<Vec<Word>> {
+    let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
+    let session = line.session()?;
+    let store = session.store()?;
+    let seen = Summary::of(&store, &store.agent(name)?, session.clock.now(), Past::Counted, false)?;
+    let mut found = Vec::new();
+    add_fields(&summary::summary(&seen.facts(&store)), "", &mut found);
+    found.retain(|(path, _)| path.starts_with(typed));
+    Ok(found)
+}
+
+fn add_fields(value: &Value, above: &str, found: &mut Vec<Word>) {
+    for (name, field) in value.as_object().into_iter().flatten() {
+        let path = format!("{above}{name}");
+        let what = match field {
+            Value::Object(_) | Value::Array(_) | Value::Null => String::new(),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => summary::told(name, field),
+        };
+        found.push((path.clone(), what));
+        add_fields(field, &format!("{path}."), found);
+    }
+}

@@ -1,0 +1,120 @@
+//! `edit`: the settings of an agent in an editor.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::cli;
+use crate::engine::authority;
+use crate::engine::new_file::NewFile;
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::id::AgentName;
+use crate::process::foreground;
+use crate::process::turn::Nobody;
+use crate::store::{Agent, Store};
+
+use super::words::{asked, parse, settings};
+
+pub fn edit(session: &mut Session, args: cli::Edit) -> Result<Status> {
+    let store = session.store()?;
+    let name: AgentName = parse("AGENT", &args.agent)?;
+    let agent = store.agent(&name)?;
+    authority::reach_records(session, &store, &agent, "edit")?;
+    let editor = editor()?;
+    let before = agent.policy_text()?;
+    let mut copy = copy_of(&name, &before)?;
+    let path = copy.path().to_owned();
+    let edited = edited(session, &store, &editor, &path, &before);
+    let put = edited.and_then(|text| match text {
+        Some(text) => put(session, &agent, &before, &text).map(|()| true),
+        None => Ok(false),
+    });
+    match put {
+        Ok(is_changed) => {
+            let object = json!({ "agent": name, "changed": is_changed });
+            session.out.result(&object, |_| match is_changed {
+                true => format!("{name}  settings changed"),
+                false => format!("{name}  nothing was changed"),
+            });
+            Ok(Status::Done)
+        }
+        Err(error) => {
+            // A text that was written stays where its writer finds it.
+            if copy.has_become_other_than(before.as_bytes()) {
+                copy.keep();
+                session.out.alarm(&format!("what you have written is in {}", path.display()));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The command line of the editor, for a shell: it may have options.
+fn editor() -> Result<OsString> {
+    let named = ["VISUAL", "EDITOR"].into_iter().filter_map(env::var_os).find(|word| !word.is_empty());
+    match named {
+        Some(editor) => Ok(editor),
+        None if io::stdin().is_terminal() && io::stdout().is_terminal() => Ok("vi".into()),
+        None => Err(Error::usage("no editor: this is no terminal")
+            .with_hint("set VISUAL or EDITOR, or change agent.toml itself")),
+    }
+}
+
+/// A copy that editors know by its name as TOML.
+fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
+    let path = env::temp_dir().join(format!("dormouse-{name}-{}.toml", std::process::id()));
+    NewFile::write(&path, 0o600, text.as_bytes())?
+        .ok_or_else(|| Error::failed(format!("{} is there already", path.display())))
+}
+
+/// What the editor has made of the settings, once it is sound; `None` if it has changed nothing.
+fn edited(
+    session: &Session,
+    store: &Store,
+    editor: &OsString,
+    path: &Path,
+    before: &str,
+) -> Result<Option<String>> {
+    loop {
+        let mut line = editor.clone();
+        line.push(" \"$@\"");
+        let argv = ["sh".into(), "-c".into(), line, "sh".into(), path.into()];
+        let ran = foreground::run(&argv, &mut Nobody, &foreground::Ending::default())?;
+        if let Some(trouble) = ran.trouble {
+            return Err(Error::failed(trouble));
+        }
+        if ran.status != 0 {
+            return Err(Error::failed(format!(
+                "the editor ended with exit status {}: nothing was changed",
+                ran.status
+            )));
+        }
+        let text = settings("agent.toml", path)?;
+        if text == before {
+            return Ok(None);
+        }
+        match store.policy_from(&path.to_string_lossy(), &text) {
+            Ok(_) => return Ok(Some(text)),
+            Err(error) if !goes_on(session, &error)? => return Err(error),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Asks whether to edit again.
+fn goes_on(session: &Session, error: &Error) -> Result<bool> {
+    let answer = asked(session, &format!("{error}. Edit again? [Y/n]"))?;
+    Ok(answer.is_some_and(|answer| !answer.is_empty() && !answer.trim_start().starts_with(['n', 'N'])))
+}
+
+fn put(session: &Session, agent: &Agent<'_>, before: &str, after: &str) -> Result<()> {
+    if agent.replace_policy(before, after, session.clock.now())? {
+        return Ok(());
+    }
+    let name = agent.name();
+    Err(Error::refused("changed_meanwhile", format!("{name}: its settings have changed meanwhile")))
+}

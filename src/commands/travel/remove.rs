@@ -1,0 +1,362 @@
+//! `rm`: an agent is written to a file, and vanishes from here (contract, people §5).
+//!
+//! It is marked first, as one that moves away is: from then on nothing of it changes, and a message that arrives is in
+//! its stream or refused. When the stream is durable the agent vanishes by one rename. Where that was cut off, the same
+//! command does what is left.
+
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::commands::words::asked;
+use crate::engine::authority::{self, refuse_from_inside};
+use crate::engine::desk::Desk;
+use crate::engine::new_file::{Replacement, is_taken, refuse_within};
+use crate::engine::session::{Session, agents};
+use crate::engine::summaries::children_of;
+use crate::error::{Context, Error, Result, Status};
+use crate::model::id::AgentName;
+use crate::model::moved::Leave;
+use crate::model::records::Records;
+use crate::report::output::Output;
+use crate::report::progress::Unit;
+use crate::report::text::{bytes, count};
+use crate::store::stream::Writer;
+use crate::store::{Agent, Change, Leaving, Store, moved_away};
+
+use super::{Going, Taken, about_to_leave, say_left_out, take_under, unmark};
+
+/// What became of an agent.
+#[derive(Debug, Serialize)]
+struct Report {
+    agent: AgentName,
+    removed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exported_to: Option<PathBuf>,
+    /// Of the stream, or what is gone without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// What nobody has worked on yet.
+    unfinished: Unfinished,
+    /// Agents whose parent it was.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    children: Vec<AgentName>,
+    /// Files of its inbox that came too late for the stream.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    late: Vec<String>,
+}
+
+impl Report {
+    fn text(&self, out: &Output) -> String {
+        let what = if self.removed { "removed" } else { "would be removed" };
+        let size = self
+            .files
+            .zip(self.bytes)
+            .map(|(files, size)| format!("{}, {}", count(files as u64, "file", "files"), bytes(size)));
+        let to = match &self.exported_to {
+            Some(path) => format!("exported to {}", out.safe(&path.to_string_lossy())),
+            None => "not exported".to_owned(),
+        };
+        let open = self.unfinished.words().map(|words| format!("unfinished: {words}"));
+        let parts = [Some(what.to_owned()), size, Some(to), open];
+        format!("{}  {}", self.agent, parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// What an agent has before it that a person may want done.
+#[derive(Debug, Default, Serialize)]
+struct Unfinished {
+    messages: usize,
+    hints: usize,
+    work: usize,
+    waits: usize,
+    timers: usize,
+    /// Messages to other agents that are not delivered yet.
+    outbox: usize,
+    /// What needs attention and was not acknowledged.
+    attention: u64,
+}
+
+impl Unfinished {
+    fn of(agent: &Agent<'_>, locked: &Change<'_>, records: &Records) -> Result<Unfinished> {
+        let state = &records.state;
+        if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
+            // The rest of it is unfinished where it is now.
+            return Ok(Unfinished { messages: agent.count_late()?, ..Unfinished::default() });
+        }
+        let seen = locked.look(state)?;
+        Ok(Unfinished {
+            messages: seen.keys()?.len(),
+            hints: seen.hints()?.0.len() + usize::from(state.pending_wake_hint.is_some()),
+            work: records.works.len(),
+            waits: records.waits.len(),
+            timers: records.timers.len(),
+            outbox: state.outbox.len(),
+            attention: state.attention.as_ref().map_or(0, |mark| mark.count),
+        })
+    }
+
+    /// In words; `None`: there is nothing of it.
+    fn words(&self) -> Option<String> {
+        let Unfinished { messages, hints, work, waits, timers, outbox, attention } = self;
+        let parts = [
+            (*messages as u64, "message", "messages"),
+            (*hints as u64, "wake hint", "wake hints"),
+            (*work as u64, "work item", "work items"),
+            (*waits as u64, "wait", "waits"),
+            (*timers as u64, "timer", "timers"),
+            (*outbox as u64, "message to others", "messages to others"),
+            (*attention, "attention", "attentions"),
+        ];
+        let parts: Vec<String> = parts
+            .iter()
+            .filter(|(most, ..)| *most > 0)
+            .map(|(most, one, more)| count(*most, one, more))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// What the command line asks for, of agents whose streams go into one file.
+struct Request<'a> {
+    file: Option<&'a Path>,
+    force: bool,
+    dry_run: bool,
+}
+
+impl Request<'_> {
+    fn going(&self) -> Result<Going> {
+        let to = match self.file {
+            Some(file) => std::path::absolute(file).context("find", file)?.to_string_lossy().into_owned(),
+            None => String::new(),
+        };
+        Ok(Going { by: Leave::Remove, to })
+    }
+}
+
+pub fn rm(session: &mut Session, args: cli::Rm) -> Result<Status> {
+    let store = session.store()?;
+    let names = agents(&store, &args.agents, false)?;
+    let groups: Vec<(Option<PathBuf>, Vec<AgentName>)> = match args.output {
+        Some(file) => vec![(Some(file), names)],
+        None => {
+            let file = |name: &AgentName| (!args.no_export).then(|| PathBuf::from(format!("{name}.tar")));
+            names.into_iter().map(|name| (file(&name), vec![name])).collect()
+        }
+    };
+    for (file, names) in &groups {
+        if let Some(file) = file {
+            refuse_within(&store, file, "--output", "it would go with the agent: name a file beside it")?;
+        }
+        if !args.force && !args.dry_run && !confirmed(session, file.as_deref(), names)? {
+            session.out.note("nothing was removed");
+            return Ok(Status::Refused);
+        }
+    }
+    let mut status = Status::Done;
+    for (file, names) in groups {
+        let request = Request { file: file.as_deref(), force: args.force, dry_run: args.dry_run };
+        status = status.graver(remove_all(session, &store, &request, &names));
+    }
+    Ok(status)
+}
+
+/// Asks the person at a terminal. Nobody else can be asked, and has said what is meant.
+fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
+    let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
+    let to = match file {
+        Some(file) => format!(" Its stream goes to {}.", file.display()),
+        None => " Nothing is kept of it.".to_owned(),
+    };
+    let Some(answer) = asked(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))? else {
+        return Ok(true);
+    };
+    Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
+}
+
+/// Removes agents whose streams go into one file. Each that can't be removed is said, and stays.
+fn remove_all(session: &mut Session, store: &Store, request: &Request<'_>, names: &[AgentName]) -> Status {
+    let mut ready: Vec<(AgentName, Ready)> = Vec::with_capacity(names.len());
+    let mut status = session.each_agent(names, false, |session, name| {
+        session.is_about(name);
+        if let Some(one) = prepare(session, store, &store.agent(name)?, request)? {
+            ready.push((name.clone(), one));
+        }
+        Ok(Status::Done)
+    });
+    if ready.is_empty() {
+        return status;
+    }
+    if let Err(error) = export(session, store, request.file, &ready) {
+        for (name, one) in &ready {
+            if let Err(error) = stay(session, store, name, &one.taken) {
+                session.out.note(&format!("{name} is still marked for removal: {error}"));
+            }
+        }
+        return status.graver(session.fail(error));
+    }
+    for (name, one) in ready {
+        status = status.graver(session.each_agent(&[name], false, |session, name| {
+            finish(session, store, &store.agent(name)?, request, &one)
+        }));
+    }
+    status
+}
+
+/// An agent that is marked, with what it was when it was marked.
+struct Ready {
+    taken: Taken,
+    unfinished: Unfinished,
+}
+
+/// Marks an agent and takes what it consists of. `None`: it is to stay, and what would become of it was said.
+fn prepare(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    request: &Request<'_>,
+) -> Result<Option<Ready>> {
+    refuse_from_inside(session, store, agent, "remove")?;
+    authority::reach(session, store, agent, "remove")?;
+    let going = request.going()?;
+    let locked = agent.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    let is_begun = match &state.moved {
+        Some(moved) if moved.by == Leave::Remove && moved.to != going.to => {
+            return Err(moved_away(agent, moved));
+        }
+        Some(moved) if !moved.makes_room() => return Err(moved_away(agent, moved)),
+        Some(moved) => moved.by == Leave::Remove,
+        None => false,
+    };
+    if let Some(file) = request.file.filter(|file| !is_begun && is_taken(file)) {
+        return Err(Error::refused(
+            "file_exists",
+            format!("{} is there already: the stream of an agent replaces no file", file.display()),
+        )
+        .with_hint("name another one with --output"));
+    }
+    let records = match &state.moved {
+        // What refuses an agent that is at work is asked before anything else.
+        None => about_to_leave(session, agent, &locked, &going)?.records,
+        Some(_) => Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
+    };
+    let records = Records { state: state.clone(), ..records };
+    let unfinished = Unfinished::of(agent, &locked, &records)?;
+    if !request.force && !is_begun {
+        refuse_unfinished(agent, &unfinished)?;
+    }
+    if request.dry_run {
+        report(session, store, agent, request, None, unfinished, Vec::new())?;
+        return Ok(None);
+    }
+    let taken = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
+    say_left_out(session, agent, &taken.leaving);
+    if !request.force && request.file.is_none() && !is_begun && taken.leaving.arrivals() > unfinished.messages
+    {
+        drop(locked);
+        stay(session, store, agent.name(), &taken)?;
+        refuse_unfinished(agent, &Unfinished { messages: taken.leaving.arrivals(), ..unfinished })?;
+    }
+    Ok(Some(Ready { taken, unfinished }))
+}
+
+fn refuse_unfinished(agent: &Agent<'_>, unfinished: &Unfinished) -> Result<()> {
+    let Some(words) = unfinished.words() else { return Ok(()) };
+    let name = agent.name();
+    Err(Error::refused("unfinished", format!("`{name}` is not done: {words}"))
+        .with_hint(format!("look at it with `dormouse get {name}`, or remove it all the same with --force")))
+}
+
+/// Writes the agents one after the other into the file, which appears when it is whole and durable.
+fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(AgentName, Ready)]) -> Result<()> {
+    let Some(path) = file else { return Ok(()) };
+    // What has come there since is another's: the marks say whose file this one is.
+    refuse_within(store, path, "--output", "name a file beside it")?;
+    let new = Replacement::begin(path, 0o600)?;
+    let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
+    let mut writer = Writer::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
+    let length = ready.iter().map(|(_, one)| one.taken.leaving.bytes()).sum();
+    let mut progress = session.out.progress(Unit::Bytes, Some(length));
+    for (_, one) in ready {
+        one.taken.leaving.write(&mut writer, |bytes| progress.advance(bytes))?;
+    }
+    drop(progress);
+    writer.finish()?;
+    new.place()
+}
+
+/// Takes the mark of a removal back: the agent is as it was before.
+fn stay(session: &Session, store: &Store, name: &AgentName, taken: &Taken) -> Result<()> {
+    let agent = store.agent(name)?;
+    let locked = agent.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    if state.moved != taken.moved || taken.moved.as_ref().is_none_or(|moved| moved.by != Leave::Remove) {
+        return Ok(());
+    }
+    unmark(session, &agent, &locked, state)
+}
+
+/// Lets the agent vanish, if it is still the one that was taken.
+fn finish(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    request: &Request<'_>,
+    ready: &Ready,
+) -> Result<Status> {
+    let locked = agent.change(session.clock.now())?;
+    match (locked.any_state()?.moved, &ready.taken.moved) {
+        (Some(now), Some(then)) if now == *then => {}
+        (_, _) => return Err(came_back(agent.name())),
+    }
+    let late = locked.vanish()?;
+    drop(locked);
+    let unfinished = Unfinished { ..ready.unfinished };
+    report(session, store, agent, request, Some(&ready.taken.leaving), unfinished, late)?;
+    Ok(Status::Done)
+}
+
+fn came_back(name: &AgentName) -> Error {
+    Error::refused("came_back", format!("`{name}` has come back by an import meanwhile: it stays"))
+        .with_hint(format!("see it with `dormouse get {name}`"))
+}
+
+fn report(
+    session: &mut Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    request: &Request<'_>,
+    leaving: Option<&Leaving>,
+    unfinished: Unfinished,
+    late: Vec<String>,
+) -> Result<()> {
+    let report = Report {
+        agent: agent.name().clone(),
+        removed: leaving.is_some(),
+        dry_run: request.dry_run,
+        exported_to: request.file.map(Path::to_owned),
+        files: leaving.map(Leaving::files),
+        bytes: leaving.map(Leaving::bytes),
+        unfinished,
+        children: children_of(store, agent.name())?,
+        late,
+    };
+    session.out.result(&report, |out| report.text(out));
+    for child in &report.children {
+        session.out.note(&format!("{child}: its parent was `{}`", agent.name()));
+    }
+    for file in &report.late {
+        session.out.alarm(&format!(
+            "{}: {file} came into its inbox too late for the stream, and is gone; a command that sent it says so too",
+            agent.name()
+        ));
+    }
+    Ok(())
+}

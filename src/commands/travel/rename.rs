@@ -1,0 +1,335 @@
+//! `rename`: an agent gets another name (contract, people §5).
+//!
+//! Every record says whose it is, so they are all written anew: a copy with the new name is made whole, beside the agent,
+//! and appears by one rename. While there are two of it, and until other agents that name it are changed, both are
+//! marked: no command changes them, and none is stepped. Where that was cut off, the same command does what is left.
+
+use serde::Serialize;
+
+use crate::cli;
+use crate::commands::words::parse;
+use crate::engine::authority::{self, refuse_from_inside};
+use crate::engine::desk::Desk;
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::agent::FormerName;
+use crate::model::id::AgentName;
+use crate::model::moved::{Leave, Moved};
+use crate::model::trigger::{Trigger, TriggerStatus};
+use crate::report::output::Output;
+use crate::report::progress::Unit;
+use crate::report::text::{bytes, count};
+use crate::rules::authority as rights;
+use crate::rules::transition::moved;
+use crate::store::{Agent, Arriving, Store, moved_away};
+
+use super::{Going, Taken, check, take_under, unmark};
+
+/// What became of an agent.
+#[derive(Debug, Serialize)]
+struct Report {
+    agent: AgentName,
+    former_name: AgentName,
+    /// Absent if an earlier command has made the copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    /// Agents whose parent it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    children: Vec<AgentName>,
+    /// Its triggers that something has called: their URLs have its name.
+    #[serde(skip_serializing_if = "is_none")]
+    triggers: usize,
+    /// Files of its inbox that came too late, from commands that say so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    late: Vec<String>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Report {
+    fn text(&self, _: &Output) -> String {
+        let size = self.files.zip(self.bytes);
+        let size =
+            size.map(|(files, size)| format!(", {}, {}", count(files as u64, "file", "files"), bytes(size)));
+        format!("{}  is {} now{}", self.former_name, self.agent, size.unwrap_or_default())
+    }
+}
+
+/// The name that the agent has, and the one that it gets.
+struct Names {
+    former: AgentName,
+    name: AgentName,
+}
+
+/// How many files the copy has, and how many bytes.
+type Size = (usize, u64);
+
+pub fn rename(session: &mut Session, args: cli::Rename) -> Result<Status> {
+    let store = session.store()?;
+    let names = Names { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
+    if names.former == names.name {
+        return Err(Error::in_word("NEW", format!("`{}` is its name already", names.name)));
+    }
+    session.is_about(&names.former);
+    let (mark, size) = match begun(&store, &names.former, &names.name)? {
+        Some(mark) => {
+            refuse_to_others(session, &store, &store.agent(&names.name)?)?;
+            (mark, None)
+        }
+        None => {
+            let agent = store.agent(&names.former)?;
+            refuse_to_others(session, &store, &agent)?;
+            begin(session, &store, &agent, &names)?
+        }
+    };
+    let report = finish(session, &store, &names, &mark, size)?;
+    session.out.result(&report, |out| report.text(out));
+    say_what_follows(session, &report);
+    Ok(Status::Done)
+}
+
+fn refuse_to_others(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    refuse_from_inside(session, store, agent, "rename")?;
+    authority::reach(session, store, agent, "rename")
+}
+
+/// The mark of the agent that has the new name already, where the rest is still to be done.
+fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
+    let agent = match store.agent(name) {
+        Err(Error::NoAgent { .. }) => return Ok(None),
+        agent => agent?,
+    };
+    let Some(mark) = agent.peek()?.moved else { return Ok(None) };
+    let had = agent.identity()?.former_names.pop();
+    let is_ours = mark.by == Leave::Rename
+        && mark.to == name.as_str()
+        && had.is_some_and(|had| had.name == *former && had.until == mark.at);
+    Ok(is_ours.then_some(mark))
+}
+
+/// Marks the agent, and makes it once more under its new name. If that fails, it is as it was.
+fn begin(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    names: &Names,
+) -> Result<(Moved, Option<Size>)> {
+    let (taken, mark) = mark(session, store, agent, names)?;
+    match make(session, store, agent, names, &taken, &mark) {
+        Ok(size) => Ok((mark, Some(size))),
+        Err(error) => {
+            if let Err(other) = stay(session, store, agent, &mark) {
+                session.out.note(&format!("{} is still marked for its new name: {other}", agent.name()));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Marks the agent and takes what it consists of.
+fn mark(session: &Session, store: &Store, agent: &Agent<'_>, names: &Names) -> Result<(Taken, Moved)> {
+    let locked = agent.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    let going = Going { by: Leave::Rename, to: names.name.to_string() };
+    match &state.moved {
+        None => store.refuse_name(&names.name)?,
+        Some(before) if before.by == Leave::Rename => {
+            if has_appeared(store, agent, before)? {
+                return Err(moved_away(agent, before));
+            }
+            store.refuse_name(&names.name)?;
+            if before.to != going.to {
+                let desk = Desk::new(session, agent);
+                let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
+                moved::redirect(&mut draft, &names.name);
+                desk.commit(&locked, draft)?;
+            }
+        }
+        Some(before) => return Err(moved_away(agent, before)),
+    }
+    let taken = take_under(session, agent, &locked, Some(&going))?;
+    let mark = taken.moved.clone().ok_or_else(|| renamed_meanwhile(names))?;
+    Ok((taken, mark))
+}
+
+/// Whether there is the agent under its new name already.
+fn has_appeared(store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
+    let Ok(name) = mark.to.parse() else { return Ok(false) };
+    Ok(begun(store, agent.name(), &name)?.as_ref() == Some(mark))
+}
+
+/// Makes the agent under its new name, with the same mark, and lets it appear.
+fn make(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    names: &Names,
+    taken: &Taken,
+    mark: &Moved,
+) -> Result<Size> {
+    let mut staged = store.stage(&names.name, &names.former)?;
+    let mut progress = session.out.progress(Unit::Bytes, Some(taken.leaving.bytes()));
+    taken.leaving.copy_to(&mut staged, |bytes| progress.advance(bytes))?;
+    drop(progress);
+    staged.complete()?;
+    note_former_name(session, agent, &staged, mark)?;
+    let store_path = store.anchor().path();
+    check(&staged, &names.former, store_path, "it has its name as before: mend it", " and try again")?;
+    let size = (staged.files(), staged.bytes());
+    // Under the lock, so that no other command gives it another name meanwhile.
+    let locked = agent.change(session.clock.now())?;
+    if locked.any_state()?.moved.as_ref() != Some(mark) {
+        return Err(renamed_meanwhile(names));
+    }
+    // The same command, called twice at once, has made it as well.
+    if !staged.place_if_free()? && !has_appeared(store, agent, mark)? {
+        store.refuse_name(&names.name)?;
+    }
+    Ok(size)
+}
+
+fn renamed_meanwhile(names: &Names) -> Error {
+    Error::refused("renamed", format!("another command gives `{}` another name meanwhile", names.former))
+}
+
+fn note_former_name(session: &Session, agent: &Agent<'_>, staged: &Arriving<'_>, mark: &Moved) -> Result<()> {
+    let mut had = agent.identity()?.former_names;
+    had.retain(|had| had.name != *staged.agent().name());
+    had.push(FormerName { name: agent.name().clone(), until: mark.at });
+    let locked = staged.agent().change(session.clock.now())?;
+    let mut identity = staged.agent().identity()?;
+    identity.former_names = had;
+    locked.replace_identity(&identity)
+}
+
+/// Takes the mark back, unless the agent has its new name.
+fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
+    let locked = agent.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    if state.moved.as_ref() != Some(mark) || has_appeared(store, agent, mark)? {
+        return Ok(());
+    }
+    unmark(session, agent, &locked, state)
+}
+
+/// Lets the agent of the former name vanish, changes the agents that name it, and takes the mark from it.
+fn finish(
+    session: &Session,
+    store: &Store,
+    names: &Names,
+    mark: &Moved,
+    size: Option<Size>,
+) -> Result<Report> {
+    let heir = store.agent(&names.name)?;
+    let late = vanish(session, store, names, mark, &heir)?;
+    let children = tell_others(session, store, names)?;
+    let locked = heir.change(session.clock.now())?;
+    let state = locked.any_state()?;
+    if state.moved.as_ref() == Some(mark) {
+        let desk = Desk::new(session, &heir);
+        let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
+        moved::renamed(&mut draft, &names.former);
+        desk.commit(&locked, draft)?;
+    }
+    drop(locked);
+    // Every agent has a trigger, which most are never called by.
+    let is_called = |trigger: &Trigger| trigger.status == TriggerStatus::Active && trigger.delivery_count > 0;
+    let triggers = heir.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
+    Ok(Report {
+        agent: names.name.clone(),
+        former_name: names.former.clone(),
+        files: size.map(|(files, _)| files),
+        bytes: size.map(|(_, bytes)| bytes),
+        children,
+        triggers,
+        late,
+    })
+}
+
+fn vanish(
+    session: &Session,
+    store: &Store,
+    names: &Names,
+    mark: &Moved,
+    heir: &Agent<'_>,
+) -> Result<Vec<String>> {
+    let gone = match store.agent(&names.former) {
+        Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
+        gone => gone?,
+    };
+    let locked = match gone.change(session.clock.now()) {
+        Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
+        locked => locked?,
+    };
+    // Another agent may have taken the name that is free now.
+    if locked.any_state()?.moved.as_ref() != Some(mark) {
+        return Ok(Vec::new());
+    }
+    locked.vanish_into(heir)
+}
+
+/// Changes the agents whose parent or owner it is, or which it has stopped. Returns its children.
+fn tell_others(session: &Session, store: &Store, names: &Names) -> Result<Vec<AgentName>> {
+    let mut children = Vec::new();
+    for name in store.agents()? {
+        let told = store.agent(&name).and_then(|agent| tell(session, &agent, names));
+        match told {
+            Ok(true) => children.push(name),
+            Ok(false) | Err(Error::NoAgent { .. }) => {}
+            Err(error @ Error::Damaged { .. }) => {
+                session.out.note(&format!("{name} may still name `{}` as its parent: {error}", names.former))
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(children)
+}
+
+/// Changes one of them. Returns whether it is a child.
+fn tell(session: &Session, agent: &Agent<'_>, names: &Names) -> Result<bool> {
+    let Names { former, name } = names;
+    let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);
+    let identity = agent.identity()?;
+    let names_it = is(&identity.parent, former) || is(&identity.owner, former);
+    if names_it {
+        let locked = agent.change(session.clock.now())?;
+        let mut identity = agent.identity()?;
+        for other in [&mut identity.parent, &mut identity.owner] {
+            if is(other, former) {
+                *other = Some(name.clone());
+            }
+        }
+        locked.replace_identity(&identity)?;
+    }
+    if agent.peek()?.stopped_by == Some(rights::agent(former)) {
+        let locked = agent.change(session.clock.now())?;
+        let desk = Desk::new(session, agent);
+        let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.any_state()?)?;
+        moved::follow_name(&mut draft, former, name);
+        desk.commit(&locked, draft)?;
+    }
+    Ok(names_it || is(&identity.parent, name))
+}
+
+/// Says what the person has to change by hand.
+fn say_what_follows(session: &mut Session, report: &Report) {
+    let Report { agent, former_name, .. } = report;
+    for child in &report.children {
+        session.out.note(&format!("{child}: its parent is `{agent}` now"));
+    }
+    if report.triggers > 0 {
+        let triggers = count(report.triggers as u64, "trigger", "triggers");
+        session.out.note(&format!(
+            "{agent}: {triggers}: over HTTP at /agents/{agent}/triggers/ID now, with the same ids and secrets"
+        ));
+    }
+    for file in &report.late {
+        session.out.alarm(&format!(
+            "{agent}: {file} came into the inbox of `{former_name}` too late, and is gone; a command that sent it says so too"
+        ));
+    }
+}

@@ -1,0 +1,134 @@
+//! The agents that are watched, in the order in which the screen has them.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::model::id::AgentName;
+use crate::model::posture::Posture;
+use crate::report::list::natural;
+use crate::report::panel::{Counts, Known};
+
+/// Agents and what is known of each.
+#[derive(Default)]
+pub struct Fleet {
+    /// In the order of their names, as people count.
+    agents: Vec<(AgentName, Known)>,
+    places: HashMap<AgentName, usize>,
+    /// The places of those that are shown: what needs attention comes first.
+    order: Vec<usize>,
+    /// What a name or a posture has in it that is shown.
+    filter: String,
+}
+
+impl Fleet {
+    /// From here on there are these agents. Returns those that were not there before.
+    pub fn list(&mut self, names: Vec<AgentName>) -> Vec<AgentName> {
+        let new: Vec<AgentName> =
+            names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();
+        let names: BTreeSet<AgentName> = names.into_iter().collect();
+        self.agents.retain(|(name, _)| names.contains(name));
+        self.agents.extend(new.iter().map(|name| (name.clone(), Known::Nothing)));
+        self.agents.sort_by(|(one, _), (other, _)| natural(one.as_str(), other.as_str()));
+        self.places = self.agents.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+        self.sort();
+        new
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &AgentName> {
+        self.agents.iter().map(|(name, _)| name)
+    }
+
+    /// Notes how an agent stands. `sort` then puts it into its place.
+    pub fn note(&mut self, name: &AgentName, known: Known) {
+        if let Some(at) = self.places.get(name) {
+            self.agents[*at].1 = known;
+        }
+    }
+
+    /// Puts those first that need attention.
+    pub fn sort(&mut self) {
+        let filter = self.filter.to_lowercase();
+        let is_shown = |(name, known): &(AgentName, Known)| {
+            let posture = match known {
+                Known::Stands(line) => line.posture.name(),
+                Known::Nothing | Known::Broken(_) => "",
+            };
+            name.as_str().contains(&filter) || posture.contains(&filter)
+        };
+        let shown = (0..self.agents.len()).filter(|at| is_shown(&self.agents[*at]));
+        let (wrong, rest): (Vec<usize>, Vec<usize>) =
+            shown.partition(|at| self.agents[*at].1.needs_attention());
+        self.order = wrong;
+        self.order.extend(rest);
+    }
+
+    pub fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    pub fn filter_by(&mut self, filter: String) {
+        self.filter = filter;
+        self.sort();
+    }
+
+    /// How many are shown.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Those that are shown, from this one on.
+    pub fn from(&self, at: usize) -> impl Iterator<Item = (&AgentName, &Known)> {
+        self.order.iter().skip(at).map(|at| (&self.agents[*at].0, &self.agents[*at].1))
+    }
+
+    /// Where an agent stands among those that are shown.
+    pub fn place(&self, name: &AgentName) -> Option<usize> {
+        let at = self.places.get(name)?;
+        self.order.iter().position(|shown| shown == at)
+    }
+
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts { agents: self.agents.len(), ..Counts::default() };
+        for (_, known) in &self.agents {
+            counts.to_look_at += usize::from(known.needs_attention());
+            match known {
+                Known::Nothing => counts.unread += 1,
+                Known::Stands(line) => {
+                    counts.at_work += usize::from(line.posture == Posture::ActiveTurn);
+                    counts.pending += line.pending;
+                }
+                Known::Broken(_) => {}
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(fleet: &Fleet) -> Vec<String> {
+        fleet.from(0).map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn names(words: &[&str]) -> Vec<AgentName> {
+        words.iter().map(|word| word.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first_and_then_names_as_people_count() {
+        let mut fleet = Fleet::default();
+        assert_eq!(fleet.list(names(&["a10", "a2", "b"])).len(), 3);
+        assert_eq!(shown(&fleet), ["a2", "a10", "b"]);
+        fleet.note(&"b".parse().unwrap(), Known::Broken("torn".to_owned()));
+        fleet.sort();
+        assert_eq!(shown(&fleet), ["b", "a2", "a10"]);
+        assert_eq!(fleet.place(&"a10".parse().unwrap()), Some(2));
+        assert_eq!(fleet.counts(), Counts { agents: 3, unread: 2, to_look_at: 1, ..Counts::default() });
+        assert_eq!(fleet.list(names(&["a1", "a10", "b"])), names(&["a1"]), "only that one is new");
+        assert_eq!(shown(&fleet), ["b", "a1", "a10"], "what is known of the others stays");
+        fleet.filter_by("A1".to_owned());
+        assert_eq!(shown(&fleet), ["a1", "a10"]);
+        assert_eq!((fleet.len(), fleet.place(&"b".parse().unwrap())), (2, None));
+    }
+}

@@ -1,0 +1,178 @@
+//! What the keys of `watch` do.
+
+use crate::engine::session::Session;
+use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::process::keys::Key;
+use crate::process::screen::Screen;
+use crate::report::panel::room;
+
+use super::acts::Act;
+use super::{Panel, Talk};
+
+impl Panel {
+    /// Takes in a key. Returns whether it ends the command.
+    pub(super) fn press(
+        &mut self,
+        session: &Session,
+        screen: &mut Screen,
+        key: Key,
+        height: u16,
+    ) -> Result<bool> {
+        match key {
+            Key::Suspend => {
+                screen.suspend()?;
+                return Ok(false);
+            }
+            Key::Redraw => {
+                screen.renew()?;
+                return Ok(false);
+            }
+            Key::Char(_)
+            | Key::Up
+            | Key::Down
+            | Key::Right
+            | Key::Left
+            | Key::PageUp
+            | Key::PageDown
+            | Key::Home
+            | Key::End
+            | Key::Enter
+            | Key::Back
+            | Key::Escape
+            | Key::Cancel => {}
+        }
+        match std::mem::replace(&mut self.talk, Talk::Keys) {
+            Talk::Filters => {
+                self.filter_with(key);
+                return Ok(key == Key::Cancel);
+            }
+            Talk::Doubts(act, name) => {
+                if matches!(key, Key::Char('y' | 'Y')) {
+                    self.start(session, act, &name);
+                }
+                return Ok(false);
+            }
+            Talk::Leaves => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
+            Talk::Keys | Talk::Said(_) => {}
+        }
+        let moves = matches!(
+            key,
+            Key::Up
+                | Key::Down
+                | Key::PageUp
+                | Key::PageDown
+                | Key::Home
+                | Key::End
+                | Key::Char('j' | 'k' | 'g' | 'G' | ' ')
+        );
+        if !moves && self.keys.take().is_some() && key != Key::Cancel {
+            return Ok(false);
+        }
+        let page = room(height);
+        match key {
+            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = Talk::Leaves,
+            Key::Cancel | Key::Char('q') => return Ok(true),
+            Key::Escape | Key::Back if self.near.is_some() => self.near = None,
+            Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
+            Key::Up | Key::Char('k') => self.go(|at| at.saturating_sub(1)),
+            Key::Down | Key::Char('j') => self.go(|at| at.saturating_add(1)),
+            Key::PageUp => self.go(|at| at.saturating_sub(page)),
+            Key::PageDown | Key::Char(' ') => self.go(|at| at.saturating_add(page)),
+            Key::Home | Key::Char('g') => self.go(|_| 0),
+            Key::End | Key::Char('G') => self.go(|_| usize::MAX),
+            Key::Char('?' | 'h') => self.keys = Some(0),
+            Key::Char('/') => {
+                self.near = None;
+                self.fleet.filter_by(String::new());
+                self.talk = Talk::Filters;
+            }
+            Key::Enter => {
+                if let Some(name) = self.subject() {
+                    self.look_near(session, name);
+                }
+            }
+            Key::Right | Key::Char('n') => self.look_beside(session, |at| at.saturating_add(1)),
+            Key::Left | Key::Char('N') => self.look_beside(session, |at| at.saturating_sub(1)),
+            Key::Char(letter) => {
+                if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
+                    match act.doubt() {
+                        Some(_) => self.talk = Talk::Doubts(act, name),
+                        None => self.start(session, act, &name),
+                    }
+                }
+            }
+            Key::Suspend | Key::Redraw => {}
+        }
+        Ok(false)
+    }
+
+    /// The agent that a key is about.
+    fn subject(&self) -> Option<AgentName> {
+        match &self.near {
+            Some(near) => Some(near.name.clone()),
+            None => self.fleet.from(self.at()).next().map(|(name, _)| name.clone()),
+        }
+    }
+
+    /// Moves the choice, or what is shown of one agent.
+    fn go(&mut self, to: impl Fn(usize) -> usize) {
+        if let Some(from) = self.scrolled() {
+            // The picture does not go beyond its last line.
+            *from = to(*from);
+            return;
+        }
+        let at = to(self.at()).min(self.fleet.len().saturating_sub(1));
+        self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
+    }
+
+    /// From near, looks at the agent that stands beside this one among those that are shown.
+    fn look_beside(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
+        let Some(near) = &self.near else { return };
+        let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));
+        let beside = self.fleet.from(at).next().map(|(name, _)| name.clone());
+        if let Some(name) = beside.filter(|name| *name != near.name) {
+            self.chosen = Some(name.clone());
+            self.look_near(session, name);
+        }
+    }
+
+    fn filter_with(&mut self, key: Key) {
+        let mut filter = self.fleet.filter().to_owned();
+        match key {
+            Key::Char(letter) => filter.push(letter),
+            Key::Back => drop(filter.pop()),
+            Key::Escape => filter.clear(),
+            Key::Enter
+            | Key::Cancel
+            | Key::Suspend
+            | Key::Redraw
+            | Key::Up
+            | Key::Down
+            | Key::Right
+            | Key::Left
+            | Key::PageUp
+            | Key::PageDown
+            | Key::Home
+            | Key::End => return,
+        }
+        if key != Key::Escape {
+            self.talk = Talk::Filters;
+        }
+        self.chosen = None;
+        self.top = 0;
+        self.fleet.filter_by(filter);
+    }
+
+    /// Runs a command for an agent.
+    fn start(&mut self, session: &Session, act: Act, name: &AgentName) {
+        let started = act.command(session, &self.store, name).and_then(|command| match command {
+            Some(command) => {
+                self.jobs.start((act, name.clone()), &command)?;
+                Ok(format!("{} {name} …", act.name()))
+            }
+            None => Ok(format!("{name} has no dead letter")),
+        });
+        self.talk = Talk::Said(started.unwrap_or_else(|error| error.to_string()));
+    }
+}

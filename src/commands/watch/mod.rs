@@ -1,0 +1,467 @@
+//! `watch`: the agents on a screen, and keys that run commands.
+//!
+//! It only looks. It waits for changes of records, and reads and draws nothing while there are none, but for the age of a
+//! turn that is seen to run.
+
+mod acts;
+mod fleet;
+mod keys;
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use crate::cli;
+use crate::engine::closeup::{Said, close_up};
+use crate::engine::session::{Session, agents};
+use crate::engine::summaries;
+use crate::error::{Error, Result, Status};
+use crate::model::id::AgentName;
+use crate::model::time::{Span, Time};
+use crate::process::alarm::{Alarm, Rung};
+use crate::process::jobs::Jobs;
+use crate::process::screen::{self, Keyboard, Screen};
+use crate::process::signals::{OfTerminal, Signals};
+use crate::report::panel::{CloseUp, Foot, Known, Shown, View, draw, next_change, room};
+use crate::report::progress::can_erase;
+use crate::store::anchor::Anchor;
+use crate::store::{News, Store, Told};
+
+use acts::{Act, told};
+use fleet::Fleet;
+
+/// How long agents are read before keys are looked at again.
+const SLICE: Duration = Duration::from_millis(40);
+
+/// How often changes are looked at, at most: whatever goes on, the picture is as good as that.
+const PICTURE: Duration = Duration::from_millis(100);
+
+/// How often is looked at what can't be watched. For so many agents more rarely.
+const LOOKS: Span = Span::from_secs(5);
+const AGENTS_IN_A_LOOK: u64 = 1000;
+
+/// When a state directory that has gone is looked for first.
+const PUT_BACK: Span = Span::from_secs(1);
+
+pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
+    let refuse = |message: &str| {
+        Error::usage(message).with_hint("use `dormouse list`, with --json for scripts, or `dormouse logs -f`")
+    };
+    if session.out.is_json() {
+        return Err(refuse("watch draws a picture, and has no result for --json"));
+    }
+    if !screen::is_there() {
+        return Err(refuse("watch needs a terminal to draw on and to read keys from"));
+    }
+    if !can_erase() {
+        return Err(refuse("watch can't draw on this terminal: TERM names one that only writes lines"));
+    }
+    if session.clock.is_pinned() {
+        return Err(Error::usage("watch waits for moments, and DORMOUSE_NOW lets none come: unset it"));
+    }
+    let store = session.store()?;
+    for name in agents(&store, &args.agents, false)? {
+        store.agent(&name)?;
+    }
+    let signals = Signals::hold()?;
+    signals.hear_children()?;
+    let terminal = signals.hear_terminal()?;
+    let mut panel = Panel {
+        named: args.agents,
+        anchor: store.anchor().clone(),
+        news: News::of(&store),
+        store,
+        fleet: Fleet::default(),
+        to_read: BTreeSet::new(),
+        to_list: false,
+        read_at: None,
+        unwatched: BTreeSet::new(),
+        look_at: None,
+        trouble: None,
+        chosen: None,
+        top: 0,
+        near: None,
+        keys: None,
+        talk: Talk::Keys,
+        jobs: Jobs::new()?,
+        alarm: Alarm::new()?,
+        is_changed: true,
+    };
+    panel.list(session)?;
+    let mut screen = Screen::open(session.out.is_colored())?;
+    panel.go_on(session, (&signals, &terminal), &mut screen)
+}
+
+/// What stands in the last line.
+enum Talk {
+    Keys,
+    Said(String),
+    /// Whether a command is to run that takes something away.
+    Doubts(Act, AgentName),
+    /// Whether to end, although steps that were begun here are running.
+    Leaves,
+    Filters,
+}
+
+/// The agent that is looked at from near.
+struct Near {
+    name: AgentName,
+    seen: std::result::Result<CloseUp, String>,
+    said: Option<Said>,
+    /// Whether there may be more of what its turn writes than was read.
+    has_more: bool,
+    /// How many lines are left out at the top.
+    from: usize,
+}
+
+struct Panel {
+    named: Vec<String>,
+    anchor: Anchor,
+    store: Store,
+    news: News,
+    fleet: Fleet,
+    /// Those that may have changed.
+    to_read: BTreeSet<AgentName>,
+    /// Whether the list of agents may have changed.
+    to_list: bool,
+    /// When something was read last.
+    read_at: Option<Instant>,
+    /// Those whose changes nothing tells.
+    unwatched: BTreeSet<AgentName>,
+    /// When to look again at what can't be watched.
+    look_at: Option<Time>,
+    /// Why the state directory can't be read at all.
+    trouble: Option<String>,
+    chosen: Option<AgentName>,
+    /// How many agents stand above the screen.
+    top: usize,
+    near: Option<Near>,
+    /// How many lines of the list of keys are left out at the top, while that is shown.
+    keys: Option<usize>,
+    talk: Talk,
+    jobs: Jobs<(Act, AgentName)>,
+    alarm: Alarm,
+    is_changed: bool,
+}
+
+impl Panel {
+    fn go_on(
+        &mut self,
+        session: &mut Session,
+        (signals, terminal): (&Signals, &OfTerminal),
+        screen: &mut Screen,
+    ) -> Result<Status> {
+        let keyboard = Keyboard::new();
+        loop {
+            let height = screen.size().height;
+            let until = self.looks_at();
+            if until.is_some_and(|until| until <= Instant::now()) {
+                self.read(session, height);
+            }
+            if std::mem::take(&mut self.is_changed) {
+                self.draw(session, screen, height)?;
+            }
+            self.alarm.set(self.next(session, height))?;
+            let until = self.looks_at();
+            let mut wakes = vec![keyboard.as_fd(), signals.as_fd(), self.alarm.as_fd()];
+            if until.is_none() {
+                wakes.extend(self.news.readable());
+                wakes.extend(self.near.as_ref().and_then(|near| near.said.as_ref()?.watch().readable()));
+            }
+            let ended = self.jobs.wait(&wakes, until)?;
+            drop(wakes);
+            for ended in ended {
+                self.talk = Talk::Said(told(&ended));
+                self.to_read.insert(ended.of.1);
+                self.is_changed = true;
+            }
+            match self.alarm.has_rung() {
+                Rung::No => {}
+                Rung::Due => self.look_again(session),
+                Rung::ClockSet => self.is_changed = true,
+            }
+            let asked = signals.asked();
+            // A terminal that is closed sends SIGHUP.
+            if asked.end.is_some() || asked.reload {
+                return Ok(Status::Done);
+            }
+            if terminal.stops() {
+                screen.suspend()?;
+            }
+            if terminal.goes_on() {
+                screen.renew()?;
+                self.is_changed = true;
+            }
+            self.is_changed |= terminal.is_resized();
+            let Some(keys) = screen.keys()? else { return Ok(Status::Done) };
+            for key in keys {
+                self.is_changed = true;
+                if self.press(session, screen, key, height)? {
+                    return Ok(Status::Done);
+                }
+            }
+            self.hear(session);
+        }
+    }
+
+    /// When to read what has changed; nothing if nothing has.
+    fn looks_at(&self) -> Option<Instant> {
+        let has_more = self.near.as_ref().is_some_and(|near| near.has_more);
+        if self.to_read.is_empty() && !self.to_list && !has_more {
+            return None;
+        }
+        let is_loading = self.fleet.counts().unread > 0;
+        let pause = if is_loading { Duration::ZERO } else { PICTURE };
+        Some(self.read_at.map_or_else(Instant::now, |at| at + pause))
+    }
+
+    /// Which agents there are.
+    fn list(&mut self, session: &Session) -> Result<()> {
+        self.to_list = false;
+        // In this order: what comes after the look is told.
+        let is_watched = self.news.follow_list(&self.store);
+        let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
+        self.to_read.extend(new);
+        if !is_watched {
+            self.look_soon(session, LOOKS);
+        }
+        if !self.named.is_empty() {
+            // An agent that was removed may have come back.
+            self.to_read.extend(self.fleet.names().cloned());
+        }
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// Looks again after a while at what can't be watched.
+    fn look_soon(&mut self, session: &Session, after: Span) {
+        let at = session.clock.now().after(after);
+        self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
+    }
+
+    /// The state directory can't be read: it is being removed, or exchanged for another one.
+    fn is_gone(&mut self, session: &Session, error: &Error) {
+        let after = if self.trouble.is_some() { LOOKS } else { PUT_BACK };
+        self.trouble = Some(format!("below is what was there before: {error}"));
+        self.to_read.clear();
+        self.to_list = false;
+        self.is_changed = true;
+        self.look_soon(session, after);
+    }
+
+    /// Looks at everything anew, in the directory that is there now.
+    fn reopen(&mut self, session: &Session) {
+        let opened = session.store_at(self.anchor.clone()).and_then(|store| {
+            self.news = News::of(&store);
+            self.store = store;
+            self.list(session)
+        });
+        match opened {
+            Ok(()) => {
+                self.trouble = None;
+                self.to_read.extend(self.fleet.names().cloned());
+            }
+            Err(error) => self.is_gone(session, &error),
+        }
+    }
+
+    /// Reads what has changed, for a while, those on the screen first.
+    fn read(&mut self, session: &Session, height: u16) {
+        let begun = Instant::now();
+        if self.to_list
+            && let Err(error) = self.list(session)
+        {
+            return self.is_gone(session, &error);
+        }
+        let near = self.near.as_ref().map(|near| near.name.clone());
+        let seen = self.fleet.from(self.top).take(room(height)).map(|(name, _)| name.clone());
+        let seen: Vec<AgentName> = near.into_iter().chain(seen).collect();
+        let mut seen = seen.into_iter();
+        while begun.elapsed() < SLICE {
+            let next = seen.by_ref().find(|name| self.to_read.contains(name));
+            let Some(name) = next.or_else(|| self.to_read.first().cloned()) else { break };
+            self.to_read.remove(&name);
+            self.read_one(session, &name);
+        }
+        if self.near.as_ref().is_some_and(|near| near.has_more) {
+            self.listen();
+        }
+        self.fleet.sort();
+        self.read_at = Some(Instant::now());
+        self.is_changed = true;
+    }
+
+    fn read_one(&mut self, session: &Session, name: &AgentName) {
+        let now = session.clock.now();
+        let found = self.store.agent(name).and_then(|agent| {
+            let is_watched = self.news.follow(&agent);
+            Ok((summaries::line(&agent, None, now)?, is_watched))
+        });
+        let known = match found {
+            Ok((line, is_watched)) => {
+                self.notes_watch(session, name, is_watched);
+                Known::Stands(Box::new(line))
+            }
+            Err(error) => Known::Broken(error.to_string()),
+        };
+        self.fleet.note(name, known);
+        if self.near.as_ref().is_some_and(|near| near.name == *name) {
+            self.look_near(session, name.clone());
+        }
+    }
+
+    fn notes_watch(&mut self, session: &Session, name: &AgentName, is_watched: bool) {
+        if is_watched {
+            self.unwatched.remove(name);
+            return;
+        }
+        if self.unwatched.is_empty() {
+            self.talk = Talk::Said(format!(
+                "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
+            ));
+        }
+        self.unwatched.insert(name.clone());
+        if self.look_at.is_none() {
+            self.look_soon(session, LOOKS.times(1 + self.unwatched.len() as u64 / AGENTS_IN_A_LOOK));
+        }
+    }
+
+    /// Looks at one agent from near.
+    fn look_near(&mut self, session: &Session, name: AgentName) {
+        let seen = self.store.agent(&name).and_then(|agent| close_up(&agent, session.clock.now()));
+        let before = self.near.take().filter(|near| near.name == name);
+        let (said, from) = before.map_or((None, 0), |near| (near.said, near.from));
+        let seen = seen.map_err(|error| error.to_string());
+        self.near = Some(Near { name, seen, said, has_more: true, from });
+        self.listen();
+    }
+
+    /// Reads what the turn writes of the agent that is looked at from near.
+    fn listen(&mut self) {
+        let Some(near) = &mut self.near else { return };
+        near.has_more = false;
+        let Ok(seen) = &near.seen else { return };
+        let last = || seen.last_turn.as_ref().map(|turn| turn.run_id);
+        let Some(run) = seen.run.or_else(last) else { return };
+        let listened = self.store.agent(&near.name).and_then(|agent| {
+            let mut said = match near.said.take() {
+                Some(said) if said.run() == run => said,
+                Some(_) | None => Said::of(&agent, run),
+            };
+            said.look(&agent, seen.run.is_some())?;
+            Ok(said)
+        });
+        // What can't be read is not shown; the records say more about that.
+        near.said = listened.ok();
+    }
+
+    /// When to look again although nothing changes.
+    fn next(&self, session: &Session, height: u16) -> Option<Time> {
+        let now = session.clock.now();
+        let of = |known: &Known| match known {
+            Known::Stands(line) => next_change(line, now),
+            Known::Nothing | Known::Broken(_) => None,
+        };
+        let seen: Option<Time> = match &self.near {
+            Some(near) => near.seen.as_ref().ok().and_then(|seen| next_change(&seen.line, now)),
+            None => self.fleet.from(self.top).take(room(height)).filter_map(|(_, known)| of(known)).min(),
+        };
+        seen.into_iter().chain(self.look_at).min()
+    }
+
+    /// The moment has come that `next` named.
+    fn look_again(&mut self, session: &Session) {
+        self.is_changed = true;
+        if self.look_at.is_none_or(|at| at > session.clock.now()) {
+            return;
+        }
+        self.look_at = None;
+        if self.trouble.is_some() {
+            return self.reopen(session);
+        }
+        // If the list is not watched, the system does not tell that the whole directory has gone.
+        match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
+            Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
+            Err(error) => self.is_gone(session, &error),
+        }
+    }
+
+    /// What has changed.
+    fn hear(&mut self, session: &Session) {
+        for change in self.news.take() {
+            match change {
+                Told::Agent(name) | Told::Begun(name) => {
+                    self.to_read.insert(name);
+                }
+                Told::Agents => self.to_list = true,
+                Told::Anything => {
+                    self.to_list = true;
+                    self.to_read.extend(self.fleet.names().cloned());
+                }
+                Told::Moved => return self.reopen(session),
+            }
+        }
+        if let Some(near) = &mut self.near
+            && near.said.as_ref().is_some_and(|said| said.watch().has_news())
+        {
+            near.has_more = true;
+        }
+    }
+
+    fn draw(&mut self, session: &Session, screen: &mut Screen, height: u16) -> Result<()> {
+        let at = self.at();
+        let room = room(height);
+        self.top =
+            self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
+        if self.chosen.is_none() && self.fleet.counts().unread == 0 {
+            // From here on it is that agent, whatever comes before it.
+            self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
+        }
+        let question;
+        let foot = match &self.talk {
+            Talk::Keys => Foot::Keys,
+            Talk::Said(said) => Foot::Said(said),
+            Talk::Doubts(act, name) => {
+                question = format!("{} {name}? y/n: {}", act.name(), act.doubt().unwrap_or_default());
+                Foot::Asks(&question)
+            }
+            Talk::Leaves => Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it"),
+            Talk::Filters => Foot::Filter(self.fleet.filter()),
+        };
+        let view = match (&self.near, self.keys) {
+            (_, Some(from)) => View::Keys { from },
+            (Some(near), None) => View::One {
+                name: &near.name,
+                seen: near.seen.as_ref().map_err(String::as_str),
+                said: near.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
+                from: near.from,
+            },
+            (None, None) => View::Fleet {
+                counts: self.fleet.counts(),
+                filter: self.fleet.filter(),
+                above: self.top,
+                of: self.fleet.len(),
+                rows: self.fleet.from(self.top).take(room).collect(),
+                chosen: at - self.top,
+            },
+        };
+        let colored = session.out.is_colored();
+        let shown = Shown { now: session.clock.now(), colored, trouble: self.trouble.as_deref(), view, foot };
+        let mut above = 0;
+        screen.draw(|frame| above = draw(frame, &shown))?;
+        if let Some(from) = self.scrolled() {
+            *from = above;
+        }
+        Ok(())
+    }
+
+    /// How many lines are left out at the top of what can be scrolled.
+    fn scrolled(&mut self) -> Option<&mut usize> {
+        self.keys.as_mut().or(self.near.as_mut().map(|near| &mut near.from))
+    }
+
+    /// Where the chosen agent stands among those that are shown.
+    fn at(&self) -> usize {
+        self.chosen.as_ref().and_then(|chosen| self.fleet.place(chosen)).unwrap_or(0)
+    }
+}

@@ -1,0 +1,115 @@
+//! One agent as `watch` shows it from near: what it has open, what happened last, and what its turn writes.
+
+use std::collections::{HashSet, VecDeque};
+
+use crate::error::Result;
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::Message;
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::report::log;
+use crate::report::panel::CloseUp;
+use crate::store::{Agent, Watch};
+
+use super::summaries;
+use super::tail::Tail;
+
+/// How many records of a kind are read.
+const SHOWN: usize = 20;
+
+/// How much is read of what a turn has written before, in bytes, and how many lines are kept.
+const SAID: u64 = 16 << 10;
+const LINES: usize = 200;
+
+/// Looks at one agent.
+pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<CloseUp> {
+    let line = summaries::line(agent, None, now)?;
+    agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        let current = match claimed.map(|id| seen.waiting(id)).transpose()?.flatten() {
+            Some(waiting) => seen.try_read(&waiting)?.and_then(std::result::Result::ok),
+            None => None,
+        };
+        let mut queue = Vec::new();
+        for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
+            // What is no message is counted with the rejected files.
+            queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
+        }
+        Ok(CloseUp {
+            line: line.clone(),
+            execution: state.execution.clone(),
+            run: state.current_run.as_ref().map(|run| run.run_id),
+            current,
+            last_turn: state.last_turn.clone(),
+            queue,
+            waits: seen.open::<Wait>()?,
+            timers: seen.open::<Timer>()?,
+            work: seen.open::<WorkItem>()?,
+            events: seen.last_events(&state, SHOWN, |event| log::words(event).is_some())?,
+        })
+    })
+}
+
+/// The dead letter that was parked last.
+pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
+    agent.look(|seen, state| {
+        let (mut known, mut found) = (HashSet::new(), None);
+        if state.counters.dead == 0 {
+            return Ok(None);
+        }
+        seen.ended(|message: Message| {
+            // The newest line about a message counts.
+            let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
+            found = Some(message.id).filter(|id| known.insert(*id) && is_dead);
+            found.is_none()
+        })?;
+        Ok(found)
+    })
+}
+
+/// What a run writes, or has written: its last lines.
+pub struct Said {
+    run: RunId,
+    tail: Tail,
+    watch: Watch,
+    lines: VecDeque<String>,
+}
+
+impl Said {
+    pub fn of(agent: &Agent<'_>, run: RunId) -> Said {
+        let tail = Tail::of(agent, run, Some(SAID));
+        Said { run, tail, watch: Watch::new(), lines: VecDeque::new() }
+    }
+
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Tells when the run has written more.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// Takes in what has come since the last look. `is_live`: the run may write more.
+    pub fn look(&mut self, agent: &Agent<'_>, is_live: bool) -> Result<()> {
+        if is_live {
+            self.watch.follow_output(&agent.workdir().run(self.run));
+        }
+        for (_, line) in self.tail.news(!is_live)? {
+            if self.lines.len() == LINES {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(line);
+        }
+        Ok(())
+    }
+
+    /// The last lines, with those that have not ended.
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let unfinished: Vec<&str> = self.tail.unfinished().collect();
+        self.lines.iter().map(String::as_str).chain(unfinished)
+    }
+}

@@ -1,0 +1,119 @@
+//! What an agent does and writes, heard as it comes: its events, and the output of its turns and tasks.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use crate::error::Result;
+use crate::model::event::Event;
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+use crate::report::text::Characters;
+use crate::store::{Agent, Watch};
+use crate::workdir::{Dir, Stream};
+
+use super::session::Session;
+
+/// Tells each event of some agents once, in the order of their numbers.
+#[derive(Debug, Default)]
+pub struct Follower {
+    /// The number of the last event that was told, by agent.
+    told: HashMap<AgentName, u64>,
+}
+
+/// What is told of an agent at the first look.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beginning {
+    /// Nothing before this.
+    pub since: Option<Time>,
+    /// At most so many, the newest; 0 for all.
+    pub limit: usize,
+}
+
+impl Follower {
+    /// The events that have come since the last look and are wanted, oldest first.
+    pub fn news(
+        &mut self,
+        agent: &Agent<'_>,
+        beginning: Beginning,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Vec<Event>> {
+        let before = self.told.get(agent.name()).copied();
+        if before.unwrap_or(0) == agent.peek()?.counters.events {
+            return Ok(Vec::new());
+        }
+        let (events, last) = agent.look(|seen, state| {
+            let last = state.counters.events;
+            let mut events = Vec::new();
+            match before {
+                Some(before) => {
+                    let most = usize::try_from(last.saturating_sub(before)).unwrap_or(usize::MAX);
+                    events = seen.last_events(&state, most, |event| event.seq > before)?;
+                    events.retain(&wanted);
+                    events.reverse();
+                }
+                None if beginning.limit > 0 => {
+                    events = seen.last_events(&state, beginning.limit, &wanted)?;
+                    events.reverse();
+                }
+                None => seen.events(&state, beginning.since, |event| {
+                    if wanted(&event) {
+                        events.push(event);
+                    }
+                    Ok(())
+                })?,
+            }
+            Ok((events, last))
+        })?;
+        self.told.insert(agent.name().clone(), last);
+        Ok(events)
+    }
+}
+
+/// The output of a process of an agent.
+pub struct Heard<'a> {
+    pub agent: &'a Agent<'a>,
+    /// The directory of its run or task.
+    pub dir: Dir,
+    pub stream: Stream,
+    /// Begins with so many bytes of what is there; absent: with all.
+    pub last: Option<u64>,
+}
+
+impl Heard<'_> {
+    /// Prints what is there, and, if it is followed, what comes, until the process has ended. `object`: a piece of it
+    /// as JSON.
+    pub fn tell(
+        &self,
+        session: &mut Session,
+        is_followed: bool,
+        object: impl Fn(&str) -> Value,
+        has_ended: impl Fn() -> Result<bool>,
+    ) -> Result<()> {
+        let mut log = self.dir.follow(self.stream, self.last);
+        let mut characters = Characters::default();
+        let mut watch = is_followed.then(Watch::new);
+        loop {
+            if let Some(watch) = &mut watch {
+                watch.follow_records(self.agent);
+                watch.follow_output(&self.dir);
+            }
+            // In this order: what it has said last is there before it counts as ended.
+            let is_over = !is_followed || has_ended()?;
+            let said = log.news()?;
+            if session.out.is_json() {
+                let text = characters.take(&said, is_over);
+                if !text.is_empty() || !is_followed {
+                    session.out.json_line(&object(&text));
+                }
+            } else {
+                session.out.log(&said, &mut characters, is_over);
+            }
+            session.out.flush();
+            match &watch {
+                Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
+                Some(_) | None => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What a terminal sends for the keys that are pressed.
+//!
+//! The reader that comes with the drawing waits for the edges of epoll, and loses one when the terminal changes its size at
+//! the same moment: then the key is never read, and whoever polls the terminal finds it readable for ever. It also waits
+//! within a sequence that has not come whole, deaf to signals. Here what has come is taken, and nothing is waited for.
+
+use std::str;
+
+/// A key that was pressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    Char(char),
+    Up,
+    Down,
+    Right,
+    Left,
+    PageUp,
+    PageDown,
+    Home,
+    End,
+    Enter,
+    Back,
+    Escape,
+    /// Ctrl-C. The terminal is raw, so no signal comes of it.
+    Cancel,
+    /// Ctrl-Z, likewise.
+    Suspend,
+    /// Ctrl-L: everything is to be drawn anew.
+    Redraw,
+}
+
+const ESCAPE: u8 = 0x1b;
+/// What ends a pasted text.
+const PASTED: &[u8] = b"\x1b[201~";
+/// The longest sequence that is waited for, in bytes. No terminal sends one as long.
+const LONGEST: usize = 64;
+
+/// Makes keys of bytes, as they come.
+#[derive(Debug, Default)]
+pub struct Keys {
+    /// The beginning of a sequence, or of a letter, the rest of which has not come yet.
+    begun: Vec<u8>,
+    /// Whether a text is being pasted: its letters press no keys.
+    pastes: bool,
+}
+
+/// What stands at the beginning of some bytes.
+enum Found {
+    /// So many bytes are a key, or mean nothing here.
+    Whole(usize, Option<Key>),
+    /// So many bytes say that a text is pasted after them.
+    Paste(usize),
+    /// The rest is yet to come.
+    Begun,
+}
+
+impl Keys {
+    /// The keys that these bytes end. An escape that is the last byte is the key of that name.
+    pub fn of(&mut self, bytes: &[u8]) -> Vec<Key> {
+        self.begun.extend_from_slice(bytes);
+        let all = std::mem::take(&mut self.begun);
+        let (mut rest, mut keys) = (&all[..], Vec::new());
+        while !rest.is_empty() {
+            if self.pastes {
+                let Some(end) = rest.windows(PASTED.len()).position(|bytes| bytes == PASTED) else {
+                    rest = &rest[rest.len().saturating_sub(PASTED.len() - 1)..];
+                    break;
+                };
+                rest = &rest[end + PASTED.len()..];
+                self.pastes = false;
+                continue;
+            }
+            match first(rest) {
+                Found::Whole(length, key) => {
+                    keys.extend(key);
+                    rest = &rest[length..];
+                }
+                Found::Paste(length) => {
+                    self.pastes = true;
+                    rest = &rest[length..];
+                }
+                Found::Begun if rest.len() > LONGEST => rest = &[],
+                Found::Begun => break,
+            }
+        }
+        self.begun = rest.to_vec();
+        keys
+    }
+}
+
+/// What comes first. `bytes` has at least one.
+fn first(bytes: &[u8]) -> Found {
+    let single = |key| Found::Whole(1, key);
+    match bytes[0] {
+        ESCAPE => sequence(bytes),
+        b'\r' => single(Some(Key::Enter)),
+        0x08 | 0x7f => single(Some(Key::Back)),
+        0x03 => single(Some(Key::Cancel)),
+        0x1a => single(Some(Key::Suspend)),
+        0x0c => single(Some(Key::Redraw)),
+        0..0x20 => single(None),
+        0x20.. => letter(bytes),
+    }
+}
+
+fn letter(bytes: &[u8]) -> Found {
+    let found = |text: &str| text.chars().next().map(|letter| (letter.len_utf8(), Some(Key::Char(letter))));
+    let (length, key) = match str::from_utf8(&bytes[..bytes.len().min(4)]) {
+        Ok(text) => found(text).unwrap_or((1, None)),
+        Err(error) if error.valid_up_to() > 0 => {
+            str::from_utf8(&bytes[..error.valid_up_to()]).ok().and_then(found).unwrap_or((1, None))
+        }
+        Err(error) => match error.error_len() {
+            Some(wrong) => (wrong, None),
+            None => return Found::Begun,
+        },
+    };
+    Found::Whole(length, key)
+}
+
+/// What begins with an escape.
+fn sequence(bytes: &[u8]) -> Found {
+    match bytes.get(1) {
+        None | Some(&ESCAPE) => Found::Whole(1, Some(Key::Escape)),
+        Some(b'O') => match bytes.get(2) {
+            Some(letter) => Found::Whole(3, by_letter(*letter)),
+            None => Found::Begun,
+        },
+        // The function keys of Linux' own console.
+        Some(b'[') if bytes.get(2) == Some(&b'[') => match bytes.len() {
+            3 => Found::Begun,
+            _ => Found::Whole(4, None),
+        },
+        Some(b'[') => match bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte)) {
+            Some(end) => control(&bytes[2..2 + end], bytes[2 + end], 3 + end),
+            None => Found::Begun,
+        },
+        // Alt with a letter.
+        Some(_) => match letter(&bytes[1..]) {
+            Found::Whole(length, _) => Found::Whole(1 + length, None),
+            begun @ (Found::Paste(_) | Found::Begun) => begun,
+        },
+    }
+}
+
+/// A control sequence of so many bytes: its numbers, and its last byte.
+fn control(numbers: &[u8], last: u8, length: usize) -> Found {
+    let mut numbers = numbers.split(|byte| *byte == b';');
+    let (number, held) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    if (number, last) == (b"200", b'~') {
+        return Found::Paste(length);
+    }
+    let key = match (number, last) {
+        (b"1" | b"7", b'~') => Some(Key::Home),
+        (b"4" | b"8", b'~') => Some(Key::End),
+        (b"5", b'~') => Some(Key::PageUp),
+        (b"6", b'~') => Some(Key::PageDown),
+        (b"" | b"1", letter) => by_letter(letter),
+        _ => None,
+    };
+    // With Shift it is the same key, with Alt or Ctrl another one.
+    Found::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
+}
+
+fn by_letter(letter: u8) -> Option<Key> {
+    match letter {
+        b'A' => Some(Key::Up),
+        b'B' => Some(Key::Down),
+        b'C' => Some(Key::Right),
+        b'D' => Some(Key::Left),
+        b'H' => Some(Key::Home),
+        b'F' => Some(Key::End),
+        b'M' => Some(Key::Enter),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A few of everything, with what it means.
+    const SENT: &[(&[u8], &[Key])] = &[
+        (b"a", &[Key::Char('a')]),
+        ("é日".as_bytes(), &[Key::Char('é'), Key::Char('日')]),
+        (b"\r\x7f\x08", &[Key::Enter, Key::Back, Key::Back]),
+        (b"\x03\x1a\x0c\t\n", &[Key::Cancel, Key::Suspend, Key::Redraw]),
+        (b"\x1b[A\x1b[B\x1bOA\x1bOB", &[Key::Up, Key::Down, Key::Up, Key::Down]),
+        (b"\x1b[C\x1bOD", &[Key::Right, Key::Left]),
+        (b"\x1b[5~\x1b[6~", &[Key::PageUp, Key::PageDown]),
+        (b"\x1b[H\x1b[F\x1b[1~\x1b[4~", &[Key::Home, Key::End, Key::Home, Key::End]),
+        (b"\x1b[1;2A\x1b[1;5A\x1b[5;3~", &[Key::Up]),
+        (b"\x1bq\x1b\xc3\xa9\x1b[[Ax\x1b[15~", &[Key::Char('x')]),
+        (b"\x1b[200~Sy\x1b[Aq\x1b[201~z", &[Key::Char('z')]),
+        (b"\xff\xc3(x", &[Key::Char('('), Key::Char('x')]),
+        (b"\x1b[?1;2c\x1b[<0;1;1Mx", &[Key::Char('x')]),
+    ];
+
+    #[test]
+    fn what_is_sent_is_taken_whole_or_in_pieces() {
+        for (sent, meant) in SENT {
+            assert_eq!(Keys::default().of(sent), *meant, "{sent:?}");
+            for cut in 1..sent.len() {
+                // An escape at the end of what has come is a key.
+                if sent[cut - 1] == ESCAPE {
+                    continue;
+                }
+                let mut keys = Keys::default();
+                let mut found = keys.of(&sent[..cut]);
+                found.extend(keys.of(&sent[cut..]));
+                assert_eq!(found, *meant, "{sent:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_escape_is_a_key_and_what_is_never_whole_is_given_up() {
+        let mut keys = Keys::default();
+        assert_eq!(keys.of(b"\x1b"), [Key::Escape]);
+        assert_eq!(keys.of(b"\x1b\x1b[A"), [Key::Escape, Key::Up]);
+        assert_eq!(keys.of(b"\x1b["), []);
+        assert_eq!(keys.of(&[b'1'; 100]), []);
+        assert_eq!(keys.of(b"q"), [Key::Char('q')]);
+        assert_eq!(keys.of(b"\x1b[200~"), []);
+        assert_eq!(keys.of(&[b'q'; 1000]), []);
+        assert_eq!(keys.of(b"\x1b[20"), []);
+        assert_eq!(keys.of(b"1~q"), [Key::Char('q')]);
+    }
+}

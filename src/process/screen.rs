@@ -1,0 +1,188 @@
+//! The terminal as a screen that a command draws on.
+
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::iter;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic;
+use std::path::Path;
+use std::sync::Arc;
+
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use ratatui::crossterm::{cursor, execute, style, terminal};
+use ratatui::layout::Size;
+use ratatui::{Frame, Terminal};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_current_process_group};
+
+use crate::error::{Context, Result};
+
+use super::keys::{Key, Keys};
+use super::table::Process;
+
+/// How errors name the terminal.
+const TERMINAL: &str = "the terminal";
+
+/// How many bytes are read from it at once.
+const BYTES: usize = 1024;
+
+/// A terminal that is a screen for as long as this lives. At the end of this value, and where the program panics, the
+/// terminal is put back as it was.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
+    /// What stderr was. A message there would stand in the midst of the picture.
+    stderr: Arc<Option<OwnedFd>>,
+    keys: Keys,
+}
+
+/// Whether there is a terminal to draw on and to read keys from.
+pub fn is_there() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+impl Screen {
+    /// Turns the terminal into a screen. `colored`: colours are written whatever the environment says of them.
+    pub fn open(colored: bool) -> Result<Screen> {
+        let stderr = Arc::new(silence());
+        let (before, told) = (panic::take_hook(), stderr.clone());
+        panic::set_hook(Box::new(move |panic| {
+            leave(&told);
+            before(panic);
+        }));
+        style::force_color_output(colored);
+        let terminal = enter().inspect_err(|_| leave(&stderr)).context("draw on", Path::new(TERMINAL))?;
+        Ok(Screen { terminal, stderr, keys: Keys::default() })
+    }
+
+    /// Draws a picture. Only what differs from the last one is written.
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
+        self.terminal.draw(draw).map(drop).context("draw on", Path::new(TERMINAL))
+    }
+
+    /// Columns and rows; none if the terminal does not say.
+    pub fn size(&self) -> Size {
+        self.terminal.size().unwrap_or_default()
+    }
+
+    /// The keys that were pressed since the last call; nothing if the terminal is gone.
+    pub fn keys(&mut self) -> Result<Option<Vec<Key>>> {
+        let stdin = io::stdin();
+        let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut asked, Some(&Timespec::default()));
+        let told = asked[0].revents();
+        if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+            return Ok(None);
+        }
+        if !told.contains(PollFlags::IN) {
+            return Ok(Some(Vec::new()));
+        }
+        let mut bytes = [0; BYTES];
+        match rustix::io::read(&stdin, &mut bytes) {
+            // It went just now.
+            Ok(0) | Err(Errno::IO) => Ok(None),
+            Ok(length) => Ok(Some(self.keys.of(&bytes[..length]))),
+            Err(Errno::INTR | Errno::AGAIN) => Ok(Some(Vec::new())),
+            Err(errno) => Err(errno).context("read keys from", Path::new(TERMINAL)),
+        }
+    }
+
+    /// Stops this process, as the shell expects it of Ctrl-Z, with the terminal as it was. Returns when the process is
+    /// continued; at once if no shell is there that would continue it.
+    pub fn suspend(&mut self) -> Result<()> {
+        if !has_shell() {
+            return Ok(());
+        }
+        put_back();
+        let _ = kill_current_process_group(Signal::STOP);
+        self.renew()
+    }
+
+    /// Makes the terminal a screen once more, after another program may have used it.
+    pub fn renew(&mut self) -> Result<()> {
+        // Raw mode is set only if it was left before.
+        let _ = terminal::disable_raw_mode();
+        self.terminal = enter().context("draw on", Path::new(TERMINAL))?;
+        Ok(())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave(&self.stderr);
+    }
+}
+
+/// Where keys come from: readable when one was pressed.
+#[derive(Debug)]
+pub struct Keyboard(io::Stdin);
+
+impl Keyboard {
+    pub fn new() -> Keyboard {
+        Keyboard(io::stdin())
+    }
+}
+
+impl AsFd for Keyboard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A pasted text comes with marks around it, so that its letters press no keys.
+fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
+    terminal::enable_raw_mode()?;
+    execute!(
+        io::stdout(),
+        terminal::EnterAlternateScreen,
+        terminal::Clear(terminal::ClearType::All),
+        EnableBracketedPaste,
+        cursor::Hide
+    )?;
+    Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
+}
+
+/// Puts the terminal back. If that fails the terminal is gone.
+fn put_back() {
+    let _ = execute!(
+        io::stdout(),
+        DisableBracketedPaste,
+        style::ResetColor,
+        terminal::LeaveAlternateScreen,
+        cursor::Show
+    );
+    let _ = io::stdout().flush();
+    let _ = terminal::disable_raw_mode();
+}
+
+/// Puts the terminal back, and stderr, so that what is wrong can be said there.
+fn leave(stderr: &Option<OwnedFd>) {
+    put_back();
+    if let Some(stderr) = stderr {
+        let _ = rustix::stdio::dup2_stderr(stderr);
+    }
+}
+
+/// Leads stderr nowhere if it is a terminal. Returns what it was.
+fn silence() -> Option<OwnedFd> {
+    if !io::stderr().is_terminal() {
+        return None;
+    }
+    let stderr = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).ok()?;
+    let nowhere = File::options().write(true).open("/dev/null").ok()?;
+    rustix::stdio::dup2_stderr(&nowhere).ok()?;
+    Some(stderr)
+}
+
+/// Whether a process of this session that is in another group, a shell, waits for the group of this one. If none does,
+/// a group that is stopped stays so for ever. /proc is asked, where a session or group that is not of this container has
+/// the number 0, which is no `Pid`.
+fn has_shell() -> bool {
+    let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
+    Process::read(getpid()).is_some_and(|this| {
+        iter::successors(parent(&this), parent)
+            .take_while(|process| process.session == this.session)
+            .any(|process| process.group != this.group)
+    })
+}

@@ -1,0 +1,199 @@
+//! One agent from near.
+
+use ratatui::style::Style;
+use ratatui::text::{Line as Row, Span as Piece};
+
+use crate::model::event::Event;
+use crate::model::execution::Execution;
+use crate::model::id::RunId;
+use crate::model::message::Message;
+use crate::model::run::Terminal;
+use crate::model::state::LastTurn;
+use crate::model::time::Time;
+use crate::model::timer::{Schedule, Timer};
+use crate::model::wait::Wait;
+use crate::model::work::{WorkItem, WorkState};
+use crate::report::list::Line;
+use crate::report::log;
+use crate::report::output::Tone;
+use crate::report::text::span;
+use crate::rules::work::{WaitsByItem, scheduling_state};
+
+use super::{Paint, fit};
+
+/// One agent and what it has open.
+pub struct CloseUp {
+    pub line: Line,
+    pub execution: Execution,
+    /// The run that is live.
+    pub run: Option<RunId>,
+    /// Its message.
+    pub current: Option<Message>,
+    pub last_turn: Option<LastTurn>,
+    /// The messages that come first.
+    pub queue: Vec<Message>,
+    pub waits: Vec<Wait>,
+    /// Those that are active.
+    pub timers: Vec<Timer>,
+    pub work: Vec<WorkItem>,
+    /// Newest first; those that `logs` has words for.
+    pub events: Vec<Event>,
+}
+
+/// How wide the names of the fields are, in columns.
+const NAMES: usize = 11;
+
+/// How many waits, timers and work items are shown.
+const MOST: usize = 20;
+
+/// The lines that are made so far, and how they are made.
+struct Lines {
+    rows: Vec<Row<'static>>,
+    paint: Paint,
+    width: usize,
+}
+
+impl Lines {
+    fn field(&mut self, name: &str, value: &str, style: Style) {
+        self.rows.push(Row::from(vec![
+            Piece::styled(format!("{name:<NAMES$}"), self.paint.quiet()),
+            Piece::styled(fit(value, self.width.saturating_sub(NAMES)), style),
+        ]));
+    }
+
+    fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>) {
+        let mut lines = lines.into_iter().peekable();
+        if lines.peek().is_none() {
+            return;
+        }
+        self.rows.push(Row::raw(""));
+        self.rows.push(Row::styled(fit(title, self.width), self.paint.head()));
+        let width = self.width;
+        self.rows.extend(lines.map(|(text, style)| Row::styled(fit(&text, width), style)));
+    }
+}
+
+/// The lines about one agent, for a screen with so many columns and rows. `said`: what its turn writes, or its last
+/// turn has written.
+pub(super) fn rows(
+    seen: &CloseUp,
+    said: &[&str],
+    now: Time,
+    paint: Paint,
+    (width, height): (usize, usize),
+) -> Vec<Row<'static>> {
+    let CloseUp { line, execution, run, current, last_turn, queue, waits, timers, work, events } = seen;
+    let mut lines = Lines { rows: Vec::new(), paint, width };
+    fields(&mut lines, line, execution, (current.as_ref(), last_turn.as_ref()), now);
+    let title = if run.is_some() { "Output of the turn" } else { "Output of the last turn" };
+    let plain = |text: String| (text, Style::new());
+    let some = (height / 3).max(4);
+    let newest = said.iter().skip(said.len().saturating_sub(some));
+    lines.part(title, newest.map(|text| plain((*text).to_owned())));
+    let more = line.pending.saturating_sub(queue.len());
+    let more = (more > 0).then(|| (format!("and {more} more"), paint.quiet()));
+    lines.part(&format!("Queue: {}", line.pending), queue.iter().map(|one| plain(message(one))).chain(more));
+    let active: Vec<&Wait> = waits.iter().filter(|wait| wait.is_active()).collect();
+    lines.part(
+        &format!("Waits: {}", active.len()),
+        active.iter().take(MOST).map(|wait| plain(self::wait(wait, now))),
+    );
+    let mut timers: Vec<&Timer> = timers.iter().collect();
+    timers.sort_by_key(|timer| (timer.next_at, timer.id));
+    let more = timers.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| (format!("and {more} more"), paint.quiet()));
+    lines.part(
+        &format!("Timers: {}", timers.len()),
+        timers.iter().take(MOST).map(|one| timer(one, now, paint)).chain(more),
+    );
+    let open: Vec<&WorkItem> = work.iter().filter(|item| item.state == WorkState::Open).collect();
+    let on_items = WaitsByItem::of(waits);
+    lines.part(
+        &format!("Work: {}", open.len()),
+        open.iter()
+            .take(MOST)
+            .map(|item| plain(format!("{}: {}", scheduling_state(item, &on_items), item.objective))),
+    );
+    lines.part("Last events", events.iter().filter_map(|one| event(one, now, paint)));
+    lines.rows
+}
+
+fn fields(
+    lines: &mut Lines,
+    line: &Line,
+    execution: &Execution,
+    (current, last_turn): (Option<&Message>, Option<&LastTurn>),
+    now: Time,
+) {
+    let paint = lines.paint;
+    lines.field("stands", &format!("{}: {}", line.posture, line.reason), Style::new());
+    let since = execution.since.local_short(now);
+    lines.field("status", &format!("{}, {} since {since}", line.status, execution.state), Style::new());
+    if let Some(since) = line.turn_since {
+        let about = current.map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
+        lines.field("turn", &format!("for {}{about}", span(now.since(since))), paint.live());
+    }
+    if let Some(turn) = last_turn {
+        let said = turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {said}"));
+        let text =
+            format!("{} {}{}", turn.ended_at.local_short(now), turn.terminal, said.unwrap_or_default());
+        let style = if turn.terminal == Terminal::Completed { Style::new() } else { paint.bad() };
+        lines.field("last turn", &text, style);
+    }
+    if let Some(retry) = &line.retry {
+        let attempt = retry.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
+        let text = format!("{attempt}at {}: {}", retry.not_before.local_short(now), retry.reason);
+        lines.field("retry", &text, paint.late());
+    }
+    if let Some(at) = line.next_due_at {
+        let style = if at <= now { paint.late() } else { Style::new() };
+        lines.field("due", &at.local_short(now), style);
+    }
+    if let Some(moved) = &line.moved {
+        lines.field("moved to", &moved.to, paint.bad());
+    }
+    for one in line.attention.iter().flat_map(|mark| mark.newest.iter().rev()).take(5) {
+        lines.field("look at", &one.to_string(), paint.bad());
+    }
+    if line.dead > 0 {
+        lines.field("dead", &format!("{} (R requeues the last)", line.dead), paint.bad());
+    }
+    if line.rejected > 0 {
+        lines.field("rejected", &format!("{} (see `dormouse queue rejected`)", line.rejected), paint.bad());
+    }
+}
+
+fn message(message: &Message) -> String {
+    let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
+    let Message { priority, kind, origin, body, .. } = message;
+    format!("{priority}{attempt}  {kind} from {origin}: {}", body.to_text())
+}
+
+fn wait(wait: &Wait, now: Time) -> String {
+    let about = wait.resource.as_ref().map(|resource| format!(" ({resource})")).unwrap_or_default();
+    let until = wait.expires_at.or(wait.wake_at).map(|at| format!(", until {}", at.local_short(now)));
+    let since = wait.created_at.local_short(now);
+    format!("{} since {since}{}{about}: {}", wait.kind, until.unwrap_or_default(), wait.reason)
+}
+
+fn timer(timer: &Timer, now: Time, paint: Paint) -> (String, Style) {
+    let schedule = match &timer.schedule {
+        Schedule::At { .. } => String::new(),
+        Schedule::Every { every, .. } => format!(", every {every}"),
+        Schedule::Cron { expression, time_zone } => format!(", {expression} ({time_zone})"),
+    };
+    let style = if timer.next_at <= now { paint.late() } else { Style::new() };
+    (format!("{}{schedule}: {}", timer.next_at.local_short(now), timer.text()), style)
+}
+
+fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {
+    let (words, tone) = log::words(event)?;
+    let style = match tone {
+        Some(Tone::Good) => paint.live(),
+        Some(Tone::Bad) => paint.bad(),
+        Some(Tone::Strong) => paint.head(),
+        Some(Tone::Quiet) => paint.quiet(),
+        None => Style::new(),
+    };
+    Some((format!("{:<11}  {words}", event.at.local_short(now)), style))
+}

@@ -1,0 +1,245 @@
+//! All agents, a row each.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line as Row, Span as Piece};
+use ratatui::widgets::{Cell, Row as Cells, Table};
+
+use crate::model::id::AgentName;
+use crate::model::posture::Posture;
+use crate::model::time::{Span, Time};
+use crate::report::list::Line;
+use crate::report::text::{count, span};
+
+use super::{Known, Paint, Shown, View, fit};
+
+/// How many agents stand how, as far as they were read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub agents: usize,
+    pub unread: usize,
+    pub at_work: usize,
+    /// Messages that wait.
+    pub pending: usize,
+    pub to_look_at: usize,
+}
+
+/// The lines around the rows: the head, the names of the columns, the note of the chosen agent, and the foot.
+const AROUND: u16 = 4;
+
+/// How many rows of agents a screen of this height has.
+pub fn room(height: u16) -> usize {
+    usize::from(height.saturating_sub(AROUND)).max(1)
+}
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Mark,
+    Agent,
+    Posture,
+    Queue,
+    Turn,
+    Last,
+    Due,
+    Note,
+}
+
+impl Column {
+    const fn head(self) -> &'static str {
+        match self {
+            Column::Mark => "",
+            Column::Agent => "AGENT",
+            Column::Posture => "POSTURE",
+            Column::Queue => "QUEUE",
+            Column::Turn => "TURN",
+            Column::Last => "LAST TURN",
+            Column::Due => "DUE",
+            Column::Note => "NOTE",
+        }
+    }
+
+    /// How wide it is; nothing if it has what the others leave.
+    const fn width(self) -> Option<usize> {
+        match self {
+            Column::Mark => Some(1),
+            Column::Posture => Some(20),
+            Column::Queue => Some(5),
+            Column::Turn => Some(6),
+            Column::Last | Column::Due => Some(11),
+            Column::Agent | Column::Note => None,
+        }
+    }
+
+    /// Those that a screen of this width has room for.
+    fn of(width: usize) -> &'static [Column] {
+        use Column::*;
+        match width {
+            ..50 => &[Mark, Agent, Posture],
+            50..74 => &[Mark, Agent, Posture, Queue, Turn],
+            74..100 => &[Mark, Agent, Posture, Queue, Turn, Last, Due],
+            100.. => &[Mark, Agent, Posture, Queue, Turn, Last, Due, Note],
+        }
+    }
+}
+
+/// How wide each column is on a screen of this width. `longest`: how wide the longest name is.
+fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
+    let fixed: usize = columns.iter().filter_map(|column| column.width()).sum();
+    let left = width.saturating_sub(fixed + columns.len() - 1);
+    // A long name leaves a third of the room to the note.
+    let most = if columns.contains(&Column::Note) { left * 2 / 3 } else { left };
+    let agent = longest.max("AGENT".len()).min(most);
+    let of = |column: &Column| match column.width() {
+        Some(width) => width,
+        None if *column == Column::Agent => agent,
+        None => left - agent,
+    };
+    columns.iter().map(of).collect()
+}
+
+/// Draws all agents. Returns how many stand above the first row.
+pub(super) fn draw(frame: &mut Frame<'_>, head: Rect, body: Rect, shown: &Shown<'_>, paint: Paint) -> usize {
+    let View::Fleet { counts, filter, above, of, rows, chosen } = &shown.view else { return 0 };
+    let width = usize::from(head.width);
+    let row = head_row(counts, filter, paint, width);
+    let place = format!("{}-{} of {of}", above + 1, above + rows.len());
+    let has_room = row.width() + place.len() + 2 <= width;
+    frame.render_widget(row, head);
+    let [table, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(1)]).areas(body);
+    if rows.is_empty() {
+        let nothing = if filter.is_empty() {
+            "no agents yet: dormouse create NAME --template script"
+        } else {
+            "no agent like that: Esc shows all"
+        };
+        frame.render_widget(Row::styled(fit(nothing, width), paint.quiet()), table);
+        return 0;
+    }
+    let columns = Column::of(width);
+    let longest = rows.iter().map(|(name, _)| name.as_str().len()).max().unwrap_or(0);
+    let widths = widths(columns, width, longest.max(12));
+    let header = Cells::new(columns.iter().map(|column| column.head())).style(paint.quiet());
+    let lines = rows.iter().enumerate().map(|(at, (name, known))| {
+        let is_plain = at == *chosen;
+        let paint = Paint { is_plain, ..paint };
+        let columns = columns.iter().zip(&widths);
+        let cells = columns.map(|(column, width)| cell(*column, name, known, shown.now, paint, *width));
+        let style = if is_plain { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
+        Cells::new(cells).style(style)
+    });
+    let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
+    frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
+    if rows.len() < *of {
+        // Else above the last column of a narrow screen, which leaves room for it.
+        let place_row = if has_room { head } else { Rect { height: 1, ..table } };
+        frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
+    }
+    if let Some((_, known)) = rows.get(*chosen) {
+        let style = if known.needs_attention() { paint.bad() } else { paint.quiet() };
+        frame.render_widget(Row::styled(fit(&words(known, shown.now), width), style), note);
+    }
+    *above
+}
+
+fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'static> {
+    let Counts { agents, unread, at_work, pending, to_look_at } = counts;
+    let mut pieces = vec![Piece::styled(count(*agents as u64, "agent", "agents"), paint.head())];
+    let at_work_style = if *at_work > 0 { paint.live() } else { Style::new() };
+    pieces.push(Piece::styled(format!("  {at_work} at work"), at_work_style));
+    let wrong = if *to_look_at > 0 { paint.bad() } else { Style::new() };
+    pieces.push(Piece::styled(format!("  {to_look_at} to look at"), wrong));
+    if width >= 60 {
+        pieces.push(Piece::raw(format!("  {}", count(*pending as u64, "message", "messages"))));
+    }
+    if *unread > 0 {
+        pieces.push(Piece::styled(format!("  {unread} not read yet"), paint.quiet()));
+    }
+    if !filter.is_empty() {
+        pieces.push(Piece::styled(fit(&format!("  with: {filter}"), width / 3), paint.late()));
+    }
+    Row::from(pieces)
+}
+
+fn cell(
+    column: Column,
+    name: &AgentName,
+    known: &Known,
+    now: Time,
+    paint: Paint,
+    width: usize,
+) -> Cell<'static> {
+    let wrong = known.needs_attention();
+    match (column, known) {
+        (Column::Mark, _) => Cell::new(Piece::styled(if wrong { "!" } else { "" }, paint.bad())),
+        (Column::Agent, _) => {
+            let style = if wrong { paint.bad() } else { Style::new() };
+            Cell::new(Piece::styled(fit(name.as_str(), width), style))
+        }
+        (Column::Note, known) => {
+            let style = if wrong { paint.bad() } else { paint.quiet() };
+            Cell::new(Piece::styled(fit(&words(known, now), width), style))
+        }
+        (Column::Posture, Known::Nothing) => Cell::new(Piece::styled("…", paint.quiet())),
+        (Column::Posture, Known::Broken(_)) => Cell::new(Piece::styled("can't be read", paint.bad())),
+        (_, Known::Nothing | Known::Broken(_)) => Cell::new(""),
+        (Column::Posture, Known::Stands(line)) => {
+            Cell::new(Piece::styled(line.posture.name(), posture_style(line.posture, paint)))
+        }
+        (Column::Queue, Known::Stands(line)) => {
+            Cell::new(if line.pending > 0 { line.pending.to_string() } else { String::new() })
+        }
+        (Column::Turn, Known::Stands(line)) => {
+            let age = line.turn_since.map(|since| span(now.since(since)));
+            Cell::new(Piece::styled(age.unwrap_or_default(), paint.live()))
+        }
+        (Column::Last, Known::Stands(line)) => {
+            Cell::new(line.last_turn_at.map(|at| at.local_short(now)).unwrap_or_default())
+        }
+        (Column::Due, Known::Stands(line)) => {
+            let is_late = line.next_due_at.is_some_and(|at| at <= now);
+            let style = if is_late { paint.late() } else { Style::new() };
+            Cell::new(Piece::styled(
+                line.next_due_at.map(|at| at.local_short(now)).unwrap_or_default(),
+                style,
+            ))
+        }
+    }
+}
+
+fn posture_style(posture: Posture, paint: Paint) -> Style {
+    match posture {
+        Posture::ActiveTurn => paint.live(),
+        Posture::Archived | Posture::Idle => paint.quiet(),
+        Posture::HasQueuedInput
+        | Posture::HasRunnableWork
+        | Posture::WaitingForTask
+        | Posture::WaitingForExternal
+        | Posture::WaitingForOperator
+        | Posture::Blocked => Style::new(),
+    }
+}
+
+/// Why an agent stands as it does. What is wrong comes first.
+fn words(known: &Known, now: Time) -> String {
+    match known {
+        Known::Nothing => String::new(),
+        Known::Stands(line) => line.words(|at| format!("at {}", at.local_short(now))),
+        Known::Broken(why) => why.clone(),
+    }
+}
+
+/// When the picture of an agent changes although nothing happens: the age of its turn is another one, or it is due.
+pub fn next_change(line: &Line, now: Time) -> Option<Time> {
+    let age = line.turn_since.map(|since| {
+        let age = now.since(since).as_millis();
+        let unit = match age / 1000 {
+            0..60 => 1000,
+            60..86_400 => 60_000,
+            86_400.. => 3_600_000,
+        };
+        since.after(Span::from_millis((age / unit + 1) * unit)).max(now.after(Span::from_millis(1)))
+    });
+    age.into_iter().chain(line.next_due_at.filter(|due| *due > now)).min()
+}

@@ -1,0 +1,252 @@
+//! `watch`: what stands on the screen.
+
+mod closeup;
+mod fleet;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line as Row, Text};
+use ratatui::widgets::Paragraph;
+
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+
+use super::list::Line;
+use super::text::{escape_line, one_line};
+
+pub use closeup::CloseUp;
+pub use fleet::{Counts, next_change, room};
+
+/// The smallest screen on which anything can be shown, in columns and rows.
+const LEAST: (u16, u16) = (20, 5);
+
+/// What is known of an agent.
+pub enum Known {
+    /// It was not read yet.
+    Nothing,
+    Stands(Box<Line>),
+    /// Why it can't be read.
+    Broken(String),
+}
+
+impl Known {
+    pub fn needs_attention(&self) -> bool {
+        match self {
+            Known::Nothing => false,
+            Known::Stands(line) => line.attention.is_some(),
+            Known::Broken(_) => true,
+        }
+    }
+}
+
+/// What the screen shows.
+pub struct Shown<'a> {
+    pub now: Time,
+    pub colored: bool,
+    /// What keeps the picture from being true.
+    pub trouble: Option<&'a str>,
+    pub view: View<'a>,
+    pub foot: Foot<'a>,
+}
+
+pub enum View<'a> {
+    Fleet {
+        counts: Counts,
+        /// What the names or postures that are shown have in them.
+        filter: &'a str,
+        /// How many agents stand above the first row.
+        above: usize,
+        /// How many there are to be shown.
+        of: usize,
+        rows: Vec<(&'a AgentName, &'a Known)>,
+        /// Which of the rows is chosen.
+        chosen: usize,
+    },
+    One {
+        name: &'a AgentName,
+        /// Why there is nothing to show, where that is so.
+        seen: Result<&'a CloseUp, &'a str>,
+        /// What its turn writes, or its last turn has written.
+        said: Vec<&'a str>,
+        /// How many lines are left out at the top.
+        from: usize,
+    },
+    Keys {
+        from: usize,
+    },
+}
+
+/// What stands in the last line.
+pub enum Foot<'a> {
+    Keys,
+    Said(&'a str),
+    Asks(&'a str),
+    Filter(&'a str),
+}
+
+/// Colours by their use. Without colours, brightness alone says the same.
+#[derive(Clone, Copy)]
+struct Paint {
+    colored: bool,
+    /// Nothing stands out: the row as a whole does.
+    is_plain: bool,
+}
+
+impl Paint {
+    fn of(self, color: Color) -> Style {
+        if self.is_plain {
+            Style::new()
+        } else if self.colored {
+            Style::new().fg(color)
+        } else {
+            Style::new().add_modifier(Modifier::BOLD)
+        }
+    }
+
+    fn bad(self) -> Style {
+        self.of(Color::Red)
+    }
+
+    fn live(self) -> Style {
+        self.of(Color::Green)
+    }
+
+    fn late(self) -> Style {
+        self.of(Color::Yellow)
+    }
+
+    fn quiet(self) -> Style {
+        if self.is_plain { Style::new() } else { Style::new().add_modifier(Modifier::DIM) }
+    }
+
+    fn head(self) -> Style {
+        Style::new().add_modifier(Modifier::BOLD)
+    }
+}
+
+/// Text from outside, fit for one line of so many columns. It stays as far from the left as it was.
+fn fit(text: &str, width: usize) -> String {
+    let indent = (text.len() - text.trim_start_matches(' ').len()).min(width / 2);
+    // What is cut anyway need not be escaped: an escape makes a text longer, never shorter.
+    let text = one_line(&escape_line(&one_line(text, width)), width - indent);
+    format!("{:indent$}{text}", "")
+}
+
+/// The whole picture. Returns how many lines it leaves out at the top: no more than there are below.
+pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
+    let paint = Paint { colored: shown.colored, is_plain: false };
+    let area = frame.area();
+    if area.width < LEAST.0 || area.height < LEAST.1 {
+        frame.render_widget(Paragraph::new("too small"), area);
+        return 0;
+    }
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
+    let above = match &shown.view {
+        View::Fleet { .. } => fleet::draw(frame, head, body, shown, paint),
+        View::One { name, seen, said, from } => {
+            let (width, height) = (usize::from(body.width), usize::from(body.height));
+            let rows = match seen {
+                Ok(seen) => closeup::rows(seen, said, shown.now, paint, (width, height)),
+                Err(why) => vec![Row::styled(fit(why, width), paint.bad())],
+            };
+            frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
+            scrolled(frame, body, rows, *from)
+        }
+        View::Keys { from } => {
+            frame.render_widget(Row::styled("Keys", paint.head()), head);
+            let rows = KEYS
+                .iter()
+                .map(|(key, what)| Row::raw(fit(&format!("{key:<18}{what}"), usize::from(body.width))));
+            scrolled(frame, body, rows.collect(), *from)
+        }
+    };
+    if let Some(trouble) = shown.trouble {
+        let width = usize::from(head.width);
+        let text = fit(trouble, width);
+        frame.render_widget(Row::styled(format!("{text:<width$}"), paint.bad()), head);
+    }
+    frame.render_widget(foot_row(shown, paint, usize::from(foot.width)), foot);
+    above
+}
+
+/// Shows lines without the first ones, as far as more come after them. Returns how many are left out.
+fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) -> usize {
+    let from = from.min(rows.len().saturating_sub(usize::from(area.height)));
+    let rows = rows.into_iter().skip(from).take(usize::from(area.height));
+    frame.render_widget(Text::from_iter(rows), area);
+    from
+}
+
+/// What the help says of the keys.
+const KEYS: [(&str, &str); 16] = [
+    ("Up, Down, k, j", "choose an agent, or move through what is shown of one"),
+    ("PageUp, PageDown", "the same by a page; g and G, Home and End: to the first and last"),
+    ("Enter", "look at the chosen agent: queue, waits, timers, work, events, output"),
+    ("n, N, Right, Left", "from there: look at the next agent, the one before"),
+    ("Esc", "back to all agents; there: show all of them again"),
+    ("/", "show only agents with these letters in their name or posture"),
+    ("", ""),
+    ("t", "tick: make a step, and run a turn if one is due"),
+    ("s", "start it"),
+    ("S", "stop it: ends its turn and its tasks"),
+    ("p", "preempt: ask its turn to yield"),
+    ("r", "recover: end a backoff or an interrupted turn at once"),
+    ("R", "requeue its last dead letter"),
+    ("", ""),
+    ("?", "this list"),
+    ("q, Ctrl-C; Ctrl-Z", "quit; stop until the shell's `fg`"),
+];
+
+/// What the last line says of the keys, as far as there is room for it.
+const OF_FLEET: &[&str] = &[
+    "? keys",
+    "q quit",
+    "Enter look",
+    "/ find",
+    "t tick",
+    "s start",
+    "S stop",
+    "p preempt",
+    "r recover",
+    "R requeue",
+];
+const OF_ONE: &[&str] = &[
+    "? keys",
+    "q quit",
+    "Esc back",
+    "n/N next",
+    "t tick",
+    "s start",
+    "S stop",
+    "p preempt",
+    "r recover",
+    "R requeue",
+];
+const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
+
+fn foot_row(shown: &Shown<'_>, paint: Paint, width: usize) -> Row<'static> {
+    let keys = match &shown.view {
+        View::Fleet { .. } => OF_FLEET,
+        View::One { .. } => OF_ONE,
+        View::Keys { .. } => OF_KEYS,
+    };
+    match shown.foot {
+        Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),
+        Foot::Said(said) => Row::raw(fit(said, width)),
+        Foot::Filter(word) => Row::styled(fit(&format!("show agents with: {word}_"), width), paint.head()),
+        Foot::Keys => {
+            let mut text = String::new();
+            for key in keys {
+                let gap = if text.is_empty() { "" } else { "  " };
+                if text.len() + gap.len() + key.len() > width {
+                    break;
+                }
+                text.push_str(gap);
+                text.push_str(key);
+            }
+            Row::styled(text, paint.quiet())
+        }
+    }
+}

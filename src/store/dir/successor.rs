@@ -1,0 +1,75 @@
+//! An agent under a new name: what no stream carries goes over to it, and it is found by the name that it had.
+
+use std::path::Path;
+
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::agent::Identity;
+use crate::model::id::AgentName;
+
+use super::record::encode;
+use super::travel::{Place, place};
+use super::{Agent, Change, Store, agent_exists, files, layout};
+
+impl Store {
+    /// The agent that had a name until it was renamed: of several, the one that had it last. This reads every identity, so
+    /// it is called only where there is no agent of the name.
+    pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
+        let mut found = None;
+        for name in self.agents()? {
+            // An agent that can't be read counts as none of them.
+            let Ok(identity) = self.agent(&name).and_then(|agent| agent.identity()) else { continue };
+            let until = identity.former_names.iter().filter(|had| had.name == *former).map(|had| had.until);
+            found = found.max(until.max().map(|until| (until, name)));
+        }
+        Ok(found.map(|(_, name)| name))
+    }
+
+    /// Refuses a name that an agent has, be it one that was moved away.
+    pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
+        let is_taken = self.spot().join(layout::AGENTS).join(name.as_str()).exists()?;
+        if is_taken { Err(agent_exists(name)) } else { Ok(()) }
+    }
+}
+
+impl Change<'_> {
+    /// Replaces the identity of the agent.
+    pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
+        self.empty_journal()?;
+        self.agent.replace_file(&self.agent.dir.join(layout::IDENTITY), &encode(identity))?;
+        self.agent.store.share([&self.agent.dir]).map(drop)
+    }
+}
+
+/// Gives an agent what the stream of another one does not carry: keys, files of people, links among the files of turns,
+/// and what was put into the inbox too late by a program that is told nothing. Commands that have put something there
+/// too late are told so, and what they have put stays. If this is killed at any point, it can be done again.
+pub fn hand_on(from: &Agent<'_>, heir: &Agent<'_>) -> Result<()> {
+    hand_on_below(from.dir.spot(), Path::new(""), heir.dir.spot())?;
+    let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));
+    for path in from.late()? {
+        if let Some(name) = path.file_name().filter(|name| !name.to_str().is_some_and(layout::is_arrival)) {
+            inbox.join(&path).rename_if_free(&files::free_place(&other, name)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn hand_on_below(from: &Spot, below: &Path, to: &Spot) -> Result<()> {
+    for entry in from.join(below).entries()? {
+        let path = below.join(&entry.name);
+        match place(&path) {
+            Place::Local => {}
+            Place::Records { .. } | Place::Evidence if entry.is_dir => hand_on_below(from, &path, to)?,
+            Place::Records { .. } => {}
+            Place::Evidence | Place::Unknown => {
+                let other = to.join(&path);
+                if !other.exists()? {
+                    other.parent().make_dirs()?;
+                    from.join(&path).rename_if_free(&other)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! An agent that is removed: it vanishes by one rename, and its files go after that.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::beneath::{Number, Spot};
+use crate::error::{Context, Error, Result};
+use crate::model::id::AgentName;
+
+use super::layout::AgentDir;
+use super::travel::{self, Place};
+use super::{Agent, Change, Store, layout, lock, moved, successor};
+
+impl Store {
+    /// What a command has failed at: if that lay in the directory of an agent that is no more, there is no such agent.
+    pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
+        let dir = AgentDir::new(&self.root, name);
+        let is_of_agent = error.path().is_some_and(|path| path.starts_with(dir.path()));
+        if is_of_agent { Agent::new(self, name.clone(), dir).blame(error) } else { error }
+    }
+}
+
+impl Agent<'_> {
+    /// Which directory the agent has. Fails if there is no such agent any more.
+    pub(super) fn here(&self) -> Result<Number> {
+        self.dir.spot().number()?.ok_or_else(|| self.gone())
+    }
+
+    /// Whatever a command has failed at: if the agent has been removed meanwhile, that is why.
+    pub(super) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| self.blame(error))
+    }
+
+    fn blame(&self, error: Error) -> Error {
+        match self.dir.spot().number() {
+            Ok(None) => self.gone(),
+            Ok(Some(_)) | Err(_) => error,
+        }
+    }
+
+    fn gone(&self) -> Error {
+        Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
+    }
+}
+
+/// Whether nothing is left of an agent but what is this machine's own: git removes what it tracks, and no more.
+pub fn is_husk(dir: &Spot) -> Result<bool> {
+    has_only_own(dir, Path::new(""))
+}
+
+fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
+    for entry in dir.join(below).entries()? {
+        let path = below.join(&entry.name);
+        let is_own = match travel::place(&path) {
+            Place::Local => true,
+            Place::Evidence | Place::Unknown | Place::Records { .. } if entry.is_dir => {
+                has_only_own(dir, &path)?
+            }
+            Place::Evidence => path.starts_with(layout::RUNS) || path.starts_with(layout::TASKS),
+            Place::Unknown => path.starts_with(layout::KEYS),
+            Place::Records { .. } => false,
+        };
+        if !is_own {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Change<'_> {
+    /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held here, goes with it:
+    /// a command that has waited for that finds no agent. Returns the names of what was in the inbox and in no stream:
+    /// a program that has put it there asked for no answer.
+    pub fn vanish(&self) -> Result<Vec<String>> {
+        self.vanish_leaving(|_| Ok(()))
+    }
+
+    /// The same for an agent that is here under another name: what no stream carries goes over to it.
+    pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
+        let hand_on = |from: &AgentDir| {
+            successor::hand_on(&Agent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
+        };
+        hand_on(&self.agent.dir)?;
+        self.agent.store.disk.sync_file_system(heir.dir.spot())?;
+        // Another program may have put something there in between.
+        self.vanish_leaving(hand_on)
+    }
+
+    fn vanish_leaving(&self, leave: impl FnOnce(&AgentDir) -> Result<()>) -> Result<Vec<String>> {
+        let (gone, _held) = self.step_aside()?;
+        leave(&gone)?;
+        let late = Agent::new(self.agent.store, self.agent.name.clone(), gone.clone()).late()?;
+        remove(&gone);
+        Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    }
+
+    /// The same for an agent without a mark. `is_known`: whether a file of its inbox, by its path from the agent's
+    /// directory, may go. `false`: something else has arrived, so the agent stays.
+    pub(super) fn vanish_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
+        let (gone, _held) = self.step_aside()?;
+        let mut has_more = false;
+        let inbox = Path::new(layout::INBOX);
+        moved::each_file(&gone.join(inbox), Path::new(""), &mut |path| {
+            has_more |= !is_known(&inbox.join(path))
+        })?;
+        if has_more {
+            gone.spot().rename(self.agent.dir.spot())?;
+        } else {
+            remove(&gone);
+        }
+        Ok(!has_more)
+    }
+
+    /// Takes the agent's name from its directory. The file keeps commands from taking the directory for litter.
+    fn step_aside(&self) -> Result<(AgentDir, File)> {
+        let Agent { store, name, dir } = self.agent;
+        let own = dir.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
+        if !lock::try_hold(&own, dir.path())? {
+            return Err(Error::busy(dir.path(), "another command".to_owned(), Duration::ZERO));
+        }
+        let gone = AgentDir::at(store.vanishing(name));
+        gone.spot().remove_tree()?;
+        dir.spot().try_rename(gone.spot())?.context("remove", dir.path())?;
+        store.disk.sync_dir(&gone.spot().parent())?;
+        Ok((gone, own))
+    }
+}
+
+/// What can't be removed now is litter: later commands try again, and `doctor` tells of it.
+fn remove(gone: &AgentDir) {
+    let _ = gone.spot().remove_tree();
+}

@@ -1,0 +1,162 @@
+//! `clone` and `edit`: an agent like another one, and settings that are changed in an editor.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use crate::harness::{Ran, Sandbox, write_program};
+use crate::setup::{say, started};
+
+const SETTINGS: &str = ".dormouse/agents/ada/agent.toml";
+
+fn write(sandbox: &Sandbox, path: &str, text: &str) {
+    fs::write(sandbox.project().join(path), text).unwrap();
+}
+
+fn read(sandbox: &Sandbox, path: &str) -> String {
+    fs::read_to_string(sandbox.project().join(path)).unwrap()
+}
+
+#[test]
+fn a_clone_has_settings_and_hooks_and_nothing_else() {
+    let sandbox = started("echo done");
+    let hook = ".dormouse/agents/ada/hooks/on-scheduled";
+    let hook_path = sandbox.project().join(hook);
+    fs::create_dir_all(hook_path.parent().unwrap()).unwrap();
+    write_program(&hook_path, "#!/bin/sh\necho told >> told\n");
+    write(&sandbox, ".dormouse/agents/ada/hooks/notes", "not a program\n");
+    say(&sandbox, "x");
+    sandbox.run(["tick", "ada"]);
+    say(&sandbox, "y");
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "look"]);
+    let made = sandbox.json(["clone", "ada", "eva"]);
+    assert_eq!((made["agent"].as_str(), made["cloned_from"].as_str()), (Some("eva"), Some("ada")), "{made}");
+    assert_eq!(read(&sandbox, ".dormouse/agents/eva/agent.toml"), read(&sandbox, SETTINGS));
+    let mode = |name: &str| {
+        let path = sandbox.project().join(".dormouse/agents/eva/hooks").join(name);
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!((mode("on-scheduled"), mode("notes")), (0o700, 0o600));
+    let got = sandbox.json(["get", "eva"]);
+    assert_eq!(
+        (got["status"].as_str(), got["queue"]["pending"].as_u64()),
+        (Some("booting"), Some(0)),
+        "{got}"
+    );
+    assert!(sandbox.json_lines(["timer", "list", "eva"]).is_empty());
+    let of = |agent: &str| sandbox.json(["trigger", "list", agent])["id"].clone();
+    assert_ne!(of("eva"), of("ada"));
+    sandbox.run(["start", "eva"]);
+    assert_eq!(sandbox.run(["ask", "-q", "eva", "hello"]), "done\n");
+    assert_eq!(read(&sandbox, "told"), "told\ntold\n", "of ada's turn and of eva's");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_clone_may_be_for_something_else() {
+    let sandbox = started("true");
+    let text =
+        "# What it is for\ndescription = '''\nfor\nthis'''  # two lines\n[turn]\ncommand = [\"true\"]\n";
+    write(&sandbox, SETTINGS, text);
+    sandbox.run(["clone", "-q", "ada", "eva", "--description", "for \"that\""]);
+    let expected = "# What it is for\ndescription = 'for \"that\"'\n[turn]\ncommand = [\"true\"]\n";
+    assert_eq!(read(&sandbox, ".dormouse/agents/eva/agent.toml"), expected);
+    write(&sandbox, SETTINGS, "[turn]\ncommand = [\"true\"]\n");
+    sandbox.run(["clone", "-q", "ada", "kim", "--description", "x"]);
+    let text = read(&sandbox, ".dormouse/agents/kim/agent.toml");
+    assert_eq!(text, "description = \"x\"\n[turn]\ncommand = [\"true\"]\n");
+}
+
+#[test]
+fn what_can_not_be_cloned_is_said_and_leaves_nothing() {
+    let sandbox = started("true");
+    sandbox.run(["create", "-q", "eva", "--", "true"]);
+    for (words, status) in
+        [(["clone", "ada", "eva"], 4), (["clone", "ada", "../x"], 2), (["clone", "zoe", "kim"], 3)]
+    {
+        assert_eq!(sandbox.cmd(words).output().code(), status, "{words:?}");
+    }
+    symlink("on-scheduled", sandbox.project().join(".dormouse/agents/ada/hooks/on-startup")).unwrap();
+    let ran = sandbox.cmd(["clone", "ada", "kim"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("hooks/on-startup of ada is no plain file"), "{ran}");
+    write(&sandbox, SETTINGS, "[turn\n");
+    let ran = sandbox.cmd(["clone", "ada", "lea", "--secret-file", "key"]).output();
+    assert!(ran.code() == 6 && ran.stderr.contains("agents/ada/agent.toml"), "{ran}");
+    assert!(
+        !sandbox.project().join("key").exists() && !sandbox.project().join(".dormouse/agents/lea").exists()
+    );
+}
+
+fn edit(sandbox: &Sandbox, editor: &str) -> Ran {
+    let copies = sandbox.project().join("copies");
+    fs::create_dir_all(&copies).unwrap();
+    sandbox.cmd(["edit", "ada"]).env("EDITOR", editor).env("TMPDIR", copies).output()
+}
+
+fn copies(sandbox: &Sandbox) -> Vec<Vec<u8>> {
+    let copies = fs::read_dir(sandbox.project().join("copies")).unwrap();
+    copies.map(|entry| fs::read(entry.unwrap().path()).unwrap()).collect()
+}
+
+#[test]
+fn sound_settings_are_put_in_place() {
+    let sandbox = started("true");
+    let before = read(&sandbox, SETTINGS);
+    let ran = edit(&sandbox, "true");
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  nothing was changed\n"), "{ran}");
+    assert_eq!(read(&sandbox, SETTINGS), before);
+    let ran = edit(&sandbox, "sed -i 's/30m/1h/'");
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  settings changed\n"), "{ran}");
+    assert_eq!(read(&sandbox, SETTINGS), before.replace("30m", "1h"));
+    assert!(copies(&sandbox).is_empty());
+    // Also where what stands there can't be read.
+    write(&sandbox, SETTINGS, "[turn\n");
+    assert_eq!(edit(&sandbox, "sed -i 's/turn/turn]/'").code(), 0);
+    assert_eq!(read(&sandbox, SETTINGS), "[turn]\n");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_text_that_can_not_be_put_in_place_is_kept() {
+    let sandbox = started("true");
+    let before = read(&sandbox, SETTINGS);
+    for (editor, status, says) in [
+        ("sed -i 's/30m/soon/'", 6, "soon"),
+        ("f() { printf '\\377' >> $1; }; f", 1, "valid utf-8"),
+        (
+            "f() { head -c 1100000 /dev/zero | tr '\\0' '#' >> $1; }; f",
+            6,
+            "agent.toml: more than 1048576 bytes",
+        ),
+        ("f() { sed -i 's/30m/1h/' $1; exit 3; }; f", 1, "the editor ended with exit status 3"),
+        (
+            "f() { sed -i s/30m/1h/ $1; echo '# by hand' >> .dormouse/agents/ada/agent.toml; }; f",
+            4,
+            "changed meanwhile",
+        ),
+    ] {
+        let ran = edit(&sandbox, editor);
+        assert!(ran.code() == status && ran.stderr.contains(says), "{editor}: {ran}");
+        assert!(ran.stderr.contains("what you have written is in "), "{editor}: {ran}");
+        let kept = copies(&sandbox);
+        assert!(kept.len() == 1 && kept[0] != before.as_bytes(), "{editor}");
+        fs::remove_dir_all(sandbox.project().join("copies")).unwrap();
+    }
+    assert_eq!(read(&sandbox, SETTINGS), format!("{before}# by hand\n"));
+}
+
+#[test]
+fn an_editor_that_fails_changes_nothing() {
+    let sandbox = started("true");
+    let before = read(&sandbox, SETTINGS);
+    for editor in ["false", "/nowhere/editor"] {
+        let ran = edit(&sandbox, editor);
+        assert!(ran.code() == 1 && copies(&sandbox).is_empty(), "{ran}");
+    }
+    let ran = sandbox.cmd(["edit", "ada"]).output();
+    assert!(ran.code() == 2 && ran.stderr.contains("set VISUAL or EDITOR"), "{ran}");
+    assert_eq!(read(&sandbox, SETTINGS), before);
+    // It belongs to another agent.
+    sandbox.run(["create", "-q", "eva", "--shell", "dormouse edit ada"]);
+    sandbox.run(["start", "-q", "eva"]);
+    assert_eq!(sandbox.cmd(["edit", "zoe"]).env("EDITOR", "true").output().code(), 3);
+}

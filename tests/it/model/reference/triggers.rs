@@ -1,0 +1,250 @@
+//! Semantics §13: external triggers, capabilities by which outside systems reach the agent.
+
+use super::hints::Hint;
+use super::messages::{Made, Message};
+use super::{Born, DEDUPE_WINDOW, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, resource_name};
+
+#[derive(Debug, Clone)]
+pub struct Trigger {
+    pub tag: Tag,
+    /// `wake_hint` or `enqueue_message`.
+    pub mode: Word,
+    pub scope: Scope,
+    pub source: Option<Word>,
+    pub status: Word,
+    /// The name of the file with its secret, and of those with the secrets that it had before.
+    pub secret: Tag,
+    pub old: Vec<Tag>,
+    /// The deliveries that steps have taken up, and when the last of them arrived.
+    count: u64,
+    last: Option<Millis>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Scope {
+    Agent,
+    Resource(usize),
+    Wait(Tag),
+}
+
+/// What a delivery says.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub trigger: usize,
+    /// Whether its sender has the secret.
+    pub right: bool,
+    pub blank: bool,
+    pub key: Option<usize>,
+}
+
+impl Trigger {
+    /// The one that `create` provisions.
+    pub fn default_one() -> Trigger {
+        let tag = "trigger 0".to_owned();
+        Trigger { secret: tag.clone(), ..Trigger::new(tag, "enqueue_message", Scope::Agent, None) }
+    }
+
+    fn new(tag: Tag, mode: Word, scope: Scope, source: Option<Word>) -> Trigger {
+        let secret = tag.clone();
+        Trigger { tag, mode, scope, source, status: "active", secret, old: Vec::new(), count: 0, last: None }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.status == "active"
+    }
+
+    /// In whose name a delivery speaks.
+    fn origin(&self) -> Word {
+        match (self.source, &self.scope) {
+            (Some(source), _) => source,
+            (None, Scope::Wait(_)) => "callback",
+            (None, Scope::Agent | Scope::Resource(_)) => "webhook",
+        }
+    }
+
+    fn count(&mut self, at: Millis) {
+        // A revoked one counts no more.
+        if self.is_active() {
+            self.count += 1;
+            self.last = self.last.max(Some(at));
+        }
+    }
+}
+
+impl Model {
+    pub fn trigger(&self, number: usize) -> &Trigger {
+        &self.triggers[number % self.triggers.len()]
+    }
+
+    /// A secret that is worth nothing for a trigger: its last one, or another trigger's.
+    pub fn wrong_secret(&self, trigger: &Trigger) -> Tag {
+        let mut others =
+            self.triggers.iter().filter(|other| other.tag != trigger.tag).map(|other| &other.secret);
+        trigger.old.last().or_else(|| others.next_back()).cloned().unwrap_or("no secret".to_owned())
+    }
+
+    /// The trigger that a wait or a hint is to name.
+    pub fn active_trigger(&self, number: usize) -> Result<&Trigger, i32> {
+        Some(self.trigger(number)).filter(|trigger| trigger.is_active()).ok_or(NOT_FOUND)
+    }
+
+    // Commands
+
+    pub fn create_trigger(
+        &mut self,
+        mode: Word,
+        resource: Option<usize>,
+        wait: Option<usize>,
+        source: Option<Word>,
+        inside: bool,
+    ) -> Result<(), i32> {
+        let wait = wait.and_then(|wait| self.wait(wait)).cloned();
+        if wait.as_ref().is_some_and(|wait| !wait.is_active()) {
+            return Err(NOT_FOUND);
+        }
+        // A turn may create one that is scoped to a wait of its own.
+        if inside && wait.is_none() {
+            return Err(REFUSED);
+        }
+        let tag = self.name("trigger");
+        let scope = match (&wait, resource) {
+            (Some(wait), _) => Scope::Wait(wait.tag.clone()),
+            (None, Some(resource)) => Scope::Resource(resource),
+            (None, None) => Scope::Agent,
+        };
+        if let Some(wait) = wait {
+            // Only what the outside can end has one, and no wait has two.
+            if !matches!(wait.kind, "external" | "system") || wait.trigger.is_some() {
+                return Err(REFUSED);
+            }
+            self.wait_mut(&wait.tag).ok_or(NOT_FOUND)?.trigger = Some(tag.clone());
+        }
+        self.triggers.push(Trigger::new(tag, mode, scope, source));
+        Ok(())
+    }
+
+    pub fn rotate_trigger(&mut self, number: usize, inside: bool) -> Result<(), i32> {
+        let tag = self.active_trigger(number)?.tag.clone();
+        if inside {
+            return Err(REFUSED);
+        }
+        let secret = self.name("secret");
+        if let Some(trigger) = self.triggers.iter_mut().find(|trigger| trigger.tag == tag) {
+            let old = std::mem::replace(&mut trigger.secret, secret);
+            trigger.old.push(old);
+        }
+        Ok(())
+    }
+
+    pub fn revoke_trigger(&mut self, number: usize, inside: bool) -> Result<(), i32> {
+        let trigger = self.trigger(number);
+        let own = matches!(trigger.scope, Scope::Wait(_));
+        if inside && !own {
+            return Err(REFUSED);
+        }
+        let tag = trigger.tag.clone();
+        self.revoke(|trigger| trigger.tag == tag);
+        Ok(())
+    }
+
+    /// One that is scoped to a wait is revoked when the wait ends.
+    pub fn revoke_of_wait(&mut self, wait: &Tag) {
+        self.revoke(|trigger| trigger.scope == Scope::Wait(wait.clone()));
+    }
+
+    /// What it has delivered stays. A wait that names it goes on without it.
+    fn revoke(&mut self, is_meant: impl Fn(&Trigger) -> bool) {
+        for trigger in self.triggers.iter_mut().filter(|trigger| trigger.is_active() && is_meant(trigger)) {
+            trigger.status = "revoked";
+            let named = self.waits.iter_mut().filter(|wait| wait.trigger.as_ref() == Some(&trigger.tag));
+            named.for_each(|wait| wait.trigger = None);
+        }
+    }
+
+    /// Possession admits an integration signal, and nothing more.
+    pub fn deliver(&mut self, now: Millis, said: &Delivery, inside: bool) -> Result<(), i32> {
+        let trigger = self.trigger(said.trigger).clone();
+        // A wrong secret and a revoked trigger answer alike.
+        if !said.right || !trigger.is_active() {
+            return Err(REFUSED);
+        }
+        let hint = trigger.mode == "wake_hint";
+        if said.blank && !hint {
+            return Err(REFUSED);
+        }
+        // A key belongs to its trigger.
+        let key = said.key.map(|key| (Some(trigger.tag.clone()), key));
+        let since = |at: Millis| (now - at).abs();
+        if self.keys.iter().any(|(known, at)| Some(known) == key.as_ref() && since(*at) < DEDUPE_WINDOW) {
+            return Ok(());
+        }
+        let hops = self.hops(inside)?;
+        self.keys.extend(key.map(|key| (key, now)));
+        let resource = match trigger.scope {
+            Scope::Resource(resource) => Some(resource_name(resource)),
+            Scope::Agent | Scope::Wait(_) => None,
+        };
+        let wait = match &trigger.scope {
+            Scope::Wait(wait) => Some(wait.clone()),
+            Scope::Agent | Scope::Resource(_) => None,
+        };
+        let source = trigger.origin();
+        if hint {
+            let text = if said.blank { String::new() } else { self.name("hint") };
+            let born = self.born();
+            let (source, trigger) = (source.to_owned(), Some(trigger.tag));
+            self.hints.push(Hint {
+                born,
+                contentful: !said.blank,
+                source,
+                resource,
+                wait,
+                trigger,
+                text,
+                hops,
+            });
+            return Ok(());
+        }
+        let kind = if source.starts_with("callback") { "callback_event" } else { "webhook_event" };
+        let name = self.name("message");
+        let message = self.own_message(kind, 2, name.clone(), Made::Somebody);
+        self.enqueued.push(name);
+        self.queue.push(Message {
+            hops,
+            source: Some(source.to_owned()),
+            resource,
+            wait,
+            trigger: Some(trigger.tag),
+            ..message
+        });
+        Ok(())
+    }
+
+    // Counts
+
+    /// A step takes a message up: if it is a delivery, that counts, once.
+    pub fn count_message(&mut self, born: Born) {
+        let Some(message) = self.queue.iter_mut().find(|message| message.born == born) else { return };
+        let counted = std::mem::replace(&mut message.counted, true);
+        if message.made == Made::Somebody && !counted {
+            let trigger = message.trigger.clone();
+            self.count_delivery(trigger.as_ref(), born);
+        }
+    }
+
+    pub fn count_delivery(&mut self, trigger: Option<&Tag>, born: Born) {
+        let named = self.triggers.iter_mut().find(|other| Some(&other.tag) == trigger);
+        named.into_iter().for_each(|trigger| trigger.count(born.0));
+    }
+
+    /// What is shown of each trigger: the deliveries that still lie in the inbox count as well.
+    pub fn deliveries(&self, trigger: &Trigger) -> (u64, Option<Millis>) {
+        let of_it = |other: &Option<Tag>| trigger.is_active() && other.as_ref() == Some(&trigger.tag);
+        let said = |message: &&Message| !message.counted && message.made == Made::Somebody;
+        let messages = self.queue.iter().filter(said).filter(|message| of_it(&message.trigger));
+        let hints = self.hints.iter().filter(|hint| of_it(&hint.trigger));
+        let waiting: Vec<Millis> =
+            messages.map(|message| message.born.0).chain(hints.map(|hint| hint.born.0)).collect();
+        (trigger.count + waiting.len() as u64, trigger.last.max(waiting.into_iter().max()))
+    }
+}

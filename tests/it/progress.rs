@@ -1,0 +1,245 @@
+//! What is drawn on a terminal while work goes on: how far it has come, and for how long a turn has been running.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use crate::harness::{Cmd, Sandbox, each_in_parallel};
+use crate::setup::{add, say, started};
+
+/// What a terminal showed: after each piece that was written to it, and at the end.
+struct Seen {
+    screens: Vec<String>,
+    end: String,
+}
+
+impl Seen {
+    #[track_caller]
+    fn shows(&self, text: &str) -> &Seen {
+        assert!(
+            self.screens.iter().any(|screen| screen.contains(text)),
+            "no `{text}` in {:#?}",
+            self.screens
+        );
+        self
+    }
+
+    #[track_caller]
+    fn draws_nothing(&self) {
+        for drawn in ["so far", " of 4 agents"] {
+            assert!(!self.screens.iter().any(|screen| screen.contains(drawn)), "{:#?}", self.screens);
+        }
+    }
+}
+
+/// Runs a command as the foreground of a terminal. Once the screen shows `key.0`, the user types `key.1`.
+fn on_terminal(cmd: Cmd<'_>, term: &str, key: Option<(&str, &[u8])>) -> Seen {
+    let command = cmd.into_command();
+    let mut leader = Command::new("setsid");
+    // Whoever runs the tests in the background of a script has them ignore what a key sends.
+    leader
+        .args(["--ctty", "--wait", "env", "--default-signal=INT"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    leader.env_clear().env("TERM", term).current_dir(command.get_current_dir().unwrap());
+    leader.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    run(leader, key)
+}
+
+fn run(mut command: Command, mut key: Option<(&str, &[u8])>) -> Seen {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    tcsetwinsize(&ours, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = OwnedFd::from(File::options().read(true).write(true).open(name).unwrap());
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    let mut ours = File::from(ours);
+    let mut terminal = vt100::Parser::new(24, 80, 0);
+    let mut screens = Vec::new();
+    let mut piece = [0; 4096];
+    // The end of the last writer reads as an error here.
+    while let Ok(length @ 1..) = ours.read(&mut piece) {
+        terminal.process(&piece[..length]);
+        screens.push(terminal.screen().contents());
+        if let Some((awaited, typed)) = key
+            && screens.last().is_some_and(|screen| screen.contains(awaited))
+        {
+            ours.write_all(typed).unwrap();
+            key = None;
+        }
+    }
+    child.wait().unwrap();
+    Seen { screens, end: terminal.screen().contents() }
+}
+
+/// Four agents, each with a turn that takes a while.
+fn four() -> Sandbox {
+    let sandbox = Sandbox::new();
+    for name in ["ada", "bob", "cy", "dot"] {
+        add(&sandbox, name, "sleep 0.4");
+        sandbox.run(["enqueue", name, "work"]);
+    }
+    sandbox
+}
+
+#[test]
+fn a_step_of_many_agents_says_how_far_it_is() {
+    let sandbox = four();
+    let seen = on_terminal(sandbox.cmd(["tick", "--all"]), "xterm", None);
+    seen.shows("] 2 of 4 agents").shows("] 3 of 4 agents");
+    assert_eq!(seen.end.lines().count(), 4, "{}", seen.end);
+    assert!(!seen.end.contains("of 4 agents"), "{}", seen.end);
+    for screen in &seen.screens {
+        let is_mixed = |line: &&str| line.contains("start_model_turn") && line.contains("agents");
+        assert_eq!(screen.lines().find(is_mixed), None);
+    }
+}
+
+/// The number that stands before these words.
+fn count_of(screen: &str, words: &str) -> Option<u32> {
+    screen.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn several_at_once_say_how_far_they_are_and_stand_in_nobodys_way() {
+    let sandbox = four();
+    for name in ["eve", "fay"] {
+        add(&sandbox, name, "sleep 0.4");
+        sandbox.run(["enqueue", name, "work"]);
+    }
+    let seen = on_terminal(sandbox.cmd(["tick", "--all", "--jobs", "2", "--verbose"]), "xterm", None);
+    // Two that end at once are counted together, so that any single count may be left out.
+    let counts: Vec<u32> =
+        seen.screens.iter().filter_map(|screen| count_of(screen, " of 6 agents")).collect();
+    assert!(counts.is_sorted() && counts.iter().any(|count| (1..6).contains(count)), "{counts:?}");
+    assert!(!seen.end.contains("of 6 agents"), "{}", seen.end);
+    let steps = seen.end.lines().filter(|line| line.contains("start_model_turn")).count();
+    assert_eq!(steps, 6, "{}", seen.end);
+    for screen in &seen.screens {
+        let is_mixed = |line: &&str| {
+            line.contains("of 6 agents") && (line.contains("dormouse") || line.contains("start_model_turn"))
+        };
+        assert_eq!(screen.lines().find(is_mixed), None);
+    }
+}
+
+#[test]
+fn nothing_is_drawn_where_nobody_looks() {
+    let cases = [
+        ("dumb", &[][..]),
+        ("", &[]),
+        ("xterm", &["-q"]),
+        ("dumb", &["--jobs", "2"]),
+        ("xterm", &["--jobs", "2", "-q"]),
+    ];
+    each_in_parallel(&cases, |(term, flags)| {
+        let sandbox = four();
+        let seen = on_terminal(sandbox.cmd(["tick", "--all"].iter().chain(*flags)), term, None);
+        seen.draws_nothing();
+    });
+    // Not the terminal of this process: in the background.
+    let sandbox = four();
+    run(sandbox.cmd(["tick", "--all"]).env("TERM", "xterm").into_command(), None).draws_nothing();
+    for flags in [&[][..], &["--json"]] {
+        let sandbox = four();
+        let ran = sandbox.cmd(["tick", "--all"].iter().chain(flags)).env("TERM", "xterm").output();
+        assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
+        assert!(!ran.stdout.contains('\x1b'), "{ran}");
+    }
+}
+
+#[test]
+fn a_turn_in_the_foreground_shows_its_age_until_it_ends() {
+    let sandbox = started("sleep 2.5");
+    say(&sandbox, "work");
+    let seen = on_terminal(sandbox.cmd(["tick", "ada", "--json"]), "xterm", None);
+    let age = |age| format!("ada: its turn runs, {age} so far (dormouse logs -f ada)");
+    seen.shows(&age("1s")).shows(&age("2s"));
+    assert!(seen.end.starts_with(r#"{"agent":"ada","decision":"start_model_turn""#), "{}", seen.end);
+    assert!(!seen.end.contains("so far"), "{}", seen.end);
+    // It comes with the bar, where there is one.
+    let sandbox = four();
+    add(&sandbox, "eve", "sleep 1.5");
+    sandbox.run(["enqueue", "eve", "work"]);
+    on_terminal(sandbox.cmd(["tick", "--all"]), "xterm", None)
+        .shows("] 4 of 5 agents  eve: its turn runs, 1s");
+}
+
+#[test]
+fn the_age_of_a_turn_stands_in_the_way_of_no_output() {
+    let script = "printf part; sleep 1.5; echo ial; sleep 1.5; echo done > \"$DORMOUSE_OUTCOME.x\"; echo end";
+    let sandbox = started(script);
+    let seen = on_terminal(sandbox.cmd(["ask", "ada", "work"]), "xterm", None);
+    seen.shows("partial\nada: its turn runs");
+    for line in seen.screens.iter().flat_map(|screen| screen.lines()) {
+        assert!(line.starts_with("ada: ") || !line.contains("so far"), "a line is broken: {line}");
+    }
+    assert_eq!(seen.end.trim_end(), "partial\nend");
+    assert!(!seen.end.contains("so far"), "{}", seen.end);
+}
+
+#[test]
+fn an_answer_that_was_said_on_the_terminal_is_shown_once() {
+    for (script, shown) in [
+        ("echo all is well", "all is well"),
+        ("printf 'all is well'", "all is well"),
+        ("echo looking; echo all is well", "looking\nall is well"),
+        ("echo all is well; sleep 0.2; echo hm >&2", "all is well\nhm\nall is well"),
+        (
+            "echo not all is well; echo '{\"brief\":\"all is well\"}' > \"$DORMOUSE_OUTCOME\"",
+            "not all is well\nall is well",
+        ),
+    ] {
+        let sandbox = started(script);
+        let seen = on_terminal(sandbox.cmd(["ask", "ada", "how is it?"]), "xterm", None);
+        assert_eq!(seen.end.trim_end(), shown, "{script}");
+        let seen = on_terminal(sandbox.cmd(["ask", "ada", "how is it?", "-q"]), "xterm", None);
+        assert_eq!(seen.end.trim_end(), "all is well", "{script}");
+    }
+}
+
+#[test]
+fn an_interrupted_turn_leaves_a_clean_line() {
+    let sandbox = started("sleep 30");
+    say(&sandbox, "work");
+    let seen = on_terminal(sandbox.cmd(["tick", "ada"]), "xterm", Some(("1s so far", b"\x03")));
+    assert!(!seen.end.contains("so far"), "{}", seen.end);
+    let ended = "ada  start_model_turn (operator_prompt) → interrupted: ";
+    assert!(seen.end.starts_with(ended), "{}", seen.end);
+}
+
+#[test]
+fn an_interrupted_work_leaves_a_clean_line_too() {
+    let sandbox = started("true");
+    // The shell stays until the end, since the terminal goes with it.
+    let script = r#"trap : INT; for n in 1 2 3 4 5 6 7 8; do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
+    for (key, status) in [(&b"\x03"[..], 130), (b"", 0)] {
+        let mut leader = Command::new("setsid");
+        leader.args(["--ctty", "--wait", "env", "--default-signal=INT", "sh", "-c", script]);
+        leader.arg(sandbox.dormouse()).env("TERM", "xterm").current_dir(sandbox.project());
+        let seen = run(leader, Some(("3 messages", key)));
+        assert!(!seen.end.contains("messages"), "{}", seen.end);
+        assert!(seen.end.contains(&format!("ended with {status}")), "{}", seen.end);
+    }
+}
+
+#[test]
+fn a_batch_from_a_slow_producer_is_counted() {
+    let sandbox = started("true");
+    let script =
+        r#"for n in 1 2 3 4; do echo "{\"text\":\"$n\"}"; sleep 0.4; done | "$0" enqueue ada --batch"#;
+    let mut leader = Command::new("setsid");
+    leader.args(["--ctty", "--wait", "sh", "-c", script]).arg(sandbox.dormouse());
+    leader.env("TERM", "xterm").current_dir(sandbox.project());
+    let seen = run(leader, None);
+    seen.shows("3 messages");
+    assert_eq!(seen.end.lines().filter(|line| line.starts_with("msg_")).count(), 4, "{}", seen.end);
+    assert!(!seen.end.contains("messages"), "{}", seen.end);
+}

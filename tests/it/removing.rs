@@ -1,0 +1,472 @@
+//! `rm`: agents that are removed, and nothing that was said to them is lost without a word.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::held::{self, Held};
+use crate::setup::{add, failure, names, objects, own_name, say, started, tree};
+use crate::strace::{self, Harm};
+use crate::travel::{elsewhere, export, healthy, ids, imported, killed_everywhere};
+
+fn agents(sandbox: &Sandbox) -> Vec<String> {
+    names(&sandbox.store().join("agents"))
+}
+
+/// A command that is refused, and changes nothing.
+#[track_caller]
+fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
+    let before = tree(&sandbox.store().join("agents"));
+    let ran = sandbox.cmd([&["--json"], words].concat()).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{words:?}: {ran}");
+    let after = tree(&sandbox.store().join("agents"));
+    let changed =
+        after.iter().filter(|(path, found)| before.get(*path).is_none_or(|known| known.1 != found.1));
+    let changed: Vec<_> = changed.map(|(path, _)| path).filter(|path| !path.ends_with("lock")).collect();
+    assert!(
+        changed.is_empty() && before.keys().all(|path| after.contains_key(path)),
+        "{words:?}: {changed:?}"
+    );
+    ran
+}
+
+#[test]
+fn an_agent_that_is_removed_comes_back_from_its_stream() {
+    let here = started("echo said");
+    say(&here, "first");
+    here.run(["tick", "ada", "--until-idle"]);
+    add(&here, "bob", "true");
+    let files = export(&here, &["ada"]);
+    let said = here.json(["rm", "ada"]);
+    let nothing =
+        json!({ "messages": 0, "hints": 0, "work": 0, "waits": 0, "timers": 0, "outbox": 0, "attention": 0 });
+    assert_eq!((&said["agent"], &said["removed"]), (&json!("ada"), &json!(true)), "{said}");
+    assert_eq!((&said["exported_to"], &said["unfinished"]), (&json!("ada.tar"), &nothing), "{said}");
+    let path = here.project().join("ada.tar");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(agents(&here), ["bob"]);
+    healthy(&here);
+    for words in [&["get", "ada"][..], &["enqueue", "ada", "x"], &["tick", "ada"], &["rm", "ada"]] {
+        refused(&here, words, 3, "no_agent");
+    }
+    here.run(["import", "ada.tar"]);
+    healthy(&here);
+    let kinds = |events: &[Value]| events.iter().map(|event| event["kind"].clone()).collect::<Vec<_>>();
+    let events = here.json_lines(["events", "ada", "--limit", "2"]);
+    assert_eq!(kinds(&events), ["moved_away", "moved_in"]);
+    assert_eq!(events[0]["data"]["by"], "remove");
+    assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
+    let there = elsewhere();
+    imported(&there, &files, &[]);
+    assert_eq!(there.run(["briefs", "ada"]), here.run(["briefs", "ada"]), "nothing of it was lost");
+    // It is there already.
+    refused(&here, &["rm", "ada"], 4, "file_exists");
+    let said = here.run(["rm", "ada", "bob", "-o", "both.tar"]);
+    assert!(said.contains("ada  removed") && said.contains("bob  removed"), "{said}");
+    assert!(agents(&here).is_empty());
+    imported(&elsewhere(), &fs::read(here.project().join("both.tar")).unwrap(), &[]);
+}
+
+#[test]
+fn what_is_unfinished_is_removed_by_force_alone() {
+    for words in [
+        "enqueue ada hello",
+        "enqueue ada later --in 1h",
+        "wake ada --reason look",
+        "work add objective -a ada",
+        "timer add -a ada --every 1h x",
+        "wait -a ada --on operator --reason why --whole-agent",
+    ] {
+        let here = started("true");
+        let words: Vec<&str> = words.split(' ').collect();
+        here.run(words.clone());
+        let ran = refused(&here, &["rm", "ada"], 4, "unfinished");
+        assert!(ran.stderr.contains("--force"), "{ran}");
+        refused(&here, &["rm", "ada", "--dry-run"], 4, "unfinished");
+        refused(&here, &["rm", "ada", "--no-export"], 4, "unfinished");
+        assert!(!here.project().join("ada.tar").exists());
+        let said = here.json(["rm", "ada", "--force", "--dry-run"]);
+        assert_eq!((&said["removed"], &said["dry_run"]), (&json!(false), &json!(true)), "{said}");
+        let said = here.json(["rm", "ada", "-f"]);
+        let counts: u64 = said["unfinished"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
+        assert_eq!(counts, 1, "{words:?}: {said}");
+    }
+    let here = started("true");
+    add(&here, "bob", "true");
+    say(&here, "hello");
+    // The other one is removed all the same.
+    let ran = here.cmd(["rm", "ada", "bob", "--json"]).output();
+    assert_eq!((ran.code(), agents(&here)), (4, vec!["ada".to_owned()]), "{ran}");
+    here.run(["rm", "ada", "--no-export", "-f"]);
+    assert!(agents(&here).is_empty() && !here.project().join("ada.tar").exists());
+    healthy(&here);
+}
+
+#[test]
+fn what_is_at_work_is_not_removed() {
+    let here =
+        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
+    say(&here, "work");
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
+    crate::setup::wait_for(&here.home().join("on"));
+    let ran = here.cmd(["rm", "ada", "--force", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("turn_running")), "{ran}");
+    assert!(ran.stderr.contains("dormouse stop ada"), "{ran}");
+    fs::remove_file(here.home().join("on")).unwrap();
+    tick.end();
+    let task =
+        here.json(["task", "start", "-a", "ada", "--", "sleep", "100"])["id"].as_str().unwrap().to_owned();
+    let ran = here.cmd(["rm", "ada", "--force", "--json"]).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    here.cmd(["task", "stop", &task]).output();
+    here.run(["rm", "ada", "--force"]);
+    let here = started("true");
+    here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
+    here.cmd(["tick", "ada"]).output();
+    for name in ["kid", "ada"] {
+        let ran = here.cmd(["rm", name, "--force", "--json"]).output();
+        assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (4, Some("task_open")), "{ran}");
+    }
+    here.cmd(["tick", "--all", "--until-idle"]).output();
+    let ran = here.cmd(["rm", "ada", "--force"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("kid: its parent was `ada`"), "{ran}");
+    healthy(&here);
+}
+
+/// A turn is not the operator.
+#[test]
+fn a_turn_removes_its_own_children_and_no_other_agent() {
+    let own = own_name();
+    let line =
+        |name: &str| format!("{own} rm {name} -f -o \"$HOME/{name}.tar\"; echo $? >> \"$HOME/said\"; ");
+    let here = started(&["ada", "bob", "kid"].map(line).concat());
+    add(&here, "bob", "true");
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    say(&here, "go");
+    here.run(["tick", "ada"]);
+    assert_eq!(fs::read_to_string(here.home().join("said")).unwrap(), "4\n4\n0\n");
+    assert_eq!(agents(&here), ["ada", "bob"]);
+}
+
+#[test]
+fn a_stream_goes_to_a_new_file_beside_the_state_directory() {
+    let here = started("true");
+    refused(&here, &["rm", "ada", "-o", ".dormouse/agents/ada/x.tar"], 2, "usage");
+    refused(&here, &["rm", "ada", "-o", ".dormouse/x.tar"], 2, "usage");
+    refused(&here, &["rm", "ada", "-o", "x.tar", "--no-export"], 2, "usage");
+    refused(&here, &["rm", "ada", "-o", "no/x.tar"], 1, "io");
+    refused(&here, &["rm"], 2, "usage");
+    for name in ["-o", "x\n\u{1b}[31m.tar"] {
+        fs::write(here.project().join(name), "mine").unwrap();
+        let flag = format!("--output={name}");
+        let ran = refused(&here, &["rm", "ada", &flag], 4, "file_exists");
+        assert!(!ran.stderr.contains('\u{1b}'), "{ran}");
+        assert_eq!(fs::read(here.project().join(name)).unwrap(), b"mine");
+    }
+    // Where the stream can't be written, the agent stays as it was.
+    let ran = here.cmd(["rm", "ada", "-o", "/dev/full/x.tar"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    say(&here, "still there");
+}
+
+#[test]
+fn a_removal_can_be_killed_at_every_call() {
+    let template = started("true");
+    say(&template, "one");
+    let words = ["rm", "ada", "--force", "-o", "x.tar"];
+    killed_everywhere(&template, &words, "", |sandbox, what| {
+        healthy(sandbox);
+        let there = agents(sandbox).contains(&"ada".to_owned());
+        let told = sandbox.cmd(["enqueue", "ada", "two"]).output();
+        let is_marked = there && sandbox.json(["get", "ada"])["moved"].is_object();
+        assert_eq!(
+            told.code(),
+            if !there {
+                3
+            } else if is_marked {
+                4
+            } else {
+                0
+            },
+            "{what}: {told}"
+        );
+        if is_marked {
+            assert!(told.stderr.contains("dormouse rm ada"), "{what}: {told}");
+            let other = sandbox.cmd(["rm", "ada", "--force", "-o", "y.tar"]).output();
+            assert_eq!(other.code(), 4, "{what}: {other}");
+        }
+        let ran = sandbox.cmd(words).output();
+        assert_eq!(ran.code(), if there { 0 } else { 3 }, "{what}: {ran}");
+        sandbox.run(["create", "eve", "--", "true"]);
+        healthy(sandbox);
+        assert_eq!(agents(sandbox), ["eve"], "{what}: litter is swept");
+        imported(sandbox, &fs::read(sandbox.project().join("x.tar")).unwrap(), &[]);
+        assert_eq!(ids(sandbox).len(), if there && !is_marked { 2 } else { 1 }, "{what}");
+        healthy(sandbox);
+    });
+}
+
+#[test]
+fn a_removal_that_finds_the_disk_full_loses_nothing() {
+    let template = started("true");
+    say(&template, "one");
+    let words = ["rm", "ada", "--force", "-o", "x.tar"];
+    let points = strace::record(&template.copy(), &words, "").points();
+    let acts = ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
+    let writes: Vec<_> = points.into_iter().filter(|call| acts.contains(&call.act())).collect();
+    assert!(writes.len() > 10);
+    each_in_parallel(&writes, |call| {
+        let sandbox = template.copy();
+        let harmed = strace::harm(&sandbox, &words, "", call, Harm::Error("ENOSPC"));
+        let there = agents(&sandbox).contains(&"ada".to_owned());
+        assert!([0, 1].contains(&harmed.ran.code()), "{call}: {}", harmed.ran);
+        assert!(there || sandbox.project().join("x.tar").exists(), "{call}: {}", harmed.ran);
+        healthy(&sandbox);
+        let ran = sandbox.cmd(words).output();
+        let expected: &[i32] = if there { &[0, 4] } else { &[3] };
+        assert!(expected.contains(&ran.code()), "{call}: {}\n{ran}", harmed.ran);
+        if ran.code() == 4 {
+            assert_eq!(sandbox.cmd(["rm", "ada", "-f", "-o", "y.tar"]).output().code(), 0, "{call}: {ran}");
+        }
+    });
+}
+
+#[test]
+fn producers_lose_nothing_to_a_removal() {
+    for round in 0..6 {
+        let here = Sandbox::in_memory().with_real_clock();
+        here.run(["init"]);
+        add(&here, "ada", "true");
+        let here = &here;
+        let acknowledged = thread::scope(|scope| {
+            let producers: Vec<_> = (0..3)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let mut kept: Vec<String> = Vec::new();
+                        loop {
+                            let key = format!("k{}", kept.len());
+                            let ran = match number {
+                                0 => here
+                                    .cmd(["enqueue", "ada", "--batch", "--json"])
+                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
+                                    .output(),
+                                1 => {
+                                    here.cmd(["enqueue", "ada", "x", "--json", "--dedupe-key", &key]).output()
+                                }
+                                _ => here.cmd(["enqueue", "ada", "plain", "--json"]).output(),
+                            };
+                            if ran.code() != 0 {
+                                let kind = failure(&ran)["kind"].clone();
+                                assert!(kind == "moved" || kind == "no_agent", "{ran}");
+                                return kept;
+                            }
+                            let said = objects(&ran.stdout);
+                            kept.extend(
+                                said.iter().map(|one| one["message_id"].as_str().unwrap().to_owned()),
+                            );
+                        }
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(40 + 23 * round));
+            let ran = here.cmd(["rm", "ada", "--force", "-o", "x.tar"]).output();
+            assert_eq!(ran.code(), 0, "{ran}");
+            producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(agents(here).is_empty());
+        imported(here, &fs::read(here.project().join("x.tar")).unwrap(), &[]);
+        let arrived = ids(here);
+        for id in &acknowledged {
+            assert!(arrived.contains(id), "{id}");
+        }
+    }
+}
+
+/// The moment between an arrival and the look whether it came too late.
+#[test]
+fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
+    let template = started("true");
+    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
+    let arrival = held::call(&calls, "rename", "/inbox");
+    let before = calls[..calls.iter().position(|call| std::ptr::eq(call, arrival)).unwrap()]
+        .iter()
+        .rfind(|call| call.act() == "open" && call.rest.contains("/inbox"))
+        .unwrap();
+    for (call, makes_another, expected) in [
+        (arrival, false, "no_agent"),
+        (before, false, "no_agent"),
+        (arrival, true, "agent_replaced"),
+        (before, true, "io"),
+    ] {
+        let here = template.copy();
+        let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);
+        here.run(["rm", "ada", "--force", "-o", "x.tar"]);
+        if makes_another {
+            add(&here, "ada", "true");
+        }
+        let ran = producer.go_on();
+        assert_eq!(failure(&ran)["kind"], expected, "{call}: {ran}");
+        healthy(&here);
+    }
+}
+
+/// Whoever waits for the lock of an agent that vanishes finds no agent.
+#[test]
+fn a_command_that_is_held_anywhere_finds_no_agent() {
+    let template = started("true");
+    say(&template, "one");
+    for words in [
+        &["tick", "ada"][..],
+        &["enqueue", "ada", "x", "--dedupe-key", "k"],
+        &["work", "add", "x", "-a", "ada"],
+        &["stop", "ada"],
+        &["get", "ada"],
+        &["gc", "ada"],
+        &["rm", "ada", "-f", "-o", "other.tar"],
+    ] {
+        let calls = strace::record(&template.copy(), words, "").calls;
+        let from = calls.iter().position(|call| call.rest.contains("agents/ada")).unwrap();
+        let calls: Vec<_> = calls[from..].iter().filter(|call| call.rest.contains("agents/ada")).collect();
+        let some: Vec<_> = calls.iter().step_by(calls.len().div_ceil(8)).copied().collect();
+        each_in_parallel(&some, |call| {
+            let here = template.copy();
+            let first = Held::at(&here, words, "", call);
+            let second = here.cmd(["rm", "ada", "-f", "-o", "x.tar", "--lock-timeout", "0s"]).output();
+            let first = first.go_on();
+            let described = format!("{words:?} held at {call}\n{first}\n{second}");
+            assert!([0, 4, 5].contains(&second.code()), "{described}");
+            assert!([0, 3, 4].contains(&first.code()), "{described}");
+            let is_gone = !agents(&here).contains(&"ada".to_owned());
+            assert!(is_gone || second.code() != 0, "{described}");
+            healthy(&here);
+        });
+    }
+}
+
+#[test]
+fn two_removals_at_once_make_one() {
+    let template = started("true");
+    for round in 0..10 {
+        let here = template.copy();
+        let same = round % 2 == 0;
+        let other = if same { "x.tar" } else { "y.tar" };
+        let codes = thread::scope(|scope| {
+            let runs = ["x.tar", other].map(|file| {
+                let here = &here;
+                scope.spawn(move || here.cmd(["rm", "ada", "-o", file, "--force"]).output())
+            });
+            runs.map(|run| run.join().unwrap())
+        });
+        let mut ended: Vec<i32> = codes.iter().map(Ran::code).collect();
+        ended.sort_unstable();
+        assert!(ended[0] == 0 && [3, 4].contains(&ended[1]), "{codes:?}");
+        assert!(agents(&here).is_empty());
+        let files = names(&here.project());
+        assert!(!files.iter().any(|name| name.contains(".new-")), "{files:?}");
+        healthy(&here);
+    }
+}
+
+/// What was moved elsewhere leaves a mark here; it goes like an agent.
+#[test]
+fn what_a_move_has_left_can_be_removed() {
+    let here = started("true");
+    say(&here, "one");
+    let bytes = export(&here, &["ada", "--move", "host-b"]);
+    let late = here.agent("ada").join("inbox/late.json");
+    fs::write(&late, "{\"text\": \"late\"}\n").unwrap();
+    refused(&here, &["rm", "ada", "--no-export"], 4, "unfinished");
+    let ran = here.cmd(["rm", "ada", "--no-export", "--force"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("late.json came into its inbox too late"), "{ran}");
+    assert!(agents(&here).is_empty());
+    imported(&here, &bytes, &[]);
+    healthy(&here);
+}
+
+#[test]
+fn a_person_at_a_terminal_is_asked() {
+    for (answer, is_gone) in [("y\n", true), ("\n", false), ("no\n", false)] {
+        let here = started("true");
+        let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
+        let near = rustix::pty::openpt(flags).unwrap();
+        rustix::pty::grantpt(&near).unwrap();
+        rustix::pty::unlockpt(&near).unwrap();
+        let path = rustix::pty::ptsname(&near, Vec::new()).unwrap();
+        let far = fs::File::options().read(true).write(true).open(path.to_str().unwrap()).unwrap();
+        let mut command = here.cmd(["rm", "ada"]).into_command();
+        command.stdin(far.try_clone().unwrap()).stderr(far).stdout(Stdio::piped());
+        let child = command.spawn().unwrap();
+        drop(command);
+        fs::File::from(near.try_clone().unwrap()).write_all(answer.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(if is_gone { 0 } else { 4 }));
+        assert_eq!(agents(&here).is_empty(), is_gone);
+        drop(near);
+    }
+}
+
+/// git removes what it tracks and leaves the rest.
+#[test]
+fn what_git_leaves_of_a_removed_agent_is_swept() {
+    let here = started("true");
+    say(&here, "one");
+    here.run(["tick", "ada", "--until-idle"]);
+    for name in names(&here.agent("ada")) {
+        let path = here.agent("ada").join(&name);
+        if path.is_file() && !["lock", "run.lock", "journal.jsonl"].contains(&&*name) {
+            fs::remove_file(path).unwrap();
+        } else if path.is_dir() && !["tmp", "cache", "runs"].contains(&&*name) {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let ran = here.cmd(["doctor", "--json"]).output();
+    assert_eq!((ran.code(), objects(&ran.stdout)[0]["kind"].as_str()), (6, Some("husk")), "{ran}");
+    here.cmd(["doctor", "--repair"]).output();
+    healthy(&here);
+    assert!(agents(&here).is_empty());
+}
+
+/// An agent that goes after all were listed is none of them; one that was named is missed.
+#[test]
+fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
+    let template = started("true");
+    add(&template, "bob", "true");
+    add(&template, "cyd", "true");
+    template.run(["stop", "--all"]);
+    for (line, is_all) in [
+        ("usage", true),
+        ("next-wake --all", true),
+        ("logs --all", true),
+        ("events --all", true),
+        ("list", true),
+        ("gc", true),
+        ("doctor", true),
+        ("start --all", true),
+        ("stop --all", true),
+        ("tick --all", true),
+        ("tick --all --jobs 2", true),
+        ("usage bob", false),
+        ("next-wake ada bob", false),
+        ("gc bob", false),
+        ("start bob", false),
+        ("stop ada bob", false),
+    ] {
+        let here = template.copy();
+        let args: Vec<&str> = line.split(' ').collect();
+        let calls = strace::record(&template.copy(), &args, "").calls;
+        // The end of the list of agents; where they are named, the first look at settings.
+        let listed = calls.iter().rfind(|call| call.name == "getdents64" && call.rest.contains("/agents>"));
+        let at = listed.unwrap_or_else(|| held::call(&calls, "open", "dormouse.toml"));
+        let command = Held::at(&here, &args, "", at);
+        here.run(["rm", "bob", "--no-export", "--force"]);
+        let ran = command.go_on();
+        assert_eq!(ran.code(), if is_all { 0 } else { 3 }, "{line}: {ran}");
+        assert_eq!(ran.stderr.contains("no agent `bob`"), !is_all, "{line}: {ran}");
+    }
+}

@@ -1,0 +1,494 @@
+//! `rename`: an agent gets another name, and everything of it goes along.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, Sandbox, each_in_parallel};
+use crate::held::{self, Held};
+use crate::setup::{add, failure, hook, names, objects, own_name, say, started};
+use crate::strace::{self, Harm};
+use crate::travel::{export, healthy, killed_everywhere};
+
+fn agents(sandbox: &Sandbox) -> Vec<String> {
+    names(&sandbox.store().join("agents"))
+}
+
+fn queued(sandbox: &Sandbox, name: &str) -> Vec<String> {
+    let lines = sandbox.json_lines(["queue", "list", "-a", name, "--limit", "0"]);
+    lines.iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[track_caller]
+fn renamed(sandbox: &Sandbox, former: &str, name: &str) {
+    let ran = sandbox.cmd(["rename", former, name]).output();
+    assert!(ran.code() == 0 && ran.stdout.starts_with(&format!("{former}  is {name} now")), "{ran}");
+}
+
+#[track_caller]
+fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
+    let ran = sandbox.cmd([&["--json"], words].concat()).output();
+    assert_eq!((ran.code(), failure(&ran)["kind"].as_str()), (status, Some(kind)), "{words:?}: {ran}");
+    ran
+}
+
+/// An agent with a child, a message, history, a signature key, and files of a person.
+fn estate() -> Sandbox {
+    let here = started("echo said");
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    hook(&here.agent("ada"), "on-startup", "exit 0");
+    fs::write(here.home().join("secret"), "a secret of a sender\n").unwrap();
+    here.run(["trigger", "create", "-a", "ada", "--verify", "hmac_sha256"]);
+    fs::create_dir(here.agent("ada").join("memory")).unwrap();
+    fs::write(here.agent("ada").join("memory/notes"), "mine").unwrap();
+    std::os::unix::fs::symlink("notes", here.agent("ada").join("memory/link")).unwrap();
+    say(&here, "first");
+    here.run(["tick", "ada", "--until-idle"]);
+    for words in [
+        &["enqueue", "ada", "once", "--dedupe-key", "k"][..],
+        &["work", "add", "objective", "-a", "ada"],
+        &["timer", "add", "-a", "ada", "--every", "1h", "x"],
+        &["wait", "-a", "ada", "--on", "operator", "--reason", "why", "--whole-agent"],
+    ] {
+        here.run(words.iter().copied());
+    }
+    here
+}
+
+/// What an agent has, without its names.
+fn shown(here: &Sandbox, name: &str) -> Vec<String> {
+    let keys = names(&here.agent(name).join("keys"));
+    let shown = ["queue list", "briefs", "run list", "work list", "timer list", "wait list", "trigger list"];
+    let shown = shown.map(|words| {
+        let words = words.split(' ').chain(["-a", name, "--json"]);
+        here.run(words).replace(&format!("\"{name}\""), "\"NAME\"")
+    });
+    keys.into_iter().chain(shown).collect()
+}
+
+#[test]
+fn everything_of_an_agent_goes_along() {
+    let here = estate();
+    let before = shown(&here, "ada");
+    let said = objects(&here.cmd(["rename", "ada", "eve", "--json"]).output().stdout).remove(0);
+    assert_eq!((&said["agent"], &said["former_name"]), (&json!("eve"), &json!("ada")), "{said}");
+    assert_eq!((&said["children"], &said["triggers"]), (&json!(["kid"]), &Value::Null), "{said}");
+    assert_eq!(agents(&here), ["eve", "kid"]);
+    healthy(&here);
+    assert_eq!(shown(&here, "eve"), before);
+    let kid = here.json(["get", "kid"]);
+    assert_eq!((&kid["parent"], &kid["identity"]["owner"]), (&json!("eve"), &json!("eve")), "{kid}");
+    let dir = here.agent("eve");
+    assert_eq!(fs::read_to_string(dir.join("memory/link")).unwrap(), "mine");
+    assert!(dir.join("hooks/on-startup").exists());
+    let events = here.json_lines(["events", "eve", "--limit", "2"]);
+    let kinds: Vec<&Value> = events.iter().map(|event| &event["kind"]).collect();
+    assert_eq!(kinds, ["moved_away", "moved_in"]);
+    assert_eq!(events[0]["data"]["to"], "eve");
+    assert_eq!((&events[1]["data"]["by"], &events[1]["data"]["from"]), (&json!("rename"), &json!("ada")));
+    assert!(here.run(["logs", "eve"]).contains("had the name ada until now"));
+    for words in [&["get", "ada"][..], &["enqueue", "ada", "x"], &["tick", "ada"], &["rename", "ada", "eve"]]
+    {
+        let ran = refused(&here, words, 3, "no_agent");
+        assert_eq!(failure(&ran)["hint"], "it was renamed: it is `eve` now", "{ran}");
+    }
+    // Its keys are known, and its messages are worked on once.
+    let again = here.json(["enqueue", "eve", "once", "--dedupe-key", "k"]);
+    assert_eq!(queued(&here, "eve"), [again["message_id"].as_str().unwrap()]);
+    renamed(&here, "eve", "ada");
+    healthy(&here);
+    assert_eq!(here.json(["get", "kid"])["parent"], "ada");
+    assert_eq!(shown(&here, "ada"), before);
+    // A new agent may have the name that is free.
+    add(&here, "eve", "true");
+    here.run(["enqueue", "eve", "x"]);
+    here.run(["tick", "ada", "--until-idle"]);
+    healthy(&here);
+}
+
+#[test]
+fn what_can_not_be_renamed_stays_as_it_was() {
+    let here = started("true");
+    add(&here, "bob", "true");
+    for (words, status, kind) in [
+        (&["rename", "ada", "bob"][..], 4, "agent_exists"),
+        (&["rename", "ada", "ada"], 2, "usage"),
+        (&["rename", "ada", "../x"], 2, "usage"),
+        (&["rename", "ada", ""], 2, "usage"),
+        (&["rename", "ada"], 2, "usage"),
+        (&["rename", "zoe", "eve"], 3, "no_agent"),
+    ] {
+        refused(&here, words, status, kind);
+    }
+    here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
+    here.cmd(["tick", "ada"]).output();
+    refused(&here, &["rename", "ada", "eve"], 4, "task_open");
+    refused(&here, &["rename", "kid", "eve"], 4, "task_open");
+    here.cmd(["tick", "--all", "--until-idle"]).output();
+    say(&here, "still there");
+    // One that was moved away has no name to give, nor one to take.
+    export(&here, &["bob", "--move", "host-b"]);
+    refused(&here, &["rename", "bob", "eve"], 4, "moved");
+    refused(&here, &["rename", "ada", "bob"], 4, "agent_exists");
+    // What is damaged is told of, and stays.
+    let policy = here.agent("ada").join("identity.json");
+    let sound = fs::read(&policy).unwrap();
+    fs::write(&policy, "{").unwrap();
+    refused(&here, &["rename", "ada", "eve"], 6, "damaged");
+    fs::write(&policy, sound).unwrap();
+    let broken = here.agent("ada").join("work/work_0000.json");
+    fs::write(&broken, "{").unwrap();
+    refused(&here, &["rename", "ada", "eve"], 6, "damaged");
+    fs::remove_file(broken).unwrap();
+    assert_eq!(here.json(["get", "ada"])["moved"], Value::Null);
+    say(&here, "as before");
+    healthy(&here);
+}
+
+#[test]
+fn a_turn_is_not_renamed_and_renames_only_children() {
+    let own = own_name();
+    let line = |name: &str| format!("{own} rename {name} {name}-2; echo $? >> \"$HOME/said\"; ");
+    let here = started(&["ada", "bob", "kid"].map(line).concat());
+    add(&here, "bob", "true");
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    say(&here, "go");
+    here.run(["tick", "ada"]);
+    assert_eq!(fs::read_to_string(here.home().join("said")).unwrap(), "4\n4\n0\n");
+    assert_eq!(agents(&here), ["ada", "bob", "kid-2"]);
+    let here =
+        started("touch \"$HOME/on\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done").with_real_clock();
+    say(&here, "work");
+    let tick = crate::setup::Beside::start(here.cmd(["tick", "ada"]));
+    crate::setup::wait_for(&here.home().join("on"));
+    let ran = refused(&here, &["rename", "ada", "eve"], 4, "turn_running");
+    assert!(failure(&ran)["hint"].as_str().unwrap().contains("dormouse stop ada"), "{ran}");
+    fs::remove_file(here.home().join("on")).unwrap();
+    tick.end();
+    renamed(&here, "ada", "eve");
+    healthy(&here);
+}
+
+/// An agent may start again what it has stopped, whatever its name is now.
+#[test]
+fn what_was_stopped_by_an_agent_knows_its_new_name() {
+    let own = own_name();
+    let here = started(&format!(
+        "if [ -e \"$HOME/on\" ]; then {own} start kid; else {own} stop kid; touch \"$HOME/on\"; fi"
+    ));
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    here.run(["start", "kid"]);
+    say(&here, "stop it");
+    here.run(["tick", "ada"]);
+    assert_eq!(here.json(["get", "kid"])["status"], "stopped");
+    renamed(&here, "ada", "eve");
+    here.run(["enqueue", "eve", "start it"]);
+    here.run(["tick", "eve"]);
+    assert_eq!(here.json(["get", "kid"])["status"], "awake_idle");
+    // One that the operator has stopped stays so under any name.
+    here.run(["stop", "kid"]);
+    renamed(&here, "kid", "kim");
+    assert_eq!(here.json(["get", "kim"])["status"], "stopped");
+    healthy(&here);
+}
+
+/// A message that a settlement has committed reaches the agent, whatever its name is when the message is delivered.
+#[test]
+fn what_a_turn_has_sent_before_arrives() {
+    let template = started("true");
+    let send =
+        r#"printf '{"actions":[{"do":"enqueue","agent":"ada","text":"hello"}]}' > "$DORMOUSE_OUTCOME""#;
+    add(&template, "bob", send);
+    template.run(["enqueue", "bob", "go"]);
+    let calls = strace::record(&template.copy(), &["tick", "bob"], "").calls;
+    let delivery = held::call(&calls, "open", "agents/ada/lock");
+    let here = template.copy();
+    let tick = Held::at(&here, &["tick", "bob"], "", delivery);
+    renamed(&here, "ada", "eve");
+    let ran = tick.go_on();
+    assert!(ran.code() == 0 && queued(&here, "eve").len() == 1, "{ran}");
+    for takes_the_name in [false, true] {
+        let here = template.copy();
+        strace::harm(&here, &["tick", "bob"], "", delivery, Harm::Kill);
+        renamed(&here, "ada", "eve");
+        if takes_the_name {
+            add(&here, "ada", "true");
+        }
+        here.run(["tick", "bob"]);
+        let arrived = queued(&here, if takes_the_name { "ada" } else { "eve" });
+        assert_eq!(arrived.len(), 1);
+        assert_eq!(here.json(["get", "bob"])["attention"], Value::Null);
+        healthy(&here);
+    }
+    // While it has no name to be delivered to, it waits.
+    let calls = strace::record(&template.copy(), &["rename", "ada", "eve"], "").points();
+    let gone = held::call(&calls, "rename", ".gone-ada");
+    let here = template.copy();
+    strace::harm(&here, &["rename", "ada", "eve"], "", gone, Harm::Kill);
+    let ran = here.cmd(["tick", "bob"]).output();
+    assert!(ran.stderr.contains("not delivered yet"), "{ran}");
+    renamed(&here, "ada", "eve");
+    here.run(["tick", "bob"]);
+    assert_eq!(queued(&here, "eve").len(), 1);
+    healthy(&here);
+}
+
+/// What the directory says after a renaming was killed: the agent has one of its names, or is marked, and the same
+/// command does what is left.
+fn goes_on(here: &Sandbox, what: &str) {
+    healthy(here);
+    let there = agents(here);
+    let named = |name: &str| there.contains(&name.to_owned());
+    let codes =
+        ["ada", "eve"].map(|name| here.cmd(["enqueue", name, "two", "--dedupe-key", "two"]).output().code());
+    let admitted = codes.iter().filter(|code| **code == 0).count();
+    let marked =
+        ["ada", "eve"].iter().any(|name| named(name) && here.json(["get", name])["moved"].is_object());
+    assert_eq!(admitted, usize::from(!marked), "{what}: {codes:?}");
+    if marked {
+        let ran = here.cmd(["enqueue", if named("eve") { "eve" } else { "ada" }, "x"]).output();
+        assert!(ran.stderr.contains("`dormouse rename ada eve` ends that"), "{what}: {ran}");
+        here.cmd(["tick", "--all"]).output();
+        for words in [
+            &["rm", "ada", "--force"][..],
+            &["rm", "eve", "--force"],
+            &["export", "ada", "--move", "x", "-o", "x"],
+        ] {
+            assert!([3, 4].contains(&here.cmd(words.iter().copied()).output().code()), "{what}: {words:?}");
+        }
+        if named("eve") {
+            // It has its new name already, and gets no other one before that is done.
+            assert!([3, 4].contains(&here.cmd(["rename", "ada", "zoe"]).output().code()), "{what}");
+        }
+    }
+    let ran = here.cmd(["rename", "ada", "eve"]).output();
+    let is_done = !marked && named("eve");
+    assert_eq!(ran.code(), if is_done { 3 } else { 0 }, "{what}: {ran}");
+    // This sweeps what was left.
+    here.run(["create", "new", "--", "true"]);
+    assert_eq!(agents(here), ["eve", "kid", "new"], "{what}");
+    assert_eq!(queued(here, "eve").len(), 1 + admitted, "{what}");
+    assert_eq!(here.json(["get", "kid"])["parent"], "eve", "{what}");
+    assert_eq!(fs::read_to_string(here.agent("eve").join("memory/link")).unwrap(), "mine", "{what}");
+    assert_eq!(names(&here.agent("eve").join("keys")).len(), 2, "{what}");
+    assert_eq!(here.json(["get", "eve"])["moved"], Value::Null, "{what}");
+    assert_eq!(here.json_lines(["briefs", "eve"]).len(), 1, "{what}");
+    healthy(here);
+}
+
+#[test]
+fn a_renaming_can_be_killed_at_every_call() {
+    killed_everywhere(&estate(), &["rename", "ada", "eve"], "", goes_on);
+}
+
+/// Until there is an agent of the new name, another one can be chosen.
+#[test]
+fn a_renaming_that_was_killed_can_take_another_name() {
+    let template = started("true");
+    say(&template, "one");
+    killed_everywhere(&template, &["rename", "ada", "eve"], "", |here, what| {
+        let is_begun = agents(here).contains(&"eve".to_owned());
+        let ran = here.cmd(["rename", "ada", "zoe"]).output();
+        let ada_is_there = agents(here).contains(&"ada".to_owned());
+        match is_begun {
+            false => assert_eq!(ran.code(), 0, "{what}: {ran}"),
+            true => assert_eq!(ran.code(), if ada_is_there { 4 } else { 3 }, "{what}: {ran}"),
+        }
+        if is_begun {
+            here.cmd(["rename", "ada", "eve"]).output();
+            renamed(here, "eve", "zoe");
+        }
+        assert_eq!(queued(here, "zoe").len(), 1, "{what}");
+        assert_eq!(agents(here).iter().filter(|name| !name.starts_with(".new-")).count(), 1, "{what}");
+        healthy(here);
+    });
+}
+
+#[test]
+fn a_renaming_that_finds_the_disk_full_loses_nothing() {
+    let template = estate();
+    let words = ["rename", "ada", "eve"];
+    let points = strace::record(&template.copy(), &words, "").points();
+    let acts = ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
+    let writes: Vec<_> = points.into_iter().filter(|call| acts.contains(&call.act())).collect();
+    assert!(writes.len() > 10);
+    each_in_parallel(&writes, |call| {
+        let here = template.copy();
+        let harmed = strace::harm(&here, &words, "", call, Harm::Error("ENOSPC"));
+        assert!([0, 1, 6].contains(&harmed.ran.code()), "{call}: {}", harmed.ran);
+        goes_on(&here, &format!("{call}: {}", harmed.ran));
+    });
+}
+
+#[test]
+fn producers_lose_nothing_to_a_renaming() {
+    for round in 0..6 {
+        let here = Sandbox::in_memory().with_real_clock();
+        here.run(["init"]);
+        add(&here, "ada", "true");
+        let here = &here;
+        let acknowledged = thread::scope(|scope| {
+            let producers: Vec<_> = (0..3)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let mut kept: Vec<String> = Vec::new();
+                        let mut name = "ada";
+                        loop {
+                            let key = format!("k{}", kept.len());
+                            let ran = match number {
+                                0 => here
+                                    .cmd(["enqueue", name, "--batch", "--json"])
+                                    .stdin("{\"text\":\"a\"}\n{\"text\":\"b\"}\n")
+                                    .output(),
+                                1 => {
+                                    here.cmd(["enqueue", name, "x", "--json", "--dedupe-key", &key]).output()
+                                }
+                                _ => here.cmd(["enqueue", name, "plain", "--json"]).output(),
+                            };
+                            if ran.code() == 0 {
+                                let said = objects(&ran.stdout);
+                                let ids =
+                                    said.iter().map(|one| one["message_id"].as_str().unwrap().to_owned());
+                                kept.extend(ids);
+                                if name == "eve" {
+                                    return kept;
+                                }
+                                continue;
+                            }
+                            let kind = failure(&ran)["kind"].clone();
+                            assert!(kind == "moved" || kind == "no_agent", "{ran}");
+                            name = "eve";
+                        }
+                    })
+                })
+                .collect();
+            thread::sleep(Duration::from_millis(40 + 23 * round));
+            let ran = here.cmd(["rename", "ada", "eve"]).output();
+            assert_eq!(ran.code(), 0, "{ran}");
+            producers.into_iter().flat_map(|producer| producer.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert_eq!(agents(here), ["eve"]);
+        let mut arrived = queued(here, "eve");
+        for id in &acknowledged {
+            assert!(arrived.contains(id), "{id}");
+        }
+        // A batch that was cut off has said how many went along; nothing is there twice.
+        let all = arrived.len();
+        arrived.sort_unstable();
+        arrived.dedup();
+        assert_eq!(arrived.len(), all);
+        healthy(here);
+    }
+}
+
+/// The moment between an arrival and the look whether it came too late.
+#[test]
+fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
+    let template = started("true");
+    let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
+    let arrival = held::call(&calls, "rename", "/inbox");
+    let after = calls.iter().skip_while(|call| !std::ptr::eq(*call, arrival)).nth(1).unwrap();
+    for call in [arrival, after] {
+        let here = template.copy();
+        let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);
+        renamed(&here, "ada", "eve");
+        let ran = producer.go_on();
+        let there = queued(&here, "eve").len();
+        assert!(
+            ran.code() == 0 && there == 1 || failure(&ran)["kind"] == "no_agent",
+            "{call}: {ran} {there}"
+        );
+        healthy(&here);
+    }
+}
+
+/// A program that puts a file into the inbox asks for no answer: its file is there, whenever that was.
+#[test]
+fn a_file_that_is_dropped_meanwhile_goes_along() {
+    let template = started("true");
+    let words = ["rename", "ada", "eve"];
+    let calls = strace::record(&template.copy(), &words, "").points();
+    each_in_parallel(&calls, |call| {
+        let here = template.copy();
+        let first = Held::at(&here, &words, "", call);
+        let inbox = here.agent("ada").join("inbox");
+        let aside = here.home().join("late");
+        fs::write(&aside, "{\"text\": \"late\"}\n").unwrap();
+        let is_dropped = fs::rename(&aside, inbox.join("late.json")).is_ok();
+        let ran = first.go_on();
+        assert_eq!(ran.code(), 0, "{call}: {ran}");
+        here.run(["tick", "eve", "--until-idle"]);
+        let processed = here.json(["get", "eve"])["counters"]["messages_processed"].as_u64().unwrap();
+        assert_eq!(processed, u64::from(is_dropped), "{call}: {ran}");
+        healthy(&here);
+    });
+}
+
+#[test]
+fn a_command_that_is_held_anywhere_meets_one_name_or_none() {
+    let template = started("true");
+    say(&template, "one");
+    for words in [
+        &["tick", "ada"][..],
+        &["enqueue", "ada", "x", "--dedupe-key", "k"],
+        &["work", "add", "x", "-a", "ada"],
+        &["stop", "ada"],
+        &["get", "ada"],
+        &["rename", "ada", "eve"],
+        &["rename", "ada", "zoe"],
+        &["create", "eve", "--", "true"],
+        &["create", "kid", "--parent", "ada", "--", "true"],
+    ] {
+        let calls = strace::record(&template.copy(), words, "").calls;
+        let from = calls.iter().position(|call| call.rest.contains("agents/")).unwrap();
+        let calls: Vec<_> = calls[from..].iter().filter(|call| call.rest.contains("agents/")).collect();
+        let some: Vec<_> = calls.iter().step_by(calls.len().div_ceil(8)).copied().collect();
+        each_in_parallel(&some, |call| {
+            let here = template.copy();
+            let first = Held::at(&here, words, "", call);
+            let second = here.cmd(["rename", "ada", "eve", "--lock-timeout", "0s"]).output();
+            let first = first.go_on();
+            let described = format!("{words:?} held at {call}\n{first}\n{second}");
+            assert!([0, 3, 4, 5].contains(&second.code()), "{described}");
+            assert!([0, 3, 4, 5].contains(&first.code()), "{described}");
+            // Whatever is left is done by whoever is called next.
+            for name in ["eve", "zoe"] {
+                here.cmd(["rename", "ada", name]).output();
+            }
+            let there = agents(&here);
+            let kept = there.iter().filter(|name| ["ada", "eve", "zoe"].contains(&name.as_str()));
+            let extra = usize::from(words[0] == "create" && words[1] == "eve" && first.code() == 0);
+            assert_eq!(kept.count(), 1 + extra, "{there:?} {described}");
+            for name in there.iter().filter(|name| !name.starts_with('.')) {
+                assert_eq!(here.json(["get", name])["moved"], Value::Null, "{name}: {described}");
+            }
+            healthy(&here);
+        });
+    }
+}
+
+#[test]
+fn two_renamings_at_once_make_one_agent() {
+    let template = started("true");
+    say(&template, "one");
+    for round in 0..10 {
+        let here = template.copy();
+        let other = if round % 2 == 0 { "eve" } else { "zoe" };
+        let ran = thread::scope(|scope| {
+            let runs = ["eve", other].map(|name| {
+                let here = &here;
+                scope.spawn(move || here.cmd(["rename", "ada", name]).output())
+            });
+            runs.map(|run| run.join().unwrap())
+        });
+        assert!(ran.iter().any(|ran| ran.code() == 0), "{ran:?}");
+        assert!(ran.iter().all(|ran| [0, 3, 4].contains(&ran.code())), "{ran:?}");
+        let there = agents(&here);
+        assert_eq!(there.len(), 1, "{there:?} {ran:?}");
+        assert_eq!(queued(&here, &there[0]).len(), 1, "{ran:?}");
+        assert_eq!(here.json(["get", &there[0]])["moved"], Value::Null, "{ran:?}");
+        healthy(&here);
+    }
+}

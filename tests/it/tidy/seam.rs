@@ -1,0 +1,96 @@
+//! No path crosses the seam of the store: what `src/store/mod.rs` lists names agents, ids, records and times.
+
+use std::collections::BTreeSet;
+
+use super::{Source, assert_none, has_word, shipped};
+
+/// What stands for a file or for the way to one.
+const OF_FILES: &[&str] = &["Path", "PathBuf", "OsStr", "OsString", "Spot", "Root", "Entry", "View", "Scan"];
+
+#[test]
+fn no_path_crosses_the_seam() {
+    let sources = shipped();
+    let seam = sources.iter().find(|source| source.path == "src/store/mod.rs").unwrap();
+    let mut names = listed(&seam.code());
+    assert!(names.contains("Store") && names.contains("moved_away"), "{names:?}");
+    let behind = sources.iter().filter(|source| source.path.starts_with("src/store/dir/"));
+    let stream = sources.iter().find(|source| source.path == "src/store/stream.rs").unwrap();
+    names.extend(["Meta", "Reader", "Writer"].map(str::to_owned));
+    let found = behind.chain([stream]).flat_map(|source| crossing(source, &names)).collect();
+    assert_none(
+        found,
+        "what `src/store/mod.rs` lists shows no path: where a person is told a place, the store gives its text",
+    );
+}
+
+/// What the seam itself lists, without the rooms beside it.
+fn listed(code: &str) -> BTreeSet<String> {
+    let lists = code.split("pub use dir::").skip(1).filter_map(|rest| rest.split(';').next());
+    let words = |list: &str| {
+        list.split(|c: char| !(c.is_alphanumeric() || c == '_')).map(str::to_owned).collect::<Vec<_>>()
+    };
+    lists.flat_map(words).filter(|word| !word.is_empty()).collect()
+}
+
+/// The public parts of these types and functions that show a path, as `path:line: text`.
+fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
+    let code = source.code();
+    let mut found = Vec::new();
+    // Of what the lines are now, if it is public: all of an enum, the public parts of a type.
+    let (mut is_ours, mut is_enum, mut signature) = (false, false, String::new());
+    for (at, line) in code.lines().enumerate() {
+        if !line.starts_with(' ') && !line.trim().is_empty() && !line.starts_with([')', '}']) {
+            is_ours = subject(line).is_some_and(|name| names.contains(name));
+            is_enum = line.contains("enum ");
+        }
+        let line = line.trim();
+        if is_ours && (line.starts_with("pub ") || is_enum) || !signature.is_empty() {
+            signature.push_str(line);
+            signature.push(' ');
+        }
+        let is_whole = signature.ends_with("{ ") || signature.ends_with("; ") || signature.ends_with("} ");
+        let is_field = signature.ends_with(", ") && !signature.contains("fn ") || is_enum;
+        if is_whole || is_field {
+            if OF_FILES.iter().any(|word| has_word(&signature, word)) {
+                found.push(format!("{}:{}: {}", source.path, at + 1, signature.trim()));
+            }
+            signature.clear();
+        }
+    }
+    found
+}
+
+/// What an item at the left margin is, or is about: `Store` of `impl<'s> Store {`, a struct's or function's name. Of a trait
+/// that a type has nothing is said here.
+fn subject(line: &str) -> Option<&str> {
+    let (_, rest) = ["impl", "struct ", "enum ", "fn "].iter().find_map(|word| line.split_once(word))?;
+    if line.starts_with("impl") && line.contains(" for ")
+        || !line.starts_with("impl") && !line.starts_with("pub ")
+    {
+        return None;
+    }
+    let rest = match rest.strip_prefix('<') {
+        Some(generics) if line.starts_with("impl") => generics.split_once("> ")?.1,
+        _ => rest.trim_start(),
+    };
+    let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+    Some(&rest[..end])
+}
+
+#[test]
+fn the_detector_sees_what_is_public() {
+    let text = "impl<'s> Store<'s> {\n    pub fn a(\n        &self,\n        path: &Path,\n    ) -> Spot {\n    }\n    fn b(&Path) {\n    }\n}\n\
+                impl From<Path> for Store {\n    pub fn c(&Path) {}\n}\npub struct Store {\n    pub path: PathBuf,\n    own: PathBuf,\n}\n\
+                pub struct Other {\n    pub path: PathBuf,\n}\npub enum Kind {\n    At(Spot),\n}\npub fn made(at: &Path) -> u8 {\n}\n";
+    let source = Source { path: "x.rs".to_owned(), text: text.to_owned() };
+    let names = ["Store", "Kind", "made"].map(str::to_owned).into();
+    assert_eq!(
+        crossing(&source, &names),
+        [
+            "x.rs:5: pub fn a( &self, path: &Path, ) -> Spot {",
+            "x.rs:14: pub path: PathBuf,",
+            "x.rs:21: At(Spot),",
+            "x.rs:23: pub fn made(at: &Path) -> u8 {",
+        ]
+    );
+}

@@ -1,0 +1,477 @@
+//! `watch`: what stands on the screen of a pseudo-terminal, what keys do, and how it leaves the terminal.
+
+mod terminal;
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::harness::Sandbox;
+use crate::setup::{add, eventually, extend_policy, say, started, step};
+
+use terminal::Terminal;
+
+/// A turn that fails for good at once.
+const FAILS: &str = "\n[recovery]\nmax_attempts = 1\n";
+
+/// An agent with a dead letter: its turn fails until there is a file `good`.
+fn with_dead_letter() -> Sandbox {
+    let sandbox = started("test -e good").with_real_clock();
+    extend_policy(&sandbox, "ada", FAILS);
+    say(&sandbox, "x");
+    step(&sandbox);
+    sandbox
+}
+
+#[test]
+fn the_fleet_is_shown_with_what_needs_attention_first_and_follows_what_happens() {
+    let sandbox = started("true").with_real_clock();
+    add(&sandbox, "bob", "exit 1");
+    extend_policy(&sandbox, "bob", FAILS);
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    let first = terminal.shows("bob");
+    assert!(first.find("ada").unwrap() < first.find("bob").unwrap(), "{first}");
+    assert!(first.starts_with("2 agents  0 at work  0 to look at  0 messages"), "{first}");
+    for column in ["AGENT", "POSTURE", "QUEUE", "TURN", "LAST TURN", "DUE"] {
+        assert!(first.contains(column), "{first}");
+    }
+    assert!(!first.contains("NOTE") && first.contains("nothing to do"), "{first}");
+    sandbox.run(["enqueue", "ada", "hello"]);
+    let text = terminal.shows("has_queued_input");
+    assert!(text.contains("1 message"), "{text}");
+    sandbox.run(["enqueue", "bob", "hello"]);
+    sandbox.cmd(["tick", "bob"]).output();
+    terminal.becomes("the attention", |text| {
+        text.contains("1 to look at") && text.find("! bob").is_some_and(|at| at < text.find("  ada").unwrap())
+    });
+    // The choice stays where it was.
+    terminal.press("k");
+    terminal.shows("1 dead letter");
+    sandbox.run(["create", "eve", "--shell", "true"]);
+    terminal.shows("eve");
+    terminal.press("/E");
+    terminal.shows("show agents with: E_");
+    terminal.press("v\r");
+    terminal.becomes("one agent", |text| text.contains("  eve") && !text.contains("  ada"));
+    terminal.press("x\x1b");
+    terminal.shows("  ada");
+    // What is removed goes, and what can't be read is said where it stands.
+    fs::remove_dir_all(sandbox.agent("eve")).unwrap();
+    terminal.becomes("no eve", |text| !text.contains("eve"));
+    let state = sandbox.agent("ada").join("state.json");
+    let whole = fs::read(&state).unwrap();
+    fs::remove_file(sandbox.agent("ada").join("journal.jsonl")).unwrap();
+    fs::write(sandbox.root().join("torn"), "{").unwrap();
+    fs::rename(sandbox.root().join("torn"), &state).unwrap();
+    terminal.shows("can't be read");
+    fs::write(sandbox.root().join("whole"), whole).unwrap();
+    fs::rename(sandbox.root().join("whole"), &state).unwrap();
+    terminal.becomes("ada again", |text| !text.contains("can't be read"));
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn one_agent_is_shown_with_what_it_has_open_and_what_its_turn_writes() {
+    let turn =
+        "printf 'it has begun\\n  and is half w'; while [ ! -e go ]; do sleep 0.02; done; echo ay done";
+    let sandbox = started(turn).with_real_clock();
+    add(&sandbox, "bob", "true");
+    sandbox.run(["work", "add", "-a", "ada", "paint the fence"]);
+    let wait = ["wait", "-a", "bob", "--on", "external", "--reason", "a review", "--resource", "github:1"];
+    sandbox.run(wait.iter().chain(&["--expires", "1d"]).copied());
+    say(&sandbox, "the first");
+    say(&sandbox, "the second");
+    let mut terminal = Terminal::of_size(&sandbox, &["ada"], &[], 120, 40);
+    let text = terminal.shows("has_queued_input");
+    assert!(text.contains("NOTE") && !text.contains("bob"), "{text}");
+    terminal.press("t");
+    terminal.shows("1 at work");
+    terminal.press("\r");
+    terminal.shows("\n  and is half w");
+    for said in [
+        "stands",
+        "active_turn",
+        "the first",
+        "Queue: 1",
+        "the second",
+        "Work: 1",
+        "paint the fence",
+        "Last events",
+    ] {
+        terminal.shows(said);
+    }
+    terminal.press("q");
+    terminal.shows("quit? y/n");
+    terminal.press("n");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    terminal.shows("tick ada: start_model_turn");
+    let text = terminal.shows("Output of the last turn");
+    assert!(text.contains("and is half way done"), "{text}");
+    terminal.press("\x1b");
+    terminal.shows("POSTURE");
+    // What is left in the state of a foreground of its own is quit without a question.
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+    let mut terminal = Terminal::watch(&sandbox, &["bob"]);
+    terminal.shows("waiting_for_external");
+    terminal.press("\r");
+    let text = terminal.shows("Waits: 1");
+    assert!(text.contains("a review") && text.contains("(github:1)"), "{text}");
+    fs::remove_dir_all(sandbox.agent("bob")).unwrap();
+    terminal.shows("no agent `bob`");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn keys_run_the_commands_and_ask_first_where_something_is_taken_away() {
+    let sandbox = with_dead_letter();
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.shows("1 to look at");
+    terminal.press("?");
+    let text = terminal.shows("requeue its last dead letter");
+    assert!(text.contains("Ctrl-Z"), "{text}");
+    terminal.press("\x1b");
+    terminal.shows("POSTURE");
+    terminal.press("S");
+    terminal.shows("stop ada? y/n");
+    terminal.press("n");
+    terminal.shows("? keys");
+    assert_ne!(sandbox.json(["get", "ada"])["status"], "stopped");
+    terminal.press("Sy");
+    terminal.shows("archived");
+    assert_eq!(sandbox.json(["get", "ada"])["status"], "stopped");
+    terminal.press("p");
+    terminal.shows("preempt ada? y/n");
+    terminal.press("y");
+    // What the command refuses is said as it says it.
+    terminal.becomes("the refusal", |text| text.contains("preempt ada: ") && !text.contains("y/n"));
+    terminal.press("s");
+    terminal.shows("start ada: start");
+    fs::write(sandbox.project().join("good"), "").unwrap();
+    terminal.press("R");
+    terminal.shows("requeue ada? y/n");
+    terminal.press("y");
+    terminal.shows("has_queued_input");
+    terminal.press("t");
+    terminal.shows("tick ada: start_recovery");
+    terminal.press("t");
+    terminal.becomes("the turn", |text| {
+        text.contains("tick ada: start_model_turn") && text.contains("completed")
+    });
+    terminal.press("Ry");
+    terminal.shows("ada has no dead letter");
+    terminal.press("ry");
+    terminal.becomes("the recovery", |text| text.contains("recover ada: "));
+    // What is pasted presses no key.
+    terminal.press("\x1b[200~Syq\x1b[201~");
+    terminal.press("\x03");
+    assert_eq!(terminal.ends(), Some(0));
+    assert_ne!(sandbox.json(["get", "ada"])["status"], "stopped");
+}
+
+#[test]
+fn screens_of_any_size_show_what_they_have_room_for() {
+    let sandbox = with_dead_letter();
+    for number in 1..30 {
+        sandbox.run(["create", &format!("agent-{number}"), "--shell", "true"]);
+    }
+    let mut terminal = Terminal::of_size(&sandbox, &[], &[], 40, 10);
+    let text = terminal.becomes("all", |text| text.contains("1 to look at") && text.contains("1-6 of 30"));
+    assert!(text.contains("! ada") && text.contains("agent-5") && !text.contains("agent-6"), "{text}");
+    assert!(text.contains("POSTURE") && !text.contains("DUE"), "{text}");
+    terminal.press("G");
+    let text = terminal.shows("25-30 of 30");
+    assert!(text.contains("agent-29"), "{text}");
+    terminal.press("k\x1b[5~");
+    let text = terminal.shows("23-28 of 30");
+    assert!(!text.contains("agent-29"), "{text}");
+    terminal.resize(120, 40);
+    let text = terminal.shows("NOTE");
+    assert!(text.contains("agent-29") && text.contains("! ada"), "{text}");
+    terminal.resize(12, 3);
+    terminal.shows("too small");
+    terminal.resize(80, 24);
+    terminal.shows("POSTURE");
+    terminal.press("g?");
+    terminal.shows("this list");
+    terminal.resize(60, 8);
+    terminal.becomes("the top", |text| text.contains("Up, Down, k, j") && !text.contains("this list"));
+    terminal.press("G");
+    terminal.shows("this list");
+    terminal.press("\x1b");
+    terminal.shows("POSTURE");
+    terminal.press("\r");
+    terminal.shows("stands");
+    terminal.press("\x1b[6~");
+    terminal.becomes("the next page", |text| !text.contains("stands"));
+    terminal.press("G");
+    terminal.becomes("the end", |text| text.contains("created") && !text.contains("stands"));
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn from_near_there_are_its_timers_and_a_way_to_the_agents_beside_it() {
+    let sandbox = started("true").with_real_clock();
+    add(&sandbox, "bob", "true");
+    add(&sandbox, "eve", "true");
+    for number in 1..=25 {
+        let at = format!("{}h", 30 - number);
+        sandbox.run(["timer", "add", "-a", "bob", "--in", &at, &format!("the timer {number}.")]);
+    }
+    sandbox.run(["timer", "add", "-a", "bob", "--every", "90m", "\x1b[2Jlook"]);
+    let mut terminal = Terminal::of_size(&sandbox, &[], &[], 80, 50);
+    terminal.shows("eve");
+    terminal.press("nN\r");
+    terminal.becomes("ada", |text| text.starts_with("ada") && text.contains("n/N next"));
+    terminal.press("n");
+    let text = terminal.becomes("bob", |text| text.starts_with("bob") && text.contains("Timers: 26"));
+    assert!(text.contains(", every 1h30m: \\u{1b}[2Jlook") && text.contains("and 6 more"), "{text}");
+    // Those that are due first.
+    let place = |what: &str| text.find(what);
+    assert!(place("look") < place("the timer 25.") && place("timer 25.") < place("timer 8."), "{text}");
+    assert!(place("the timer 7.").is_some() && place("the timer 6.").is_none(), "{text}");
+    // The list of agents has no end that leads to its beginning.
+    terminal.press("\x1b[C");
+    terminal.becomes("eve", |text| text.starts_with("eve"));
+    terminal.press("n\x1b[D");
+    terminal.becomes("bob again", |text| text.starts_with("bob"));
+    // Who is looked at is the one that keys are about, and stays chosen.
+    terminal.press("S");
+    terminal.shows("stop bob? y/n");
+    terminal.press("n\x1b");
+    terminal.shows("POSTURE");
+    terminal.press("S");
+    terminal.shows("stop bob? y/n");
+    terminal.press("nNN");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+/// Each tells the program something by a way of its own, and neither may hide the other.
+#[test]
+fn a_key_that_is_pressed_while_the_size_changes_is_heard() {
+    let sandbox = started("true").with_real_clock();
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    // An escape and a letter that are read together are Alt with that letter: the picture is waited for in between.
+    let all = |terminal: &Terminal| {
+        terminal.becomes("all agents", |text| text.contains("POSTURE") && text.contains("q quit"));
+    };
+    for round in 0..40 {
+        all(&terminal);
+        terminal.resize(80 + round % 2, 24);
+        terminal.press("?");
+        terminal.becomes("the keys", |text| text.contains("Ctrl-Z") && text.contains("Esc back"));
+        terminal.press("\x1b");
+    }
+    all(&terminal);
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn the_terminal_is_put_back_however_it_ends() {
+    let sandbox = started("true").with_real_clock();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let terminal = Terminal::watch(&sandbox, &[]);
+        terminal.shows("ada");
+        terminal.signal(signal);
+        assert_eq!(terminal.ends(), Some(0), "{signal:?}");
+    }
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.shows("ada");
+    terminal.close();
+    terminal.ends();
+    // Without a shell that would continue it, nothing stops it.
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.shows("ada");
+    terminal.press("\x1a");
+    terminal.signal(Signal::TSTP);
+    terminal.press("?");
+    terminal.shows("Ctrl-Z");
+    terminal.press("qq");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+/// As in a container that has its terminal from outside: there, session and group have no number.
+#[test]
+fn in_a_container_without_a_session_of_its_own_nothing_stops_it() {
+    let sandbox = started("true").with_real_clock();
+    let apart = ["--pid", "--fork", "--mount-proc"];
+    let tried = apart.iter().chain(&["true"]).map(Into::into).collect();
+    if !sandbox.program("unshare", tried).output().status.success() {
+        eprintln!("skipped: it needs root, and processes of its own (unshare)");
+        return;
+    }
+    let own = sandbox.dormouse();
+    let args = [&apart[..], &[own.to_str().unwrap(), "watch"]].concat();
+    let mut terminal = Terminal::of_program(&sandbox, "unshare", &args, &[], 80, 24);
+    terminal.shows("ada");
+    terminal.press("\x1a?");
+    terminal.shows("Ctrl-Z");
+    terminal.press("qq");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_shell_stops_it_and_continues_it() {
+    let sandbox = started("true").with_real_clock();
+    let script = "\"$0\" watch; echo it has stopped; read line; fg; echo it has ended; read line";
+    let mut terminal = Terminal::of_program(&sandbox, "bash", &["-m", "-c", script], &[], 80, 24);
+    terminal.shows("POSTURE");
+    terminal.press("\x1a");
+    let text = terminal.shows("it has stopped");
+    assert!(!text.contains("POSTURE"), "{text}");
+    assert!(terminal.is_put_back());
+    sandbox.run(["enqueue", "ada", "meanwhile"]);
+    terminal.press("\n");
+    terminal.shows("has_queued_input");
+    // The same by a signal from outside.
+    terminal.signal_watch(Signal::TSTP);
+    terminal.becomes("the shell", |text| !text.contains("POSTURE"));
+    eventually("the terminal is put back", || terminal.is_put_back().then_some(()));
+    terminal.signal_watch(Signal::CONT);
+    terminal.signal_watch(Signal::TERM);
+    terminal.shows("it has ended");
+    terminal.press("\n");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn without_a_screen_it_says_what_to_use_instead() {
+    let sandbox = started("true").with_real_clock();
+    let ran = sandbox.cmd(["watch"]).output();
+    assert_eq!(ran.code(), 2);
+    for said in ["needs a terminal", "`dormouse list`", "--json", "`dormouse logs -f`"] {
+        assert!(ran.stderr.contains(said), "{ran}");
+    }
+    let ran = sandbox.cmd(["watch", "--json"]).output();
+    assert!(ran.code() == 2 && ran.stdout.contains("\"usage\""), "{ran}");
+    for (args, env, said, status) in [
+        (&[][..], ("TERM", "dumb"), "`dormouse list`", 2),
+        (&["--json"], ("TERM", "xterm"), "--json", 2),
+        (&["nobody"], ("TERM", "xterm"), "no agent `nobody`", 3),
+        (&["No Name"], ("TERM", "xterm"), "No Name", 2),
+        (&["-C", "/"], ("TERM", "xterm"), "state directory", 3),
+        (&[], ("DORMOUSE_NOW", "2026-01-02T03:04:05Z"), "DORMOUSE_NOW", 2),
+    ] {
+        let terminal = Terminal::of_size(&sandbox, args, &[env], 80, 24);
+        terminal.shows(said);
+        assert_eq!(terminal.ends(), Some(status), "{args:?}");
+    }
+}
+
+#[test]
+fn without_colour_there_is_none_and_text_from_outside_steers_nothing() {
+    let sandbox = with_dead_letter();
+    let tower = format!("a{}b", "\u{301}".repeat(500));
+    let hostile =
+        format!("\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}gnp\r\u{200b}日本語{tower}{}\nsecond", "x".repeat(5000));
+    sandbox.run(["enqueue", "ada", hostile.as_str()]);
+    sandbox.run(["work", "add", "-a", "ada", hostile.as_str()]);
+    sandbox.run(["stop", "ada", "--reason", hostile.as_str()]);
+    for (args, env, is_colored) in [
+        (&[][..], ("NO_COLOR", "1"), false),
+        (&["--color", "never"], ("TERM", "xterm"), false),
+        (&["--color", "always"], ("NO_COLOR", "1"), true),
+        (&[], ("TERM", "xterm"), true),
+    ] {
+        let mut terminal = Terminal::of_size(&sandbox, args, &[env], 80, 40);
+        terminal.shows("1 to look at");
+        terminal.press("\r");
+        let text =
+            terminal.becomes("the message", |text| text.contains("Queue: 1") && text.contains("Work: 1"));
+        assert!(text.contains("\\u{1b}[2J\\u{1b}]0;owned\\u{7}\\u{202e}gnp"), "{text}");
+        assert!(!text.contains("second") && text.contains("Last events"), "{text}");
+        terminal.press("q");
+        let written = terminal.written();
+        assert_eq!(terminal.ends(), Some(0));
+        assert!(!written.contains("\u{1b}]0;") && !written.contains('\u{202e}'), "{written:?}");
+        assert_eq!(written.contains("38;5;1"), is_colored, "{args:?} {env:?} {written:?}");
+    }
+}
+
+#[test]
+fn at_rest_it_does_not_even_wake() {
+    let sandbox = started("true").with_real_clock();
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "x"]);
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.shows("ada");
+    for keys in ["", "\r"] {
+        terminal.press(keys);
+        let is_still = || {
+            let before = terminal.switches();
+            std::thread::sleep(Duration::from_millis(300));
+            (terminal.switches() == before).then_some(())
+        };
+        eventually("it sleeps", is_still);
+        assert!(is_still().is_some(), "it is woken although nothing happens");
+    }
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_thousand_agents_are_read_and_each_change_is_seen() {
+    let sandbox = started("true").with_real_clock();
+    for number in 0..1000 {
+        let name = format!("agent-{number}");
+        let dir = sandbox.agent(&name);
+        fs::create_dir_all(dir.join("inbox")).unwrap();
+        for file in ["identity.json", "agent.toml", "state.json"] {
+            let text = fs::read_to_string(sandbox.agent("ada").join(file)).unwrap();
+            fs::write(dir.join(file), text.replace("\"ada\"", &format!("\"{name}\""))).unwrap();
+        }
+    }
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.becomes("all", |text| text.contains("1001 agents") && !text.contains("not read yet"));
+    terminal.press("G");
+    terminal.shows("982-1001 of 1001");
+    sandbox.run(["enqueue", "agent-999", "x"]);
+    terminal.shows("has_queued_input");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn a_state_directory_that_goes_is_said_and_followed_again_when_it_is_back() {
+    let sandbox = started("true").with_real_clock();
+    let mut terminal = Terminal::watch(&sandbox, &[]);
+    terminal.shows("ada");
+    fs::rename(sandbox.store(), sandbox.root().join("away")).unwrap();
+    let text = terminal.shows("below is what was there before");
+    assert!(text.contains("ada"), "{text}");
+    fs::rename(sandbox.root().join("away"), sandbox.store()).unwrap();
+    terminal.becomes("it is back", |text| text.starts_with("1 agent "));
+    sandbox.run(["enqueue", "ada", "x"]);
+    terminal.shows("has_queued_input");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}
+
+#[test]
+fn without_watches_it_says_so_and_looks_now_and_then() {
+    let sandbox = started("true").with_real_clock();
+    let own = sandbox.dormouse();
+    let args = [
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=inotify_add_watch",
+        "-e",
+        "inject=inotify_add_watch:error=ENOSPC",
+    ];
+    let args: Vec<&str> = args.into_iter().chain([own.to_str().unwrap(), "watch"]).collect();
+    let mut terminal = Terminal::of_program(&sandbox, "strace", &args, &[], 80, 24);
+    terminal.shows("not every agent can be watched here");
+    sandbox.run(["enqueue", "ada", "x"]);
+    terminal.shows("has_queued_input");
+    sandbox.run(["create", "bob", "--shell", "true"]);
+    terminal.shows("bob");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+}

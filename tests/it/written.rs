@@ -1,0 +1,127 @@
+//! Files that commands write where `--output` says: whole or not at all, and nothing beside them.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
+
+use crate::harness::{Sandbox, each_in_parallel};
+use crate::setup::{names, started};
+use crate::strace::{self, Harm};
+
+/// Every command with such a file.
+const COMMANDS: [&[&str]; 3] =
+    [&["export", "ada", "-o", "out/it"], &["metrics", "-o", "out/it"], &["report", "-o", "out/it"]];
+
+fn sandbox() -> Sandbox {
+    let sandbox = started("true");
+    fs::create_dir(sandbox.project().join("out")).unwrap();
+    sandbox
+}
+
+fn out(sandbox: &Sandbox) -> std::path::PathBuf {
+    sandbox.project().join("out")
+}
+
+fn is_whole(path: &Path, words: &[&str]) -> bool {
+    let bytes = fs::read(path).unwrap();
+    match words[0] {
+        "export" => bytes.ends_with(&[0; 1024]),
+        "metrics" => {
+            let text = String::from_utf8(bytes).unwrap();
+            let last = text.lines().last().unwrap_or_default();
+            text.ends_with('\n') && last.starts_with("dormouse_agent_lock_wait_seconds_total{agent=\"ada\"} ")
+        }
+        _ => String::from_utf8(bytes).unwrap().trim_end().ends_with("</html>"),
+    }
+}
+
+#[test]
+fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
+    let nothing = sandbox();
+    let former = nothing.copy();
+    fs::write(out(&former).join("it"), "former").unwrap();
+    for words in COMMANDS {
+        for template in [&nothing, &former] {
+            let points = strace::record(&template.copy(), words, "").points();
+            assert!(points.len() > 4, "{words:?}");
+            each_in_parallel(&points, |call| {
+                let sandbox = template.copy();
+                strace::harm(&sandbox, words, "", call, Harm::Kill);
+                let there = names(&out(&sandbox));
+                let it = out(&sandbox).join("it");
+                // What is beside it has its name for no more than a moment, and only where it replaces something.
+                assert!(
+                    there.iter().all(|name| name == "it")
+                        || fs::read_to_string(&it).is_ok_and(|text| text == "former"),
+                    "{words:?} killed at {call}: {there:?}"
+                );
+                if it.exists() && fs::read(&it).unwrap() != b"former" {
+                    assert!(is_whole(&it, words), "{words:?} killed at {call}");
+                }
+                sandbox.run(words.iter().copied());
+                assert_eq!(names(&out(&sandbox)), ["it"], "{words:?} killed at {call}");
+                assert!(is_whole(&it, words), "{words:?} killed at {call}");
+            });
+        }
+    }
+}
+
+#[test]
+fn where_no_file_can_be_without_a_name_it_has_one_beside_its_place() {
+    let template = sandbox();
+    for words in COMMANDS {
+        let points = strace::record(&template.copy(), words, "").points();
+        let nameless = points.iter().find(|call| call.rest.contains("O_TMPFILE"));
+        let Some(nameless) = nameless else { continue };
+        let sandbox = template.copy();
+        let harmed = strace::harm(&sandbox, words, "", nameless, Harm::Error("EOPNOTSUPP"));
+        assert_eq!(harmed.ran.code(), 0, "{}", harmed.ran);
+        assert_eq!(names(&out(&sandbox)), ["it"]);
+        assert!(is_whole(&out(&sandbox).join("it"), words));
+    }
+}
+
+#[test]
+fn what_a_living_command_writes_is_left_to_it() {
+    let sandbox = sandbox();
+    fs::write(out(&sandbox).join("it"), "former").unwrap();
+    let beside = out(&sandbox).join("it.new-dormouse");
+    let held = File::create(&beside).unwrap();
+    flock(&held, FlockOperation::LockExclusive).unwrap();
+    let ran = sandbox.cmd(["metrics", "-o", "out/it"]).output();
+    assert_eq!(ran.code(), 5, "{ran}");
+    assert!(ran.stderr.contains("it.new-dormouse"), "{ran}");
+    assert_eq!(fs::read_to_string(out(&sandbox).join("it")).unwrap(), "former");
+    drop(held);
+    sandbox.run(["metrics", "-o", "out/it"]);
+    assert_eq!(names(&out(&sandbox)), ["it"]);
+    // What is no file is not ours to remove.
+    symlink("elsewhere", &beside).unwrap();
+    let ran = sandbox.cmd(["metrics", "-o", "out/it"]).output();
+    assert_eq!(ran.code(), 1, "{ran}");
+    assert_eq!(names(&out(&sandbox)), ["it", "it.new-dormouse"]);
+}
+
+#[test]
+fn a_pipe_is_written_to_and_stays() {
+    let sandbox = sandbox();
+    let pipe = out(&sandbox).join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    symlink("pipe", out(&sandbox).join("it")).unwrap();
+    let before = fs::metadata(&pipe).unwrap().ino();
+    let text = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut text = String::new();
+            File::open(&pipe).unwrap().read_to_string(&mut text).unwrap();
+            text
+        });
+        sandbox.run(["metrics", "-o", "out/it"]);
+        reader.join().unwrap()
+    });
+    assert!(text.contains("dormouse_"), "{text}");
+    assert_eq!(fs::metadata(&pipe).unwrap().ino(), before);
+    assert_eq!(names(&out(&sandbox)), ["it", "pipe"]);
+}
