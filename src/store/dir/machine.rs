@@ -1,8 +1,10 @@
-//! Which machine this is, and which boot of it, as far as that can be known.
+//! Which machine this is, which boot of it, and what its directories lie on, as far as that can be known.
 
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::model::digest::hex;
 
@@ -38,6 +40,14 @@ pub fn is_remote(dir: &Path) -> bool {
     // The number is signed on some machines.
     let kind = rustix::fs::statfs(dir).map(|found| found.f_type as u64 & 0xffff_ffff);
     kind.is_ok_and(|kind| REMOTE.contains(&kind))
+}
+
+/// The line of `/proc/self/mountinfo` for the file system of a directory. `None`: the kernel does not say which it is.
+pub fn mount_of(dir: &Path) -> Option<String> {
+    let found = rustix::fs::statx(CWD, dir, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
+    let id = (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then(|| found.stx_mnt_id.to_string())?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find(|line| line.split(' ').next() == Some(id.as_str())).map(str::to_owned)
 }
 
 /// Identifies this boot of the machine among all boots of all machines: 32 hexadecimal digits. `None` if the

@@ -20,6 +20,7 @@ impl Change<'_> {
             | Remedy::Forward
             | Remedy::Sort
             | Remedy::Join
+            | Remedy::OneTicker
             | Remedy::Recount(_)
             | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
@@ -66,6 +67,7 @@ impl Store {
             | Remedy::Recount(_)
             | Remedy::KeepInbox
             | Remedy::Join
+            | Remedy::OneTicker
             | Remedy::FinishExchange
             | Remedy::Sort
             | Remedy::Forward

@@ -4,6 +4,7 @@
 mod history;
 mod inbox;
 mod mend;
+mod place;
 mod records;
 mod rights;
 
@@ -55,6 +56,8 @@ pub enum Remedy {
     Acknowledge,
     /// What came too late for the stream of an agent that was moved away: a person brings it there, or removes it.
     Forward,
+    /// People must see to it that one machine ticks here, and no other.
+    OneTicker,
 }
 
 impl Remedy {
@@ -71,7 +74,8 @@ impl Remedy {
             | Remedy::Join
             | Remedy::Sort
             | Remedy::Acknowledge
-            | Remedy::Forward => true,
+            | Remedy::Forward
+            | Remedy::OneTicker => true,
             Remedy::None
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
@@ -98,6 +102,7 @@ impl Remedy {
             Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
             Remedy::Forward => "say it again where the agent is now, and remove it here",
+            Remedy::OneTicker => "have one machine tick here, and no other",
         }
     }
 }
@@ -172,7 +177,8 @@ impl Finding {
 const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 
 impl Store {
-    /// What is wrong with the state directory itself: names of agents, who may write where, and what git is told.
+    /// What is wrong with the state directory itself: where it lies, names of agents, who may
+    /// write where, and what git is told.
     pub fn look_at_files(&self) -> Result<Vec<Finding>> {
         let of = |place, kind, message, remedy| Finding { agent: None, place, kind, message, remedy };
         let mut findings = Vec::new();
@@ -194,6 +200,7 @@ impl Store {
             };
             findings.push(of(agents.join(&entry.name), "not_an_agent", message, Remedy::None));
         }
+        findings.extend(self.place()?);
         findings.extend(self.rights()?);
         for place in self.litter()? {
             let message = "left by a command that was killed while it made this".to_owned();

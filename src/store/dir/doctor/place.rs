@@ -1,0 +1,165 @@
+//! On which file system the state directory lies, and what locks are worth there.
+//!
+//! One that several machines share gives no fence: a machine that was cut off goes on with its turn while another one
+//! takes the agent over. So only one machine may tick there (contract, fleet §1).
+
+use std::fs::File;
+
+use crate::beneath::Spot;
+use crate::error::{Error, Result};
+
+use super::super::{Store, layout, lock, machine};
+use super::{Finding, Remedy};
+
+/// File systems that several machines share, and whether their locks reach from one machine to the other.
+const SHARED: &[(&str, Reach)] = &[
+    ("nfs", Reach::UnlessMountedSo(&["nolock", "local_lock=all", "local_lock=flock"])),
+    ("nfs4", Reach::UnlessMountedSo(&["local_lock=all", "local_lock=flock"])),
+    ("cifs", Reach::UnlessMountedSo(&["nobrl"])),
+    ("smb3", Reach::UnlessMountedSo(&["nobrl"])),
+    ("ceph", Reach::UnlessMountedSo(&[])),
+    ("fuse.ceph", Reach::UnlessMountedSo(&[])),
+    ("fuse.ceph-fuse", Reach::UnlessMountedSo(&[])),
+    ("fuse.glusterfs", Reach::UnlessMountedSo(&[])),
+    ("gfs2", Reach::UnlessMountedSo(&["localflocks"])),
+    ("ocfs2", Reach::UnlessMountedSo(&["localflocks"])),
+    ("lustre", Reach::UnlessMountedSo(&["localflock", "noflock"])),
+    ("beegfs", Reach::UnlessMountedSo(&[])),
+    ("afs", Reach::UnlessMountedSo(&[])),
+    ("fuse.sshfs", Reach::Never),
+    ("fuse.rclone", Reach::Never),
+    ("fuse.s3fs", Reach::Never),
+    ("fuse.gcsfuse", Reach::Never),
+    ("9p", Reach::Never),
+    ("virtiofs", Reach::Never),
+    ("vboxsf", Reach::Never),
+    ("prl_fs", Reach::Never),
+];
+
+/// Between which processes a lock counts.
+#[derive(Debug, Clone, Copy)]
+enum Reach {
+    /// Those of all machines, unless the file system was mounted with one of these options.
+    UnlessMountedSo(&'static [&'static str]),
+    /// Those of one machine.
+    Never,
+}
+
+impl Store {
+    /// What does not hold on the file system that the state directory lies on.
+    pub(super) fn place(&self) -> Result<Vec<Finding>> {
+        let of = |kind, message, remedy| Finding { agent: None, place: self.spot(), kind, message, remedy };
+        let mut findings = Vec::new();
+        if let Some(message) = machine::mount_of(self.anchor().path()).and_then(|mount| shared(&mount)) {
+            findings.push(of("shared_file_system", message, Remedy::OneTicker));
+        }
+        if let Some(message) = locks_fail(&self.spot())? {
+            findings.push(of("locks", message, Remedy::None));
+        }
+        Ok(findings)
+    }
+}
+
+/// What does not hold on a mount that several machines share, by its line (proc(5)).
+fn shared(mount: &str) -> Option<String> {
+    let (place, what) = mount.split_once(" - ")?;
+    let mut what = what.split(' ');
+    let (kind, of_all) = (what.next()?, what.nth(1).unwrap_or_default());
+    let (_, reach) = SHARED.iter().find(|(name, _)| *name == kind)?;
+    let mut options = place.split(' ').nth(5).unwrap_or_default().split(',').chain(of_all.split(','));
+    let local = match reach {
+        Reach::Never => Some(String::new()),
+        Reach::UnlessMountedSo(local) => {
+            options.find(|option| local.contains(option)).map(|option| format!(" with `{option}`"))
+        }
+    };
+    Some(match local {
+        Some(so) => format!(
+            "it lies on {kind}{so}, where no machine sees the locks of another: two that change an agent at once lose \
+             records, and two that tick run a turn twice"
+        ),
+        None => format!(
+            "it lies on {kind}, which other machines may share: their locks are seen only while its server answers, so \
+             a machine that was cut off goes on with a turn that another one runs again"
+        ),
+    })
+}
+
+/// Why locks don't hold here, if they don't: one that is held must be refused to a second descriptor, as to another process.
+fn locks_fail(root: &Spot) -> Result<Option<String>> {
+    let settings = root.join(layout::CONFIG);
+    let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));
+    let dir = || root.open_dir();
+    for (what, one, other) in [("a file", file(), file()), ("a directory", dir(), dir())] {
+        // Somebody who may only read looks at the rest.
+        let (Ok(Some(one)), Ok(Some(other))) = (one, other) else { continue };
+        if let Some(why) = fails(&one, &other, root) {
+            return Ok(Some(format!("the lock of {what} {why}: nothing here keeps two commands apart")));
+        }
+    }
+    Ok(None)
+}
+
+fn fails(one: &File, other: &File, at: &Spot) -> Option<String> {
+    let attempt = |file| lock::try_hold(file, at).map_err(|error: Error| format!("can't be had: {error}"));
+    match (attempt(one), attempt(other)) {
+        (Err(why), _) | (_, Err(why)) => Some(why),
+        (Ok(true), Ok(true)) => Some("was given to two at once".to_owned()),
+        (Ok(_), Ok(_)) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::beneath::at;
+
+    #[test]
+    fn what_a_mount_says_of_its_locks() {
+        for (mount, wanted) in [
+            (
+                "36 35 0:43 / /srv rw,relatime shared:1 - nfs4 host:/srv rw,vers=4.2,local_lock=none",
+                Some("server answers"),
+            ),
+            (
+                "36 35 0:43 / /srv rw - nfs4 host:/srv rw,vers=4.2,local_lock=all,addr=::1",
+                Some("with `local_lock=all`"),
+            ),
+            (
+                "36 35 0:43 / /srv rw - nfs host:/a\\040b rw,vers=3,nolock,local_lock=all",
+                Some("with `nolock`"),
+            ),
+            ("36 35 0:43 / /srv rw - cifs //host/srv rw,nobrl", Some("with `nobrl`")),
+            ("36 35 0:43 / /srv rw - ceph 10.0.0.1:/ rw,acl", Some("lies on ceph, which")),
+            (
+                "36 35 0:43 / /srv rw master:1 propagate_from:2 - fuse.sshfs me@host:/ rw",
+                Some("no machine sees"),
+            ),
+            ("36 35 8:1 / /srv rw,local_lock=all - ext4 /dev/sda1 rw", None),
+            ("36 35 0:43 / /srv rw - tmpfs tmpfs rw", None),
+            ("36 35 0:43 / /srv rw", None),
+            ("36 35 0:43 / /srv rw - ", None),
+            ("", None),
+        ] {
+            match (shared(mount), wanted) {
+                (Some(message), Some(wanted)) => assert!(message.contains(wanted), "{mount}: {message}"),
+                (found, wanted) => assert_eq!(found.as_deref(), wanted, "{mount}"),
+            }
+        }
+    }
+
+    #[test]
+    fn locks_hold_where_the_tests_run() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(machine::mount_of(dir.path()).is_some());
+        let root = at(dir.path());
+        std::fs::write(dir.path().join(layout::CONFIG), "").unwrap();
+        assert_eq!(locks_fail(&root).unwrap(), None);
+        let held = root.open_dir().unwrap().unwrap();
+        assert!(lock::try_hold(&held, &root).unwrap());
+        assert_eq!(locks_fail(&root).unwrap(), None, "somebody else has it");
+        let copy = held.try_clone().unwrap();
+        let why = fails(&held, &copy, &root).unwrap();
+        assert!(why.contains("two at once"), "one descriptor is as a lock that keeps nobody out: {why}");
+    }
+}
