@@ -31,8 +31,8 @@ struct Situation {
     stdin: &'static str,
 }
 
-/// A task that lasts until this test says so.
-const UNTIL_GO: &str = "until test -e go; do sleep 0.05; done";
+/// A task that lasts until this test says so, or has removed the directory that it runs in.
+const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
 
 const TICK: fn(&Sandbox) -> Vec<String> = |_| words("tick ada");
 
@@ -56,7 +56,7 @@ const SITUATIONS: &[Situation] = &[
         prepare: || {
             const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
                 printf '{"actions": [
-                    {"do": "task.start", "command": ["sh", "-c", "until test -e go; do sleep 0.05; done"]},
+                    {"do": "task.start", "command": ["sh", "-c", "until test -e go || ! test -e $HOME; do sleep 0.05; done"]},
                     {"do": "task.start", "delegate": "kid", "text": "help"},
                     {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
                 esac"#;
