@@ -36,10 +36,10 @@ fn steps(workflow: &str) -> Vec<String> {
     steps
 }
 
-/// A reviewer that says what it was told, and fails for good at the word `bad`.
+/// A reviewer that says what it was told, and fails for good at the word `worse`, which no id has in it.
 fn reviewer() -> (Sandbox, Beside) {
     let sandbox = started("true").with_real_clock();
-    let turn = "case \"$(cat)\" in *bad*) exit 3 ;; *) echo \"all is well\" ;; esac";
+    let turn = "case \"$(cat)\" in *worse*) exit 3 ;; *) echo \"all is well\" ;; esac";
     sandbox.run(["create", "reviewer", "--shell", turn]);
     extend_policy(&sandbox, "reviewer", "[recovery]\nmax_attempts = 1\n");
     sandbox.run(["start", "reviewer"]);
@@ -71,7 +71,7 @@ fn a_workflow_ends_with_the_verdict() {
         assert_eq!(run(&steps[1], "aaaa", "").code(), 0);
     }
     assert_eq!(fs::read_to_string(sandbox.home().join("summary")).unwrap(), "all is well\n".repeat(2));
-    let ran = run(&steps[0], "bbbb", r#"{"message": "bad"}"#);
+    let ran = run(&steps[0], "bbbb", r#"{"message": "worse"}"#);
     assert_eq!(ran.code(), 7, "{ran}");
     assert_eq!(
         sandbox.json_lines(["run", "list", "-a", "reviewer"]).len(),
@@ -87,7 +87,7 @@ fn a_job_of_gitlab_ends_with_the_verdict() {
     let (_, script) = job.split_once("  script:\n").unwrap();
     let lines: Vec<&str> = script.lines().map_while(|line| line.strip_prefix("    - ")).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    for (sha, expected) in [("aaaa", (0, "all is well\n")), ("aaaa", (0, "all is well\n")), ("bad", (7, ""))]
+    for (sha, expected) in [("aaaa", (0, "all is well\n")), ("aaaa", (0, "all is well\n")), ("worse", (7, ""))]
     {
         let ran = shell(&sandbox, &lines.join("\n")).env("CI_COMMIT_SHA", sha).output();
         assert_eq!((ran.code(), ran.stdout.as_str()), expected, "{sha}: {ran}");
@@ -104,7 +104,7 @@ fn the_script_ends_with_the_verdict_or_in_time() {
         cmd.env("DORMOUSE", dormouse()).env("DORMOUSE_DIR", sandbox.store()).env("TIMEOUT", timeout).output()
     };
     assert_eq!(script("good", "5m").stdout, "all is well\n");
-    assert_eq!(script("bad", "5m").code(), 7);
+    assert_eq!(script("worse", "5m").code(), 7);
     drop(follower);
     assert_eq!(script("later", "20ms").code(), 8);
     assert_eq!(script("good", "20ms").stdout, "all is well\n");
