@@ -157,7 +157,7 @@ fn a_turn_inherits_the_environment_and_is_told_who_it_is() {
         "EXTRA=a b".to_owned(),
         format!("HOME={}", sandbox.home().display()),
         "LANG=C.UTF-8".to_owned(),
-        format!("PATH={}", std::env::var("PATH").unwrap()),
+        format!("PATH={}:{}", std::env::var("PATH").unwrap(), program_dir(&sandbox)),
         "SECRET=inherited".to_owned(),
         "TZ=UTC".to_owned(),
     ];
@@ -833,4 +833,25 @@ fn no_report_of_a_turn_makes_a_record_that_can_not_be_read() {
     assert_eq!(field(&sandbox, "counters.input_tokens"), u64::MAX.to_string());
     assert_eq!(field(&sandbox, "counters.cost_usd").parse::<f64>(), Ok(f64::MAX));
     sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_turn_finds_this_program_however_short_its_path_is() {
+    let sandbox = started("echo \"$PATH\" > path; dormouse get ada status > status");
+    let dir = program_dir(&sandbox);
+    for (given, told) in [
+        ("/usr/bin:/bin".to_owned(), format!("/usr/bin:/bin:{dir}")),
+        (format!("{dir}:/bin:"), format!("{dir}:/bin:")),
+    ] {
+        say(&sandbox, "hello");
+        let ran = sandbox.cmd(["tick", "ada"]).env("PATH", &given).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        assert_eq!(fs::read_to_string(sandbox.project().join("path")).unwrap().trim_end(), told);
+    }
+    assert_eq!(fs::read_to_string(sandbox.project().join("status")).unwrap(), "awake_running\n");
+}
+
+/// The directory of the program, which a turn's PATH ends with.
+fn program_dir(sandbox: &Sandbox) -> String {
+    sandbox.dormouse().parent().unwrap().to_string_lossy().into_owned()
 }
