@@ -46,7 +46,14 @@ pub fn edit(session: &mut Session, args: cli::Edit) -> Result<Status> {
             // A text that was written stays where its writer finds it.
             if copy.has_become_other_than(before.as_bytes()) {
                 copy.keep();
-                session.out.alarm(&format!("what you have written is in {}", path.display()));
+                let kept = format!("what you have written is in {}", path.display());
+                // The error says why; where the text is comes after it.
+                let hint = error.hint().map_or(kept.clone(), |hint| format!("{hint}; {kept}"));
+                let error = error.with_hint(hint);
+                if error.hint().is_none_or(|hint| !hint.ends_with(&kept)) {
+                    session.out.alarm(&kept);
+                }
+                return Err(error);
             }
             Err(error)
         }

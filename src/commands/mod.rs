@@ -49,6 +49,7 @@ mod words;
 
 use std::io::Write;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::{Cli, Color, Command, Global};
@@ -110,6 +111,7 @@ fn said(cli: &Cli) -> Result<(Clock, Said)> {
 /// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
 /// come this way as well.
 pub fn refuse_usage(error: clap::Error) -> Status {
+    let error = with_tip_for_names(without_hidden_commands(error));
     let is_mistake = error.use_stderr();
     let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if is_mistake && wants_json {
@@ -125,6 +127,8 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         let near = nearest(&error);
         if !near.is_empty() {
             object["error"]["hint"] = format!("did you mean {}?", near.join(" or ")).into();
+        } else if is_name_for_list(&error) {
+            object["error"]["hint"] = ONE_AGENT.into();
         }
         let _ = writeln!(std::io::stdout(), "{object}");
     }
@@ -132,6 +136,41 @@ pub fn refuse_usage(error: clap::Error) -> Status {
     // A closed pipe is no reason to fail: the reader has seen enough.
     let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
+}
+
+/// What to say to whoever names an agent to `list`.
+const ONE_AGENT: &str = "`dormouse get NAME` shows one agent";
+
+/// Whether `list` was given a word, which it does not take.
+fn is_name_for_list(error: &clap::Error) -> bool {
+    let is_word = matches!(error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if !word.starts_with('-'));
+    let is_list = matches!(error.get(ContextKind::Usage),
+        Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("dormouse list"));
+    error.kind() == ErrorKind::UnknownArgument && is_word && is_list
+}
+
+fn with_tip_for_names(mut error: clap::Error) -> clap::Error {
+    if is_name_for_list(&error) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![ONE_AGENT.into()]));
+    }
+    error
+}
+
+/// The same error without tips that lead to a command which no help shows.
+fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::Strings(words)) = error.get(ContextKind::SuggestedSubcommand) else {
+        return error;
+    };
+    let program = Cli::command();
+    let is_shown = |word: &&String| !program.find_subcommand(word).is_some_and(clap::Command::is_hide_set);
+    let shown: Vec<String> = words.iter().filter(is_shown).cloned().collect();
+    if shown.is_empty() {
+        error.remove(ContextKind::SuggestedSubcommand);
+    } else {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(shown));
+    }
+    error
 }
 
 /// What of our own is nearest to a word that nothing knows.

@@ -56,28 +56,17 @@ fn inherited(policy: &Policy) -> Vec<(OsString, OsString)> {
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
         .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
         .collect();
-    if let Some((_, path)) = env.iter_mut().find(|(name, _)| name == "PATH") {
-        find_this_program(path);
-    }
     for (name, value) in &policy.turn.env {
         set(&mut env, name, value.into());
     }
-    env
-}
-
-/// Adds the directory of this program to the end of a PATH that lacks it, so that what cron starts with a short one can
-/// still call `dormouse`.
-fn find_this_program(path: &mut OsString) {
-    let Ok(program) = std::env::current_exe() else { return };
-    let Some(dir) = program.parent() else { return };
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(path).collect();
-    if program.file_name().is_some_and(|name| name == "dormouse") && !dirs.iter().any(|known| known == dir) {
-        dirs.push(dir.to_owned());
-        // A directory with a colon in its name can't be in a PATH.
-        if let Ok(longer) = std::env::join_paths(dirs) {
-            *path = longer;
-        }
+    // A PATH that the policy says is the operator's whole word.
+    if !policy.turn.env.contains_key("PATH")
+        && let Some((_, path)) = env.iter_mut().find(|(name, _)| name == "PATH")
+        && let Some(longer) = host::with_own_directory(path)
+    {
+        *path = longer;
     }
+    env
 }
 
 /// Sets a variable, in the place of what was inherited.

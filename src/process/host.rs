@@ -1,5 +1,7 @@
 //! Which machine this is, and which boot of it.
 
+use std::env::{current_exe, join_paths, split_paths};
+use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;
 
 pub fn hostname() -> String {
@@ -15,9 +17,30 @@ pub fn boot_id() -> &'static str {
     })
 }
 
+/// A `PATH` with the directory of this program at its end, so that commands find the program also below cron, whose
+/// PATH is short. `None` where a directory of `path` has a program of its name already, or where nothing can be added.
+pub fn with_own_directory(path: &OsStr) -> Option<OsString> {
+    let program = current_exe().ok()?;
+    let (directory, name) = (program.parent()?, program.file_name()?);
+    if path.is_empty() || split_paths(path).any(|listed| listed.join(name).is_file()) {
+        return None;
+    }
+    join_paths(split_paths(path).chain([directory.to_owned()])).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_without_this_program_gets_its_directory_at_the_end() {
+        let directory = current_exe().unwrap().parent().unwrap().to_owned();
+        let longer = with_own_directory(OsStr::new("/nowhere:/nor/here")).unwrap();
+        let listed: Vec<_> = split_paths(&longer).collect();
+        assert_eq!(listed, ["/nowhere".into(), "/nor/here".into(), directory]);
+        assert_eq!(with_own_directory(&longer), None, "it has it now");
+        assert_eq!(with_own_directory(OsStr::new("")), None, "an empty one is a choice");
+    }
 
     #[test]
     fn the_host_has_a_name_and_one_boot() {

@@ -73,6 +73,13 @@ impl Anchor {
         Ok(Anchor::at(if is_one { dir } else { dir.join(layout::STATE_DIR) }))
     }
 
+    /// The nearest state directory further up, which commands called below [`Anchor::home`] do not find while this one
+    /// is there.
+    pub fn hides(&self) -> Option<PathBuf> {
+        let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
+        above.into_iter().find(|root| is_store(root).unwrap_or(false))
+    }
+
     /// Its path, for people and for programs.
     pub fn path(&self) -> &Path {
         &self.path

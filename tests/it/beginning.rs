@@ -97,3 +97,25 @@ fn what_nothing_knows_is_answered_with_what_is_near() {
     let hint = failure(&ran)["hint"].as_str().unwrap().to_owned();
     assert!(hint.starts_with("there is ada, kid0, ") && hint.ends_with(", and 21 more"), "{hint}");
 }
+
+#[test]
+fn no_tip_leads_to_a_hidden_command() {
+    let sandbox = Sandbox::new();
+    for word in ["status", "pauze", "supervize"] {
+        let ran = sandbox.cmd([word, "--json"]).output();
+        assert_eq!(ran.code(), 2, "{ran}");
+        for hidden in ["pause", "supervise"] {
+            assert!(!ran.stderr.contains(hidden) && !ran.stdout.contains(hidden), "{ran}");
+        }
+    }
+}
+
+#[test]
+fn a_name_given_to_list_is_answered_with_get() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["list", "ada", "--json"]).output();
+    assert!(ran.code() == 2 && ran.stderr.contains("`dormouse get NAME`"), "{ran}");
+    assert!(ran.stdout.contains("`dormouse get NAME` shows one agent"), "{ran}");
+    let ran = sandbox.cmd(["list", "--nonsense"]).output();
+    assert!(ran.code() == 2 && !ran.stderr.contains("get NAME"), "{ran}");
+}

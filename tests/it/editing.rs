@@ -137,6 +137,10 @@ fn a_text_that_can_not_be_put_in_place_is_kept() {
         let ran = edit(&sandbox, editor);
         assert!(ran.code() == status && ran.stderr.contains(says), "{editor}: {ran}");
         assert!(ran.stderr.contains("what you have written is in "), "{editor}: {ran}");
+        if status != 1 {
+            let place = ran.stderr.find("what you have written").unwrap();
+            assert!(ran.stderr.find(says).unwrap() < place, "the error comes first: {ran}");
+        }
         let kept = copies(&sandbox);
         assert!(kept.len() == 1 && kept[0] != before.as_bytes(), "{editor}");
         fs::remove_dir_all(sandbox.project().join("copies")).unwrap();

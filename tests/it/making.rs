@@ -18,13 +18,13 @@ fn settings(sandbox: &Sandbox, lines: &str) {
 fn init_makes_it_where_it_is_told_to() {
     let sandbox = Sandbox::empty();
     for (args, env, made) in [
-        (&["init"][..], None, "project/.dormouse"),
-        (&["-C", "one", "init"], None, "project/one/.dormouse"),
+        (&["-C", "one", "init"][..], None, "project/one/.dormouse"),
         (&["init", "two"], None, "project/two/.dormouse"),
         (&["init"], Some("three"), "project/three/.dormouse"),
         (&["-C", "four/.dormouse", "init"], None, "project/four/.dormouse"),
         (&["-C", "five", "init"], Some("three"), "project/five/.dormouse"),
         (&["init", "six"], Some("six/.dormouse"), "project/six/.dormouse"),
+        (&["init"], None, "project/.dormouse"),
     ] {
         let mut cmd = sandbox.cmd(args.iter().copied());
         if let Some(dir) = env {
@@ -38,6 +38,15 @@ fn init_makes_it_where_it_is_told_to() {
         .stdout("[SANDBOX]/project/one/.dormouse is there already: nothing changed\n")
         .check();
     assert!(!sandbox.project().join("one/.dormouse/.dormouse").exists());
+}
+
+#[test]
+fn init_says_which_state_directory_it_hides() {
+    let sandbox = Sandbox::new();
+    let ran = sandbox.cmd(["init", "below"]).output();
+    assert!(ran.code() == 0 && ran.stderr.contains("from here it hides "), "{ran}");
+    let again = sandbox.cmd(["init", "below"]).output();
+    assert!(again.code() == 0 && again.stderr.is_empty(), "{again}");
 }
 
 #[test]

@@ -87,7 +87,8 @@ fn a_job_of_gitlab_ends_with_the_verdict() {
     let (_, script) = job.split_once("  script:\n").unwrap();
     let lines: Vec<&str> = script.lines().map_while(|line| line.strip_prefix("    - ")).collect();
     assert_eq!(lines.len(), 2, "{lines:?}");
-    for (sha, expected) in [("aaaa", (0, "all is well\n")), ("aaaa", (0, "all is well\n")), ("worse", (7, ""))]
+    for (sha, expected) in
+        [("aaaa", (0, "all is well\n")), ("aaaa", (0, "all is well\n")), ("worse", (7, ""))]
     {
         let ran = shell(&sandbox, &lines.join("\n")).env("CI_COMMIT_SHA", sha).output();
         assert_eq!((ran.code(), ran.stdout.as_str()), expected, "{sha}: {ran}");

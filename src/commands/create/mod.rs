@@ -46,6 +46,11 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
             (false, _) => format!("{dir} is there already: now shared as its dormouse.toml says"),
         }
     });
+    if created && let Some(hidden) = anchor.hides() {
+        session
+            .out
+            .note(&format!("from here it hides {}: --dir or DORMOUSE_DIR names that one", hidden.display()));
+    }
     Ok(Status::Done)
 }
 
