@@ -42,6 +42,9 @@ pub enum Error {
     /// Something outside this program failed: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
+    /// A database has not done what was asked, or not yet. `kind` is a word for scripts.
+    #[error("{message}")]
+    Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -143,6 +146,12 @@ impl Error {
         Error::Failed { message: message.into(), hint: None }
     }
 
+    /// What a database has not done.
+    #[cfg(feature = "postgres")]
+    pub fn database(status: Status, kind: &'static str, message: impl Into<String>) -> Error {
+        Error::Database { status, kind, message: message.into(), hint: None }
+    }
+
     /// An error about a damaged file as a whole, without a line in it.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
@@ -165,6 +174,7 @@ impl Error {
         | Error::Refused { hint, .. }
         | Error::NoEdge { hint, .. }
         | Error::Damaged { hint, .. }
+        | Error::Database { hint, .. }
         | Error::Failed { hint, .. } = &mut self
         {
             *hint = Some(text.into());
@@ -184,6 +194,7 @@ impl Error {
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
             Error::TimedOut { .. } => Status::TimedOut,
+            Error::Database { status, .. } => *status,
         }
     }
 
@@ -211,7 +222,7 @@ impl Error {
             Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
             Error::NoAgent { .. } => "no_agent",
             Error::NoRecord { .. } => "no_record",
-            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => kind,
+            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } | Error::Database { kind, .. } => kind,
             Error::Busy { .. } => "busy",
             Error::Damaged { .. } => "damaged",
             Error::Newer { .. } => "newer_schema",
@@ -227,6 +238,7 @@ impl Error {
             | Error::Refused { hint, .. }
             | Error::NoEdge { hint, .. }
             | Error::Damaged { hint, .. }
+            | Error::Database { hint, .. }
             | Error::Failed { hint, .. } => hint.clone(),
             Error::NoStore { .. } => {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
@@ -266,6 +278,7 @@ impl Error {
             | Error::Refused { .. }
             | Error::NoEdge { .. }
             | Error::TimedOut { .. }
+            | Error::Database { .. }
             | Error::Failed { .. } => None,
         }
     }

@@ -315,6 +315,7 @@ fn objection(error: Error) -> Result<Refusal> {
         | Error::NotAStore { .. }
         | Error::Busy { .. }
         | Error::TimedOut { .. }
+        | Error::Database { .. }
         | Error::Failed { .. } => return Err(error),
     };
     Ok(refusal)
