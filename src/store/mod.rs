@@ -18,6 +18,8 @@ pub mod anchor;
 mod dir;
 #[cfg(test)]
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 pub mod stream;
 #[cfg(test)]
 pub mod tests;

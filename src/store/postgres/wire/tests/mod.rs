@@ -1,0 +1,1 @@
+//! The client against real servers and lying ones.
