@@ -33,7 +33,7 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, Guard, Snapshot, Store, Touched};
+use crate::store::{Agent, Leased, Snapshot, Store, Touched};
 use crate::workdir::Stream;
 
 use super::authority;
@@ -202,7 +202,7 @@ pub fn settle(
     session: &Session,
     turn: Turn<'_>,
     end: TurnEnd,
-    lease: Guard,
+    lease: Leased,
 ) -> Result<(Settled, Records, Option<Run>)> {
     let Turn { store, agent, .. } = turn;
     let run_id = turn.claimed.run.run_id;

@@ -339,7 +339,7 @@ fn steps_come_to_the_same_on_both_stores() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());
-    let memory = Store::in_memory(place.clone(), opener()).expect("open");
+    let memory = Store::with(place.clone(), opener(), Rc::new(Memory::default())).expect("open");
     let in_directory = play(&directory).expect("played");
     let in_memory = play(&memory).expect("played");
     assert!(in_directory.len() > 30, "{in_directory:#?}");

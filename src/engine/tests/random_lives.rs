@@ -263,7 +263,7 @@ fn are_the_same(acts: &[Act]) -> std::result::Result<(), TestCaseError> {
     let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
-    let memory = Store::in_memory(made(other.path()), opener()).expect("open");
+    let memory = Store::with(made(other.path()), opener(), Rc::new(Memory::default())).expect("open");
     let in_directory = live(&directory, acts).expect("lived");
     let in_memory = live(&memory, acts).expect("lived");
     for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {
