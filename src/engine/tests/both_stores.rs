@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -35,6 +36,7 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, End, NewJob, NewTask};
 use crate::store::anchor::Anchor;
+use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
 /// What the turns of the agent do, by what they are told.

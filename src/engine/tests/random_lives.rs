@@ -2,6 +2,8 @@
 //!
 //! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
@@ -28,6 +30,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
+use crate::store::memory::Memory;
 use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};

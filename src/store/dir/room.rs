@@ -9,8 +9,6 @@ use super::super::elsewhere::Claimant;
 use super::layout::{self, AgentDir};
 use super::{Agent, Change, Guard, Hook, Store, lock, machine};
 
-
-
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
 

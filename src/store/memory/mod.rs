@@ -12,9 +12,7 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::Subject;
-use super::elsewhere::{
-    Arrival, Beat, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight,
-};
+use super::elsewhere::{Arrival, Beat, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight};
 
 /// All records of one agent, as texts.
 #[derive(Debug, Clone, Default)]

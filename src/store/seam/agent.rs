@@ -340,9 +340,10 @@ impl<'s> Agent<'s> {
 
     /// With the lock of this machine the lease of the other store, or the lock back.
     fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
-        let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None))) };
-        Ok(match beside.records.lease(subject, &self.store.claimant())? {
-            Some(lease) => Ok(Leased::new(guard, Some(lease))),
+        let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
+        let claimant = self.store.claimant();
+        Ok(match beside.records.lease(subject, &claimant)? {
+            Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
         })
     }

@@ -66,10 +66,10 @@ impl Batch<'_> {
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         match &self.0 {
             Staged::Dir(dir) => dir.read(key),
-            Staged::Beside(_, staged) => staged.get(&key).cloned().ok_or_else(|| Error::NoRecord {
-                what: "message",
-                id: key.id.to_string(),
-            }),
+            Staged::Beside(_, staged) => staged
+                .get(&key)
+                .cloned()
+                .ok_or_else(|| Error::NoRecord { what: "message", id: key.id.to_string() }),
         }
     }
 

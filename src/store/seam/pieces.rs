@@ -29,11 +29,8 @@ pub fn text<T: Record>(record: &T) -> String {
 
 /// What makes a new agent.
 pub fn of_new(new: &NewAgent) -> Vec<Piece> {
-    let mut pieces = vec![
-        Piece::Identity(text(&new.identity)),
-        Piece::Policy(new.policy.clone()),
-        open(&new.trigger),
-    ];
+    let mut pieces =
+        vec![Piece::Identity(text(&new.identity)), Piece::Policy(new.policy.clone()), open(&new.trigger)];
     pieces.extend(new.events.iter().map(event));
     pieces.push(state(&new.state));
     pieces
@@ -83,11 +80,9 @@ pub fn put(put: &Put) -> Piece {
         Put::Timer(timer) => open(timer.as_ref()),
         Put::Task(task) => open(task.as_ref()),
         Put::Trigger(trigger) => open(trigger.as_ref()),
-        Put::Dedupe(entry) => Piece::Key {
-            key: entry.key.clone(),
-            admitted_at: entry.admitted_at,
-            text: text(entry.as_ref()),
-        },
+        Put::Dedupe(entry) => {
+            Piece::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: text(entry.as_ref()) }
+        }
     }
 }
 

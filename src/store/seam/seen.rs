@@ -188,8 +188,8 @@ impl<'a> Seen<'a> {
         let mut most = 64;
         loop {
             let keys = self.keys(most)?;
-            let is_all = keys.len() < most
-                || keys.last().is_some_and(|key| key.priority != Priority::Interject);
+            let is_all =
+                keys.len() < most || keys.last().is_some_and(|key| key.priority != Priority::Interject);
             if is_all {
                 let mut interjects = keys.iter().filter(|key| key.priority == Priority::Interject);
                 return Ok(interjects.next_back().map(|key| key.id));
@@ -230,11 +230,7 @@ impl<'a> Seen<'a> {
     }
 
     /// Calls `each` with the ended records of a kind, newest first, until it returns `false`; with an id, with those of it.
-    fn each_ended<T: Record>(
-        &self,
-        id: Option<&str>,
-        mut each: impl FnMut(T, usize) -> bool,
-    ) -> Result<()> {
+    fn each_ended<T: Record>(&self, id: Option<&str>, mut each: impl FnMut(T, usize) -> bool) -> Result<()> {
         let place = self.of.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND));
         let mut met = Met::default();
         self.sight()?.ended(T::KIND, id, &mut |line| {
