@@ -127,6 +127,9 @@ impl Error {
     /// The kind of what is refused because the agent was moved to another store.
     pub const MOVED: &str = "moved";
 
+    /// The kind of what is refused because this process has lost its lease to another one.
+    pub const FENCED: &str = "fenced";
+
     /// A word that was given for a flag, an argument or a variable, and is none of its kind.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
@@ -190,6 +193,7 @@ impl Error {
             | Error::NotAStore { .. }
             | Error::NoAgent { .. }
             | Error::NoRecord { .. } => Status::NotFound,
+            Error::Refused { kind: Error::FENCED, .. } => Status::Busy,
             Error::Refused { .. } | Error::NoEdge { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,

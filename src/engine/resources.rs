@@ -19,7 +19,7 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
-use crate::store::{Agent, Guard, Occupant, Sharing, Store, Subject};
+use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -36,7 +36,7 @@ pub struct Grant {
 #[derive(Debug)]
 pub struct Hold {
     /// The lease of the run. It is released first, as soon as the run is settled.
-    pub lease: Guard,
+    pub lease: Leased,
     pub grant: Grant,
 }
 

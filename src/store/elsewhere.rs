@@ -159,23 +159,50 @@ pub enum Piece {
     /// Only when an agent is made.
     Policy(String),
     /// The new `state.json`. `due`: when the agent has something to do by itself, if ever.
-    State { revision: u64, due: Option<Time>, text: String },
+    State {
+        revision: u64,
+        due: Option<Time>,
+        text: String,
+    },
     /// Puts an open record in the place of the one of this id, or adds it.
-    Open { plane: Plane, id: String, text: String },
+    Open {
+        plane: Plane,
+        id: String,
+        text: String,
+    },
     /// Removes an open record; a work item with its plan.
-    Closed { plane: Plane, id: String },
+    Closed {
+        plane: Plane,
+        id: String,
+    },
     /// The plan of a work item, which is there.
-    Plan { work: String, text: String },
+    Plan {
+        work: String,
+        text: String,
+    },
     /// Puts a message or a hint into the inbox, in the place of the one of this id if there is one.
     Arrived(Arrival),
     /// Removes a message from the inbox.
     Taken(InboxKey),
     /// Removes a hint from the inbox.
     Heard(MessageId),
-    Key { key: String, admitted_at: Time, text: String },
+    Key {
+        key: String,
+        admitted_at: Time,
+        text: String,
+    },
     /// A line of the archive. `id`: of the record, if it has one.
-    Ended { kind: &'static str, id: Option<String>, at: Time, text: String },
-    Event { seq: u64, at: Time, text: String },
+    Ended {
+        kind: &'static str,
+        id: Option<String>,
+        at: Time,
+        text: String,
+    },
+    Event {
+        seq: u64,
+        at: Time,
+        text: String,
+    },
 }
 
 /// Who asks for a lease.
@@ -204,6 +231,7 @@ pub trait Lease: Debug {
 }
 
 /// What a beat has found.
+#[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
     /// The lease goes on. `revision`: the agent's.

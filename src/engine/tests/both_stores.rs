@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -35,6 +36,7 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, End, NewJob, NewTask};
 use crate::store::anchor::Anchor;
+use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
 /// What the turns of the agent do, by what they are told.
@@ -339,7 +341,7 @@ fn steps_come_to_the_same_on_both_stores() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());
-    let memory = Store::in_memory(place.clone(), opener()).expect("open");
+    let memory = Store::with(place.clone(), opener(), Rc::new(Memory::default())).expect("open");
     let in_directory = play(&directory).expect("played");
     let in_memory = play(&memory).expect("played");
     assert!(in_directory.len() > 30, "{in_directory:#?}");

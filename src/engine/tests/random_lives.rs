@@ -2,6 +2,8 @@
 //!
 //! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
@@ -28,6 +30,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
+use crate::store::memory::Memory;
 use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};
@@ -263,7 +266,7 @@ fn are_the_same(acts: &[Act]) -> std::result::Result<(), TestCaseError> {
     let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
-    let memory = Store::in_memory(made(other.path()), opener()).expect("open");
+    let memory = Store::with(made(other.path()), opener(), Rc::new(Memory::default())).expect("open");
     let in_directory = live(&directory, acts).expect("lived");
     let in_memory = live(&memory, acts).expect("lived");
     for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {

@@ -1,8 +1,8 @@
 //! The state directory as a store: plain files that people read, scripts write and git merges. It knows no rules.
 
 mod agent;
-mod archive;
-mod aside;
+pub mod archive;
+pub mod aside;
 pub mod authors;
 mod backlog;
 mod batch;
@@ -22,14 +22,14 @@ mod gc;
 pub mod git;
 pub mod hooks;
 mod import;
-mod inbox;
+pub mod inbox;
 pub mod journal;
 pub mod layout;
 mod lease;
 pub mod lines;
 mod litter;
 pub mod lock;
-mod machine;
+pub mod machine;
 pub mod merge;
 pub mod months;
 mod moved;
@@ -42,6 +42,7 @@ pub mod packed;
 pub mod record;
 mod remembered;
 mod rename;
+mod room;
 pub mod settled;
 pub mod sharing;
 mod snapshot;
@@ -75,7 +76,6 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 pub use agent::Agent;
-#[cfg(test)]
 pub use batch::Batch;
 pub use change::Change;
 pub use collect::Collected;
@@ -121,6 +121,8 @@ pub struct Store {
     disk: Disk,
     /// See [`Store::guest`].
     guest: Option<String>,
+    /// What people call the store that has the records, if it is not this directory.
+    elsewhere: Option<String>,
     opener: Opener,
 }
 
@@ -154,7 +156,7 @@ impl Store {
         };
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(Store { anchor, root, config, disk, guest, opener })
+        Ok(Store { anchor, root, config, disk, guest, elsewhere: None, opener })
     }
 
     /// Makes a state directory, or finishes making one. Returns whether it is new.
@@ -336,7 +338,7 @@ impl Store {
 }
 
 /// The refusal of another agent of this name.
-fn agent_exists(name: &AgentName) -> Error {
+pub(super) fn agent_exists(name: &AgentName) -> Error {
     Error::refused("agent_exists", format!("there is an agent `{name}` already"))
         .with_hint(format!("see it with `dormouse get {name}`"))
 }

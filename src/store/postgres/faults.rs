@@ -109,7 +109,7 @@ pub fn changed(url: &Url, agent: &str) -> Error {
 }
 
 pub fn fenced(agent: &str) -> Error {
-    Error::database(Status::Busy, "fenced", format!("another machine has taken `{agent}` over: nothing of this turn was recorded"))
+    Error::refused(Error::FENCED, format!("another machine has taken `{agent}` over: nothing of this turn was recorded"))
         .with_hint("the turn's output is kept on this machine")
 }
 

@@ -1,0 +1,165 @@
+//! The store as steps and commands see it: over the state directory, or over a store that keeps the records elsewhere.
+//!
+//! In both cases the directory has what belongs to the machine: locks, seats, settings, the directories of runs. These are
+//! reached through `Deref`. Questions about records are answered here: by the directory where the records are files, else
+//! out of the texts that [`Elsewhere`] gives. The directory of an agent whose records are elsewhere has no records, so a
+//! question that goes past this room finds nothing; what is about files alone is refused there (`Store::files_only`).
+
+mod agent;
+mod batch;
+mod change;
+mod leased;
+mod pieces;
+mod seen;
+mod snapshot;
+
+use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+
+use super::anchor::Anchor;
+use super::dir::{self, NewAgent, Opener, agent_exists};
+use super::elsewhere::Elsewhere;
+
+pub use agent::{Agent, Version};
+
+pub use change::Change;
+pub use leased::Leased;
+pub use snapshot::Snapshot;
+
+/// An open store.
+#[derive(Debug)]
+pub struct Store {
+    local: dir::Store,
+    elsewhere: Option<Rc<dyn Elsewhere>>,
+}
+
+impl Deref for Store {
+    type Target = dir::Store;
+
+    fn deref(&self) -> &dir::Store {
+        &self.local
+    }
+}
+
+impl Store {
+    /// Opens a state directory that has the records of its agents. Reads `dormouse.toml` and nothing else.
+    pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
+        Ok(Store { local: dir::Store::open(anchor, opener)?, elsewhere: None })
+    }
+
+    /// Opens a state directory that has what belongs to this machine, and beside it the records.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
+    pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Elsewhere>) -> Result<Store> {
+        let local = dir::Store::open(anchor, opener)?.beside(elsewhere.shown());
+        Ok(Store { local, elsewhere: Some(elsewhere) })
+    }
+
+    /// Makes a state directory, or finishes making one. Returns whether it is new.
+    pub fn init(anchor: &Anchor) -> Result<bool> {
+        dir::Store::init(anchor)
+    }
+
+    /// Every agent, in order of name.
+    pub fn agents(&self) -> Result<Vec<AgentName>> {
+        self.agents_beginning("")
+    }
+
+    /// The same, for those alone whose names begin so.
+    pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
+        let Some(elsewhere) = &self.elsewhere else { return self.local.agents_beginning(beginning) };
+        let mut names = elsewhere.agents()?;
+        names.retain(|name| name.as_str().starts_with(beginning));
+        Ok(names)
+    }
+
+    /// One agent. Fails if there is none of this name.
+    pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
+        let Some(elsewhere) = &self.elsewhere else {
+            return Ok(Agent::of_dir(self, self.local.agent(name)?));
+        };
+        match elsewhere.agent(name)? {
+            Some(records) => Ok(Agent::beside_of(self, name, elsewhere.shown(), records)),
+            None => {
+                let known = elsewhere.agents().ok();
+                let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
+                Err(Error::NoAgent { agent: name.to_string(), known, renamed: None })
+            }
+        }
+    }
+
+    /// Puts a new agent in place, whole.
+    pub fn create(&self, new: &NewAgent) -> Result<()> {
+        let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
+        let name = &new.identity.name;
+        self.refuse_name(name)?;
+        // What an agent of this name has left on this machine is not the new one's.
+        let room = self.local.room(name);
+        room.clear_room();
+        if !elsewhere.create(name, &pieces::of_new(new))? {
+            return Err(agent_exists(name));
+        }
+        room.furnish(&new.hooks)
+    }
+
+    /// The agent that had a name until it was renamed. `None` also where the records are elsewhere: no agent is renamed there.
+    pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
+        if self.elsewhere.is_some() { Ok(None) } else { self.local.successor(former) }
+    }
+
+    /// Refuses a name that an agent has, be it one that was moved away.
+    pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
+        match &self.elsewhere {
+            None => self.local.refuse_name(name),
+            Some(elsewhere) if elsewhere.agent(name)?.is_some() => Err(agent_exists(name)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Begins to make an agent of a stream that is named `former` there.
+    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+        let dir = self.local.stage(name, former)?;
+        let agent = Agent::of_dir(self, dir.agent().clone());
+        Ok(Arriving { dir, agent })
+    }
+}
+
+/// An agent that is imported, as files.
+pub struct Arriving<'s> {
+    dir: dir::Arriving<'s>,
+    agent: Agent<'s>,
+}
+
+impl<'s> Deref for Arriving<'s> {
+    type Target = dir::Arriving<'s>;
+
+    fn deref(&self) -> &dir::Arriving<'s> {
+        &self.dir
+    }
+}
+
+impl DerefMut for Arriving<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.dir
+    }
+}
+
+impl<'s> Arriving<'s> {
+    /// The agent, for checks and changes before it appears.
+    pub fn agent(&self) -> &Agent<'s> {
+        &self.agent
+    }
+
+    /// Puts the agent in place, unless there is one of its name.
+    pub fn place_if_free(self) -> Result<bool> {
+        self.dir.place_if_free()
+    }
+
+    /// Puts the agent in place, also of one that was moved away.
+    pub fn place(self, now: Time) -> Result<dir::Appeared> {
+        self.dir.place(now)
+    }
+}
