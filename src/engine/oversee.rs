@@ -35,23 +35,23 @@ const TRIES_TO_TELL: u32 = 25;
 /// Keeps a lease alive while another overseer looks after what runs, and ends it when the lease is lost.
 pub struct Kept<'a, O> {
     inner: O,
-    lease: &'a Leased,
+    lease: Option<&'a Leased>,
 }
 
 impl<'a, O> Kept<'a, O> {
-    pub fn new(inner: O, lease: &'a Leased) -> Kept<'a, O> {
-        Kept { inner, lease }
+    pub fn new(inner: O, lease: impl Into<Option<&'a Leased>>) -> Kept<'a, O> {
+        Kept { inner, lease: lease.into() }
     }
 }
 
 impl<O: Overseer> Overseer for Kept<'_, O> {
     fn ask(&mut self) -> Fate {
-        if !self.lease.beat() {
+        if !self.lease.is_none_or(Leased::beat) {
             return Fate::Ends;
         }
         let fate = self.inner.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };
-        if self.lease.fence().is_none() {
+        if self.lease.and_then(Leased::fence).is_none() {
             return fate;
         }
         let soon = Instant::now() + BEATS;
@@ -59,7 +59,7 @@ impl<O: Overseer> Overseer for Kept<'_, O> {
     }
 
     fn late(&mut self) -> Fate {
-        if self.lease.beat() { self.inner.late() } else { Fate::Ends }
+        if self.lease.is_none_or(Leased::beat) { self.inner.late() } else { Fate::Ends }
     }
 
     fn signalled(&mut self, signal: i32) {

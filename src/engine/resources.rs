@@ -186,7 +186,8 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
         let agent = store.agent(&name).ok()?;
         let run = agent.peek().ok()?.current_run?;
         // The file of a free slot still names the agent that had it last.
-        let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
+        let is_live =
+            Owner::of(&agent, &run, now).ok()? == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
         let priority = agent.policy().ok()?.scheduler.priority;
         is_live.then(|| Slotted {
             agent: name,
@@ -230,7 +231,7 @@ fn left_behind(
 ) -> Result<Option<Vec<String>>> {
     let Ok(other) = store.agent(last) else { return Ok(None) };
     let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
-    if Owner::of(&run, now) != Owner::Here || other.is_leased(Subject::Run)? {
+    if Owner::of(&other, &run, now)? != Owner::Here || other.is_leased(Subject::Run)? {
         return Ok(None);
     }
     let leader = other.workdir().run(run.run_id).leader();

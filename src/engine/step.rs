@@ -180,7 +180,7 @@ fn act(
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
             let Recovery { records, failure } =
-                carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+                carry_out(session, store, agent, locked, draft, &decision_report.reason, Some(&hold.lease))?;
             let posture = posture(&records).posture;
             let report = report(&records.state, decision_report);
             Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })

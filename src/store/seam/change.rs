@@ -37,6 +37,17 @@ struct Held<'a> {
     is_wait_told: Cell<bool>,
 }
 
+impl Held<'_> {
+    /// Whether a dedupe key stands for a later message by now, so that the end of this one is not to be noted under it.
+    fn is_outdated(&self, put: &Put) -> Result<bool> {
+        let Put::Dedupe(entry) = put else { return Ok(false) };
+        let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
+        Ok(noted.is_some_and(|noted| {
+            noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
+        }))
+    }
+}
+
 impl<'a> Deref for Change<'a> {
     type Target = dir::Change<'a>;
 
@@ -179,16 +190,7 @@ impl<'a> Change<'a> {
         let riding = aside::take_riding(state);
         let mut pieces = Vec::new();
         for put in &transaction.puts {
-            let is_outdated = match put {
-                Put::Dedupe(entry) => {
-                    let seen = Seen::under(held.of, &*held.hold, LeftOut::All);
-                    seen.key(&entry.key)?.is_some_and(|noted| {
-                        noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
-                    })
-                }
-                _ => false,
-            };
-            if !is_outdated {
+            if !held.is_outdated(put)? {
                 pieces.push(pieces::put(put));
             }
         }

@@ -105,6 +105,11 @@ impl Store {
         room.furnish(&new.hooks)
     }
 
+    /// Fails where the records can't be reached.
+    pub fn reach(&self) -> Result<()> {
+        self.elsewhere.as_ref().map_or(Ok(()), |elsewhere| elsewhere.agents().map(drop))
+    }
+
     /// The agent that had a name until it was renamed. `None` also where the records are elsewhere: no agent is renamed there.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         if self.elsewhere.is_some() { Ok(None) } else { self.local.successor(former) }
