@@ -45,4 +45,4 @@ pub use dir::{
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version};
+pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version, is_url};

@@ -159,8 +159,14 @@ impl Store {
         Ok(Store { anchor, root, config, disk, guest, elsewhere: None, opener })
     }
 
-    /// Makes a state directory, or finishes making one. Returns whether it is new.
-    pub fn init(anchor: &Anchor) -> Result<bool> {
+    /// Where its settings say that the records are, if not here.
+    pub fn url(&self) -> Option<&str> {
+        self.config.store.url.as_deref()
+    }
+
+    /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the records are kept, if
+    /// not there.
+    pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
         // Above the state directory, and its own name, are where the user wants them: links are followed.
         let mut new_dir = std::fs::DirBuilder::new();
@@ -177,7 +183,11 @@ impl Store {
             root.join(dir).make_dir()?;
         }
         // The file that makes it a state directory comes last: until then it can be made again.
-        let files = git::FILES.iter().copied().chain([(layout::CONFIG, DEFAULT_CONFIG)]);
+        let settings = match url {
+            Some(url) => DEFAULT_CONFIG.replace("[store]\n", &format!("[store]\nurl = {}\n", toml::Value::from(url))),
+            None => DEFAULT_CONFIG.to_owned(),
+        };
+        let files = git::FILES.iter().copied().chain([(layout::CONFIG, settings.as_str())]);
         // Another process may make the same directory at the same time.
         let this = std::process::id();
         git::keep_inboxes(&opened, disk)?;

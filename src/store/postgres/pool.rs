@@ -175,3 +175,9 @@ impl Pool {
         faults::unexpected(&self.url, what)
     }
 }
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
+    }
+}

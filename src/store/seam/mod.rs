@@ -8,6 +8,7 @@
 mod agent;
 mod batch;
 mod change;
+mod database;
 mod leased;
 mod pieces;
 mod seen;
@@ -15,6 +16,7 @@ mod snapshot;
 
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
@@ -27,6 +29,7 @@ use super::elsewhere::Elsewhere;
 pub use agent::{Agent, Version};
 
 pub use change::Change;
+pub use database::{is_url, shown};
 pub use leased::Leased;
 pub use snapshot::Snapshot;
 
@@ -46,13 +49,20 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Opens a state directory that has the records of its agents. Reads `dormouse.toml` and nothing else.
+    /// Opens a state directory that has the records of its agents, or says where they are. Reads `dormouse.toml` and
+    /// nothing else.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
-        Ok(Store { local: dir::Store::open(anchor, opener)?, elsewhere: None })
+        let patience = opener.patience;
+        let local = dir::Store::open(anchor, opener)?;
+        match local.url().map(|url| database::open(url, patience)).transpose()? {
+            None => Ok(Store { local, elsewhere: None }),
+            Some(elsewhere) => {
+                Ok(Store { local: local.beside(elsewhere.shown()), elsewhere: Some(elsewhere) })
+            }
+        }
     }
 
     /// Opens a state directory that has what belongs to this machine, and beside it the records.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
     pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Elsewhere>) -> Result<Store> {
         let local = dir::Store::open(anchor, opener)?.beside(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })
@@ -60,7 +70,23 @@ impl Store {
 
     /// Makes a state directory, or finishes making one. Returns whether it is new.
     pub fn init(anchor: &Anchor) -> Result<bool> {
-        dir::Store::init(anchor)
+        dir::Store::init(anchor, None)
+    }
+
+    /// Makes the store that a URL names where there is none, and `anchor`, the state directory of this machine for it.
+    /// Returns whether the store is new.
+    pub fn init_at(anchor: &Anchor, url: &str, patience: Duration) -> Result<bool> {
+        let is_new = database::init(url, patience)?;
+        dir::Store::init(anchor, Some(url))?;
+        Ok(is_new)
+    }
+
+    /// Opens the store that a URL names. `anchor`: the state directory of this machine for it, which is made where there
+    /// is none.
+    pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
+        let elsewhere = database::open(url, opener.patience)?;
+        dir::Store::init(&anchor, Some(url))?;
+        Store::with(anchor, opener, elsewhere)
     }
 
     /// Every agent, in order of name.
