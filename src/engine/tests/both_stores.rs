@@ -36,6 +36,7 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, End, NewJob, NewTask};
 use crate::store::anchor::Anchor;
+use crate::store::elsewhere::Elsewhere;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
@@ -337,11 +338,22 @@ pub fn made(dir: &Path) -> Anchor {
 
 #[test]
 fn steps_come_to_the_same_on_both_stores() {
+    steps_come_to_the_same(Rc::new(Memory::default()));
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn steps_come_to_the_same_in_a_database() {
+    let fresh = crate::store::postgres::tests::Fresh::made();
+    steps_come_to_the_same(Rc::new(fresh.open()));
+}
+
+fn steps_come_to_the_same(elsewhere: Rc<dyn Elsewhere>) {
     let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());
-    let memory = Store::with(place.clone(), opener(), Rc::new(Memory::default())).expect("open");
+    let memory = Store::with(place.clone(), opener(), elsewhere).expect("open");
     let in_directory = play(&directory).expect("played");
     let in_memory = play(&memory).expect("played");
     assert!(in_directory.len() > 30, "{in_directory:#?}");

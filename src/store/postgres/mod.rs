@@ -18,7 +18,7 @@ mod sight;
 mod sql;
 mod statements;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 pub mod wire;
 
 use std::rc::Rc;

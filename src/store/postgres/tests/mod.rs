@@ -17,6 +17,7 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records};
+use super::wire::tests::rig;
 use super::{Postgres, Url};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,7 +62,7 @@ impl Fresh {
 }
 
 fn server(schema: &str) -> Url {
-    Url::parse(&format!("postgres://root@127.0.0.1:54399/postgres?schema={schema}&sslmode=disable")).unwrap()
+    Url::parse(&rig::server().url(schema)).unwrap()
 }
 
 pub fn name(text: &str) -> AgentName {
@@ -129,9 +130,4 @@ pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
     })
     .unwrap();
     all
-}
-
-/// Where the server listens.
-pub fn address() -> (&'static str, u16) {
-    ("127.0.0.1", 54399)
 }

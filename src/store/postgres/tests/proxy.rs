@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::{Fresh, Url};
+use super::{Fresh, Url, rig};
 
 /// Where a connection is cut, once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct Proxy {
     is_stopped: Arc<AtomicBool>,
 }
 
-fn message(from: &mut TcpStream, typed: bool) -> Option<Vec<u8>> {
+fn message(from: &mut impl Read, typed: bool) -> Option<Vec<u8>> {
     let mut head = vec![0; if typed { 5 } else { 4 }];
     from.read_exact(&mut head).ok()?;
     let length = u32::from_be_bytes(head[head.len() - 4..].try_into().ok()?) as usize;
@@ -52,7 +53,7 @@ impl Proxy {
     }
 
     pub fn url(&self, fresh: &Fresh) -> Url {
-        Url::parse(&format!("postgres://root@127.0.0.1:{}/postgres?schema={}&sslmode=disable", self.port, fresh.schema))
+        Url::parse(&format!("postgres://dormouse@127.0.0.1:{}/dormouse?schema={}&sslmode=disable", self.port, fresh.schema))
             .unwrap()
     }
 
@@ -69,10 +70,9 @@ impl Proxy {
 }
 
 fn serve(mut client: TcpStream, cut: Option<Cut>, flights: &AtomicUsize, is_stopped: &AtomicBool) {
-    let mut server = TcpStream::connect(super::address()).unwrap();
-    for stream in [&client, &server] {
-        stream.set_nodelay(true).unwrap();
-    }
+    let socket = rig::server().socket_dir().join(format!(".s.PGSQL.{}", rig::server().port()));
+    let mut server = UnixStream::connect(socket).unwrap();
+    client.set_nodelay(true).unwrap();
     let is_mute = Arc::new(AtomicBool::new(false));
     let (mut answers, mut back, mute) = (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&is_mute));
     let answering = std::thread::spawn(move || {
