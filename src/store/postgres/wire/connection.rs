@@ -130,10 +130,10 @@ impl Connection {
     fn take_in(&mut self) -> Result<(), Trouble> {
         while let Some((message, _)) = message::next(self.line.incoming(), message::LONGEST)? {
             if let Some(message) = self.aside(message)? {
-                return Err(match message {
-                    Message::ErrorResponse(body) => Trouble::Ended(message::refusal(&body)?.0.to_string()),
-                    _ => Trouble::Senseless("an answer to nothing".to_owned()),
-                });
+                let Message::ErrorResponse(body) = message else {
+                    return Err(Trouble::Senseless("an answer to nothing".to_owned()));
+                };
+                return Err(Trouble::Ended(message::refusal(&body)?.0.to_string()));
             }
         }
         Ok(())

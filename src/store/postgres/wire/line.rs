@@ -124,8 +124,7 @@ impl Line {
     /// Begins TLS. Returns the server's certificate.
     pub(super) fn encrypt(&mut self, tls: ClientConnection, deadline: Deadline) -> Result<Vec<u8>, Trouble> {
         self.tls = Some(Box::new(tls));
-        loop {
-            let Some(tls) = &self.tls else { break };
+        while let Some(tls) = &self.tls {
             if !tls.is_handshaking() && !tls.wants_write() {
                 break;
             }

@@ -8,7 +8,10 @@
 //! of a server is taken for hostile until it is read: a torn, huge or senseless message is a [`Fault`], and never a panic.
 
 // The store that will use all of this is not written yet.
-#![cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the store on top of it does not call it yet"))]
+#![cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "the store on top of it does not call it yet")
+)]
 
 mod connection;
 mod dial;
