@@ -72,7 +72,7 @@ use crate::model::id::AgentName;
 use crate::model::policy::Policy;
 use crate::model::settings::{Durability, GitSettings, IngressSettings, StoreConfig};
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
 pub use agent::Agent;
@@ -123,6 +123,8 @@ pub struct Store {
     guest: Option<String>,
     /// What people call the store that has the records, if it is not this directory.
     elsewhere: Option<String>,
+    /// How long a lease in that store lasts without a beat.
+    lease: Span,
     opener: Opener,
 }
 
@@ -156,7 +158,7 @@ impl Store {
         };
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(Store { anchor, root, config, disk, guest, elsewhere: None, opener })
+        Ok(Store { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
     }
 
     /// Where its settings say that the records are, if not here.

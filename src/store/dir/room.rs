@@ -12,13 +12,18 @@ use super::{Agent, Change, Guard, Hook, Store, lock, machine};
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
 
-/// How long a lease lasts that is not kept alive.
-const LEASE: Span = Span::from_secs(60);
+/// How long a lease lasts that is not kept alive, unless it is set.
+pub const LEASE: Span = Span::from_secs(60);
 
 impl Store {
     /// The same directory for agents whose records are in another store, by the name that people know that one by.
     pub(in crate::store) fn beside(self, shown: String) -> Store {
         Store { elsewhere: Some(shown), ..self }
+    }
+
+    /// The same with leases that last so long without a beat.
+    pub(in crate::store) fn with_lease(self, lasts: Span) -> Store {
+        Store { lease: lasts, ..self }
     }
 
     /// Whether the records of the agents are somewhere else than here.
@@ -46,7 +51,7 @@ impl Store {
         // Two machines may have their state directories at the same path.
         let machine = machine::id().unwrap_or(&host);
         let anchor = format!("{machine}:{}", self.anchor.path().display());
-        Claimant { anchor, host, pid: std::process::id(), lasts: LEASE }
+        Claimant { anchor, host, pid: std::process::id(), lasts: self.lease }
     }
 }
 

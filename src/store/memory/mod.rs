@@ -19,7 +19,8 @@ use super::elsewhere::{Arrival, Beat, Claimant, Elsewhere, Hold, Lease, Order, P
 struct Texts {
     identity: String,
     policy: String,
-    revision: u64,
+    /// The revision of the state.
+    number: u64,
     state: String,
     open: BTreeMap<(Plane, String), String>,
     plans: BTreeMap<String, String>,
@@ -37,7 +38,7 @@ impl Texts {
             Piece::Identity(text) => self.identity = text,
             Piece::Policy(text) => self.policy = text,
             Piece::State { revision, text, due: _ } => {
-                self.revision = revision;
+                self.number = revision;
                 self.state = text;
             }
             Piece::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
@@ -71,6 +72,7 @@ struct Known {
     fence: Cell<u64>,
     leases: RefCell<Vec<(Subject, u64, Claimant)>>,
     is_removed: Cell<bool>,
+    loses_leases: Cell<bool>,
 }
 
 impl Known {
@@ -82,6 +84,13 @@ impl Known {
 /// A store that lasts as long as the process.
 #[derive(Debug, Default)]
 pub struct Memory(RefCell<BTreeMap<AgentName, Rc<Known>>>);
+
+impl Memory {
+    /// From now on every lease of the agent is lost by its next beat.
+    pub fn lose_leases(&self, name: &AgentName) {
+        self.0.borrow()[name].loses_leases.set(true);
+    }
+}
 
 impl Elsewhere for Memory {
     fn shown(&self) -> String {
@@ -133,7 +142,7 @@ impl Records for Of {
     }
 
     fn version(&self) -> Option<u64> {
-        Some(self.now().revision)
+        Some(self.now().number)
     }
 
     fn has_arrivals(&self) -> Result<bool> {
@@ -262,7 +271,7 @@ impl Hold for Locked {
     }
 
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
-        let now = self.0.texts.borrow().revision;
+        let now = self.0.texts.borrow().number;
         if now != base {
             return Err(Error::refused("stale_revision", now.to_string()));
         }
@@ -309,8 +318,9 @@ impl Lease for Taken {
     }
 
     fn beat(&self) -> Beat {
-        let is_ours = self.of.leases.borrow().iter().any(|(_, fence, _)| *fence == self.fence);
-        if is_ours { Beat::Held { revision: self.of.texts.borrow().revision } } else { Beat::Lost }
+        let is_ours = !self.of.loses_leases.get()
+            && self.of.leases.borrow().iter().any(|(_, fence, _)| *fence == self.fence);
+        if is_ours { Beat::Held { revision: self.of.texts.borrow().number } } else { Beat::Lost }
     }
 
     fn release(self: Box<Self>) -> Result<()> {

@@ -1,9 +1,9 @@
 //! One agent's records, read without a lock.
 
-use std::fmt::Display;
 use std::fs::File;
+use std::num::NonZeroU32;
 use std::ops::Deref;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,17 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::policy::Policy;
-use crate::model::record::Record;
 use crate::model::records::Misfit;
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
-use super::super::dir::record::decode;
-use super::super::dir::{self, Guard, Sharing, Subject, aside, layout};
+use super::super::dir::{self, Guard, Sharing, Subject, layout};
 use super::super::elsewhere::{Arrival, Records, Sight};
+use super::beside::Beside;
 use super::change::Change;
 use super::leased::Leased;
 use super::seen::Seen;
@@ -38,42 +37,6 @@ pub struct Agent<'s> {
     store: &'s Store,
     local: dir::Agent<'s>,
     beside: Option<Beside>,
-}
-
-/// The records of an agent in another store.
-#[derive(Debug)]
-pub struct Beside {
-    pub name: AgentName,
-    /// Where they are, for people.
-    shown: String,
-    pub records: Rc<dyn Records>,
-}
-
-impl Beside {
-    /// A place among the records, for people: `store: agents/ada/work/…`.
-    pub fn place(&self, of: impl Display) -> PathBuf {
-        PathBuf::from(format!("{}: {}/{}/{of}", self.shown, layout::AGENTS, self.name))
-    }
-
-    pub fn decoded<T: Record>(&self, of: impl Display, text: &str) -> Result<T> {
-        decode(&self.place(of), text.as_bytes())
-    }
-
-    pub fn state_of(&self, text: &str) -> Result<State> {
-        let state: State = self.decoded(layout::STATE, text)?;
-        let is_whole = if state.agent == self.name {
-            aside::check(&state)
-        } else {
-            Err(format!("the record of agent `{}` is that of `{}`", state.agent, self.name))
-        };
-        is_whole.map_err(|message| Error::damaged(self.place(layout::STATE), message))?;
-        Ok(state)
-    }
-
-    /// The error of a process that has waited for the agent's lock, or for another one of its own.
-    pub fn busy(&self, waited: Duration) -> Error {
-        Error::busy(self.place(""), "another process".to_owned(), waited)
-    }
 }
 
 impl<'s> Deref for Agent<'s> {
@@ -279,17 +242,17 @@ impl<'s> Agent<'s> {
     }
 
     /// Keeps the key of a trigger's signatures on this machine, durably.
-    pub fn keep_key(&self, trigger: crate::model::id::TriggerId, key: &str) -> Result<()> {
+    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         self.room()?.keep_key(trigger, key)
     }
 
     /// Counts one use of a trigger, if it has not been used `most` times in this minute on this machine.
     pub fn use_trigger(
         &self,
-        id: crate::model::id::TriggerId,
-        most: std::num::NonZeroU32,
+        id: TriggerId,
+        most: NonZeroU32,
         now: Time,
-    ) -> Result<std::result::Result<(), crate::model::time::Span>> {
+    ) -> Result<std::result::Result<(), Span>> {
         self.room()?.use_trigger(id, most, now)
     }
 

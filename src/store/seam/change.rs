@@ -11,7 +11,8 @@ use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::dir::{self, Aside, Dropped, aside, moved_away};
 use super::super::elsewhere::{Hold, Piece};
-use super::agent::{Agent, Beside};
+use super::agent::Agent;
+use super::beside::Beside;
 use super::pieces;
 use super::seen::{LeftOut, Seen};
 use super::snapshot::Snapshot;

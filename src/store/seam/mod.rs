@@ -7,6 +7,7 @@
 
 mod agent;
 mod batch;
+mod beside;
 mod change;
 mod database;
 mod leased;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener, agent_exists};
@@ -66,6 +67,12 @@ impl Store {
     pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Elsewhere>) -> Result<Store> {
         let local = dir::Store::open(anchor, opener)?.beside(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })
+    }
+
+    /// The same with leases that last so long without a beat: 60 s unless this is said.
+    #[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
+    pub fn with_lease(self, lasts: Span) -> Store {
+        Store { local: self.local.with_lease(lasts), ..self }
     }
 
     /// Makes a state directory, or finishes making one. Returns whether it is new.

@@ -20,7 +20,7 @@ use super::super::dir::months::Seen as Met;
 use super::super::dir::record::{decode_at, decode_plain};
 use super::super::dir::{Waiting, aside, inbox, layout};
 use super::super::elsewhere::{Hold, Order, Sight};
-use super::agent::Beside;
+use super::beside::Beside;
 
 /// How much of the end of the archive is read for what a turn is told of the past, in bytes.
 const TAIL: usize = 256 * 1024;
