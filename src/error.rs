@@ -43,6 +43,7 @@ pub enum Error {
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
     /// A database has not done what was asked, or not yet. `kind` is a word for scripts.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database is built in"))]
     #[error("{message}")]
     Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
 }

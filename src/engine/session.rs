@@ -233,7 +233,9 @@ pub fn anchor_of(url: &str) -> Result<Anchor> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
     let state = state.ok_or_else(|| {
-        Error::usage("neither XDG_STATE_HOME nor HOME is set: there is no place for what belongs to this machine")
+        Error::usage(
+            "neither XDG_STATE_HOME nor HOME is set: there is no place for what belongs to this machine",
+        )
     })?;
     Anchor::of_url(url, &state)
 }

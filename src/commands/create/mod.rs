@@ -15,8 +15,8 @@ use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
-use crate::store::{Store, is_url};
 use crate::store::anchor::Anchor;
+use crate::store::{Store, is_url};
 
 use super::words::{parse, parse_optional, settings};
 
@@ -24,7 +24,8 @@ use template::{Script, Template, script_name};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
-    if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none())) {
+    if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none()))
+    {
         return init_at(session, &url);
     }
     let named = session.named_dir();

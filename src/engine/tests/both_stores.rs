@@ -338,18 +338,19 @@ pub fn made(dir: &Path) -> Anchor {
 
 #[test]
 fn steps_come_to_the_same_on_both_stores() {
+    let _alone = alone();
     steps_come_to_the_same(Rc::new(Memory::default()));
 }
 
 #[cfg(feature = "postgres")]
 #[test]
 fn steps_come_to_the_same_in_a_database() {
+    let _alone = alone();
     let fresh = crate::store::postgres::tests::Fresh::made();
     steps_come_to_the_same(Rc::new(fresh.open()));
 }
 
 fn steps_come_to_the_same(elsewhere: Rc<dyn Elsewhere>) {
-    let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());

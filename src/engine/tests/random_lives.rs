@@ -251,6 +251,7 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
         are_the_same(&acts, Rc::new(Memory::default()))?;
     }
 }
@@ -266,6 +267,7 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
         are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }
 }
@@ -274,12 +276,13 @@ proptest! {
 #[test]
 fn a_dead_letter_requeued_twice_in_one_moment() {
     use Act::{Pass, Requeue, Say, Step};
-    are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue], Rc::new(Memory::default())).expect("the same");
+    let _alone = alone();
+    are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue], Rc::new(Memory::default()))
+        .expect("the same");
 }
 
 /// Lives these acts on both stores.
 fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
-    let _alone = alone();
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let memory = Store::with(made(other.path()), opener(), elsewhere).expect("open");

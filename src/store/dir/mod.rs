@@ -186,7 +186,9 @@ impl Store {
         }
         // The file that makes it a state directory comes last: until then it can be made again.
         let settings = match url {
-            Some(url) => DEFAULT_CONFIG.replace("[store]\n", &format!("[store]\nurl = {}\n", toml::Value::from(url))),
+            Some(url) => {
+                DEFAULT_CONFIG.replace("[store]\n", &format!("[store]\nurl = {}\n", toml::Value::from(url)))
+            }
             None => DEFAULT_CONFIG.to_owned(),
         };
         let files = git::FILES.iter().copied().chain([(layout::CONFIG, settings.as_str())]);

@@ -65,7 +65,6 @@ impl Agent {
                 id: number(Some(row), 0)?,
                 policy: RefCell::new(text(2)?),
                 identity: RefCell::new(text(1)?),
-                locked: RefCell::new(None),
                 forgotten: Cell::default(),
             };
             Some(Agent { one: Rc::new(one), glance })
@@ -88,7 +87,8 @@ impl Records for Agent {
             return Ok(state);
         }
         let one = &self.one;
-        let answers = one.ask(&format!("SELECT body FROM {}.state WHERE agent_id = {}", one.schema(), one.id))?;
+        let answers =
+            one.ask(&format!("SELECT body FROM {}.state WHERE agent_id = {}", one.schema(), one.id))?;
         let state = first(&answers).and_then(|row| row.get(0)).map(str::to_owned);
         state.ok_or_else(|| one.gone())
     }
@@ -120,11 +120,13 @@ impl Records for Agent {
         let schema = one.schema();
         let once = statements::arrive(schema, one.id, arrivals, false)?;
         let wait = one.shared.pool.patience().as_millis().max(1);
-        let again = format!(
-            "{}{};COMMIT",
-            statements::lock(schema, one.id, wait),
-            statements::arrive(schema, one.id, arrivals, true)?
-        );
+        let again = statements::arrive(schema, one.id, arrivals, true)?;
+        // Under the lock of this process it would wait for itself.
+        let again = if one.lock().is_some_and(|lock| lock.is_open()) {
+            again
+        } else {
+            format!("{}{again};COMMIT", statements::lock(schema, one.id, wait))
+        };
         let answers = one.shared.pool.insist(&once, &again)?;
         // The count of agents is the last row that there is.
         let count = answers.iter().rev().find_map(|answer| answer.rows.first());

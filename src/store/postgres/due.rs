@@ -3,6 +3,7 @@
 
 /// Agents of a pool whose moment has come, by the server's clock, the most urgent first. `statement_timestamp()` is one
 /// moment, which an index takes as a condition; a clock that goes on would not be.
+#[cfg_attr(not(test), expect(dead_code, reason = "a tick over many agents asks every agent so far"))]
 pub fn due(schema: &str, pool: &str, most: usize) -> String {
     format!(
         "SELECT d.agent_id FROM {schema}.due d WHERE d.pool = {} AND d.rank = 0 \
@@ -13,9 +14,12 @@ pub fn due(schema: &str, pool: &str, most: usize) -> String {
 
 /// Agents that something has come for, one probe for each, however long its inbox is. `after`: the number of the agent
 /// after which the walk begins.
+#[cfg_attr(not(test), expect(dead_code, reason = "a tick over many agents asks every agent so far"))]
 pub fn with_arrivals(schema: &str, after: i64, most: usize) -> String {
     let next = |than: &str| {
-        format!("SELECT i.agent_id FROM {schema}.inbox i WHERE i.fresh AND i.agent_id > {than} ORDER BY i.agent_id LIMIT 1")
+        format!(
+            "SELECT i.agent_id FROM {schema}.inbox i WHERE i.fresh AND i.agent_id > {than} ORDER BY i.agent_id LIMIT 1"
+        )
     };
     format!(
         "WITH RECURSIVE f(agent_id) AS (({}) UNION ALL SELECT ({}) FROM f WHERE f.agent_id IS NOT NULL) \

@@ -8,7 +8,10 @@ use super::wire::{Fault, Url};
 #[derive(Debug)]
 pub enum Trouble {
     /// The connection broke. `is_sent`: what was asked may have been done.
-    Lost { is_sent: bool, why: String },
+    Lost {
+        is_sent: bool,
+        why: String,
+    },
     /// The lock was somebody else's for as long as this process waited.
     Locked,
     /// A row is there already: two did the same at once.
@@ -18,7 +21,10 @@ pub enum Trouble {
     /// The server does not answer at all.
     Unreachable(Error),
     /// The server has refused, and says why by a code.
-    Refused { code: String, error: Error },
+    Refused {
+        code: String,
+        error: Error,
+    },
     Other(Error),
 }
 
@@ -34,10 +40,16 @@ impl Trouble {
         match fault {
             Fault::Lost { sent, ref why } => Trouble::Lost { is_sent: sent, why: why.clone() },
             // One that the server closed while nobody used it.
-            Fault::NotSent(ref why) if !why.contains("NUL") => Trouble::Lost { is_sent: false, why: why.clone() },
+            Fault::NotSent(ref why) if !why.contains("NUL") => {
+                Trouble::Lost { is_sent: false, why: why.clone() }
+            }
             Fault::Server { ref code, ref message, .. } => match code.as_str() {
                 "55P03" => Trouble::Locked,
-                "23505" | "42P06" | "42P07" => Trouble::Taken(Error::database(Status::Failed, "database", format!("{server}: {message}"))),
+                "23505" | "42P06" | "42P07" => Trouble::Taken(Error::database(
+                    Status::Failed,
+                    "database",
+                    format!("{server}: {message}"),
+                )),
                 "40001" | "40P01" => Trouble::Crossed(crossed(url)),
                 // The server ends, or ends this connection: whether it did what was asked first is not known.
                 "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
@@ -45,18 +57,30 @@ impl Trouble {
                 }
                 "3F000" | "42P01" => Trouble::Other(not_made(url)),
                 "42501" => Trouble::Other(
-                    Error::database(Status::Refused, "not_allowed", format!("{server} does not allow it: {message}"))
-                        .with_hint("ask whoever looks after the database for the right"),
+                    Error::database(
+                        Status::Refused,
+                        "not_allowed",
+                        format!("{server} does not allow it: {message}"),
+                    )
+                    .with_hint("ask whoever looks after the database for the right"),
                 ),
                 "53100" | "53200" | "53300" | "53400" | "54000" => Trouble::Other(
-                    Error::database(Status::Failed, "database", format!("{server} has no room for it: {message}"))
-                        .with_hint("nothing was changed; make room there, and try again"),
+                    Error::database(
+                        Status::Failed,
+                        "database",
+                        format!("{server} has no room for it: {message}"),
+                    )
+                    .with_hint("nothing was changed; make room there, and try again"),
                 ),
                 "25006" => Trouble::Other(
                     Error::database(Status::Failed, "database", format!("{server} only reads: {message}"))
                         .with_hint("it may be a standby: name the server that takes changes"),
                 ),
-                "57014" => Trouble::Other(Error::database(Status::Failed, "database", format!("{server} has ended what was asked: {message}"))),
+                "57014" => Trouble::Other(Error::database(
+                    Status::Failed,
+                    "database",
+                    format!("{server} has ended what was asked: {message}"),
+                )),
                 _ => Trouble::Refused {
                     code: code.clone(),
                     error: Error::database(
@@ -74,10 +98,12 @@ impl Trouble {
     /// The error for a command that gives up.
     pub fn into_error(self, url: &Url) -> Error {
         match self {
-            Trouble::Lost { why, .. } => {
-                Error::database(Status::Failed, "database", format!("the connection to {} was lost: {why}", url.shown()))
-                    .with_hint("see whether the server runs and can be reached, and try again")
-            }
+            Trouble::Lost { why, .. } => Error::database(
+                Status::Failed,
+                "database",
+                format!("the connection to {} was lost: {why}", url.shown()),
+            )
+            .with_hint("see whether the server runs and can be reached, and try again"),
             Trouble::Locked => crossed(url),
             Trouble::Taken(error)
             | Trouble::Crossed(error)
@@ -98,19 +124,30 @@ fn plain(fault: &Fault, url: &Url) -> Error {
 }
 
 fn crossed(url: &Url) -> Error {
-    Error::database(Status::Busy, "busy", format!("another process was at the same records in {}", url.shown()))
-        .with_hint("nothing was changed: try again")
+    Error::database(
+        Status::Busy,
+        "busy",
+        format!("another process was at the same records in {}", url.shown()),
+    )
+    .with_hint("nothing was changed: try again")
 }
 
 /// What was read is not of one revision any more.
 pub fn changed(url: &Url, agent: &str) -> Error {
-    Error::database(Status::Busy, "changed", format!("`{agent}` has changed in {} while it was read", url.shown()))
-        .with_hint("try again")
+    Error::database(
+        Status::Busy,
+        "changed",
+        format!("`{agent}` has changed in {} while it was read", url.shown()),
+    )
+    .with_hint("try again")
 }
 
 pub fn fenced(agent: &str) -> Error {
-    Error::refused(Error::FENCED, format!("another machine has taken `{agent}` over: nothing of this turn was recorded"))
-        .with_hint("the turn's output is kept on this machine")
+    Error::refused(
+        Error::FENCED,
+        format!("another machine has taken `{agent}` over: nothing of this turn was recorded"),
+    )
+    .with_hint("the turn's output is kept on this machine")
 }
 
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
@@ -119,8 +156,12 @@ pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
 
 /// A transaction of which nobody can say whether it was committed.
 pub fn unknown(url: &Url, why: &str) -> Error {
-    Error::database(Status::Failed, "database", format!("{} has not said whether the change was committed: {why}", url.shown()))
-        .with_hint("look at the agent before you do it again")
+    Error::database(
+        Status::Failed,
+        "database",
+        format!("{} has not said whether the change was committed: {why}", url.shown()),
+    )
+    .with_hint("look at the agent before you do it again")
 }
 
 fn not_made(url: &Url) -> Error {
@@ -144,9 +185,17 @@ pub fn other_format(url: &Url, found: &str, known: &str) -> Error {
 }
 
 pub fn too_old(url: &Url, found: u32, oldest: u32) -> Error {
-    Error::database(Status::Refused, "server_too_old", format!("{} is PostgreSQL {found}; dormouse needs {oldest} or newer", url.shown()))
+    Error::database(
+        Status::Refused,
+        "server_too_old",
+        format!("{} is PostgreSQL {found}; dormouse needs {oldest} or newer", url.shown()),
+    )
 }
 
 pub fn unexpected(url: &Url, what: &str) -> Error {
-    Error::database(Status::Failed, "database", format!("{} has answered something else than {what}", url.shown()))
+    Error::database(
+        Status::Failed,
+        "database",
+        format!("{} has answered something else than {what}", url.shown()),
+    )
 }

@@ -75,7 +75,7 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> 
         return Ok(None);
     }
     let lock: Rc<dyn Locked> = Rc::<Core>::clone(&core);
-    one.locked.replace(Some(Rc::downgrade(&lock)));
+    one.shared.locks.borrow_mut().insert(one.id, Rc::downgrade(&lock));
     Ok(Some(Box::new(Held { core, waited: since.elapsed() })))
 }
 
@@ -97,9 +97,9 @@ impl Core {
             match pool.fly(&mut connection, &flight, self.patience) {
                 Ok(mut answers) => {
                     let loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
-                    let number = answers.pop().and_then(|answer| {
-                        answer.rows.first().and_then(|row| row.get(0)).map(str::to_owned)
-                    });
+                    let number = answers
+                        .pop()
+                        .and_then(|answer| answer.rows.first().and_then(|row| row.get(0)).map(str::to_owned));
                     // The connection is closed with the transaction where the agent is gone.
                     let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded)?) else {
                         return Err(one.gone());
@@ -143,17 +143,18 @@ impl Core {
         let along = self.along()?;
         let Some(mut open) = self.open.take() else { return Ok(false) };
         let pool = &self.one.shared.pool;
-        let is_done = match pool.fly(&mut open.connection, &format!("{along}{statements}COMMIT"), Duration::ZERO) {
-            Ok(_) => {
-                pool.give(open.connection);
-                true
-            }
-            Err(Trouble::Lost { why, .. }) => {
-                pool.forget();
-                fate(&self.one, &open.number, sign, &why)?
-            }
-            Err(trouble) => return Err(trouble.into_error(pool.url())),
-        };
+        let is_done =
+            match pool.fly(&mut open.connection, &format!("{along}{statements}COMMIT"), Duration::ZERO) {
+                Ok(_) => {
+                    pool.give(open.connection);
+                    true
+                }
+                Err(Trouble::Lost { why, .. }) => {
+                    pool.forget();
+                    fate(&self.one, &open.number, sign, &why)?
+                }
+                Err(trouble) => return Err(trouble.into_error(pool.url())),
+            };
         if is_done {
             self.one.forgotten.set(None);
             for Granted { subject, mark, .. } in self.granted.take() {
@@ -249,10 +250,15 @@ impl Locked for Core {
         }
     }
 
+    fn is_open(&self) -> bool {
+        self.open.borrow().is_some()
+    }
+
     fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant> {
         let open = self.open.borrow();
         let seen = &open.as_ref()?.seen;
-        let theirs = seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
+        let theirs =
+            seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
         if theirs.is_some() {
             return Some(Grant::Taken);
         }
@@ -265,7 +271,11 @@ impl Locked for Core {
             is_written: Cell::new(false),
             is_dropped: Cell::new(false),
         });
-        granted.push(Granted { subject: subject.to_owned(), claimant: claimant.clone(), mark: Rc::clone(&mark) });
+        granted.push(Granted {
+            subject: subject.to_owned(),
+            claimant: claimant.clone(),
+            mark: Rc::clone(&mark),
+        });
         Some(Grant::Ours(mark))
     }
 }
@@ -306,7 +316,12 @@ impl Hold for Held {
 
     fn replace_policy(&self, policy: &str) -> Result<()> {
         let one = &self.core.one;
-        let changed = format!("UPDATE {}.agent SET policy = {} WHERE id = {};", one.schema(), sql::text(policy)?, one.id);
+        let changed = format!(
+            "UPDATE {}.agent SET policy = {} WHERE id = {};",
+            one.schema(),
+            sql::text(policy)?,
+            one.id
+        );
         self.core.change(&changed, &Sign::None, |_| Ok(()))?;
         one.policy.replace(policy.to_owned());
         Ok(())
@@ -314,8 +329,12 @@ impl Hold for Held {
 
     fn replace_identity(&self, identity: &str) -> Result<()> {
         let one = &self.core.one;
-        let changed =
-            format!("UPDATE {}.agent SET identity = {} WHERE id = {};", one.schema(), sql::text(identity)?, one.id);
+        let changed = format!(
+            "UPDATE {}.agent SET identity = {} WHERE id = {};",
+            one.schema(),
+            sql::text(identity)?,
+            one.id
+        );
         self.core.change(&changed, &Sign::None, |_| Ok(()))?;
         one.identity.replace(identity.to_owned());
         Ok(())
@@ -332,7 +351,8 @@ impl Drop for Held {
     /// Gives the lock back. What was to be written along with a change and has none is written now.
     fn drop(&mut self) {
         let core = &self.core;
-        self.core.one.locked.replace(None);
+        let shared = Rc::clone(&core.one.shared);
+        shared.locks.borrow_mut().remove(&core.one.id);
         core.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
         if is_pending && core.begin().unwrap_or(false) {
@@ -355,9 +375,13 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: &[Piece]) -> Result
     let schema = pool.schema();
     let text = |wanted: fn(&Piece) -> Option<&String>, what: &str| {
         let found = pieces.iter().find_map(wanted);
-        found.map_or_else(|| Err(Error::failed(format!("a new agent has no {what}"))), |found| sql::text(found))
+        found.map_or_else(
+            || Err(Error::failed(format!("a new agent has no {what}"))),
+            |found| sql::text(found),
+        )
     };
-    let identity = text(|piece| if let Piece::Identity(text) = piece { Some(text) } else { None }, "identity")?;
+    let identity =
+        text(|piece| if let Piece::Identity(text) = piece { Some(text) } else { None }, "identity")?;
     let policy = text(|piece| if let Piece::Policy(text) = piece { Some(text) } else { None }, "policy")?;
     let begun = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
@@ -365,8 +389,11 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: &[Piece]) -> Result
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
         sql::text(name.as_str())?
     );
-    let rest: Vec<Piece> =
-        pieces.iter().filter(|piece| !matches!(piece, Piece::Identity(_) | Piece::Policy(_))).cloned().collect();
+    let rest: Vec<Piece> = pieces
+        .iter()
+        .filter(|piece| !matches!(piece, Piece::Identity(_) | Piece::Policy(_)))
+        .cloned()
+        .collect();
     let until = Instant::now() + pool.patience() + FATE;
     loop {
         let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
@@ -398,7 +425,6 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: &[Piece]) -> Result
                     id,
                     policy: RefCell::default(),
                     identity: RefCell::default(),
-                    locked: RefCell::new(None),
                     forgotten: Cell::default(),
                 };
                 // It may have been seen and removed since: then it was made all the same.

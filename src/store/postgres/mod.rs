@@ -70,7 +70,9 @@ impl Postgres {
             match pool.ask_once(&format!("BEGIN;{made}{months}COMMIT")) {
                 Ok(_) => return Ok(true),
                 // Another process makes it at the same time, or has made it, or the answer was lost: look again.
-                Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_)) if Instant::now() < until => {
+                Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))
+                    if Instant::now() < until =>
+                {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(trouble) => return Err(trouble.into_error(pool.url())),

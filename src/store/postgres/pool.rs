@@ -133,7 +133,8 @@ impl Pool {
         patience: Duration,
     ) -> Result<Vec<Answer>, Trouble> {
         let is_first = !self.is_known.get();
-        let asked = is_first.then(|| format!("SELECT value FROM {}.meta WHERE key = 'format';{statements}", self.schema));
+        let asked = is_first
+            .then(|| format!("SELECT value FROM {}.meta WHERE key = 'format';{statements}", self.schema));
         let flight = asked.as_deref().unwrap_or(statements);
         let mut answers = connection.flight(flight, patience).map_err(|fault| self.trouble(fault))?;
         if is_first {

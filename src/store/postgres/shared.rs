@@ -18,6 +18,8 @@ pub struct Shared {
     pub pool: Pool,
     /// The leases that this process has: agent and subject, with the fence. A change is refused if one was taken over.
     pub leases: RefCell<BTreeMap<(i64, String), i64>>,
+    /// The agents whose lock this process has.
+    pub locks: RefCell<BTreeMap<i64, Weak<dyn Locked>>>,
 }
 
 /// One agent.
@@ -29,8 +31,6 @@ pub struct One {
     pub id: i64,
     pub policy: RefCell<String>,
     pub identity: RefCell<String>,
-    /// The lock of the agent, while this process has it.
-    pub locked: RefCell<Option<Weak<dyn Locked>>>,
     /// Dedupe keys that were admitted before are forgotten with the next change.
     pub forgotten: Cell<Option<i64>>,
 }
@@ -39,6 +39,9 @@ pub struct One {
 pub trait Locked: Debug {
     /// One flight that only reads, in the transaction that has the lock. `None`: none is open now.
     fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>>;
+
+    /// Whether a transaction is open that has the lock.
+    fn is_open(&self) -> bool;
 
     /// Gives a lease that is written with the next change. `None`: no transaction is open now.
     fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant>;
@@ -64,7 +67,7 @@ pub struct Mark {
 
 impl Shared {
     pub fn new(pool: Pool) -> Shared {
-        Shared { pool, leases: RefCell::default() }
+        Shared { pool, leases: RefCell::default(), locks: RefCell::default() }
     }
 }
 
@@ -79,7 +82,7 @@ impl One {
 
     /// The lock, if this process has it.
     pub fn lock(&self) -> Option<Rc<dyn Locked>> {
-        self.locked.borrow().as_ref().and_then(Weak::upgrade)
+        self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 
     /// One flight that only reads: in the transaction that has the lock, if this process has it, else by itself.

@@ -188,7 +188,8 @@ impl Sight for Seen {
             self.one.schema(),
             sql::text(work)?
         ))?;
-        let read = |hex: String| sql::text_of_hex(&hex).ok_or_else(|| self.one.shared.pool.unexpected("a plan"));
+        let read =
+            |hex: String| sql::text_of_hex(&hex).ok_or_else(|| self.one.shared.pool.unexpected("a plan"));
         hex.map(read).transpose()
     }
 

@@ -67,7 +67,12 @@ pub fn lock(schema: &str, agent: i64, waits: u128) -> String {
 fn arrived(arrival: &Arrival) -> Result<String> {
     Ok(match arrival {
         Arrival::Message { key, text } => {
-            format!("({}::smallint,{}::uuid,{}::json)", key.priority.digit(), sql::uuid(key.id.0), sql::text(text)?)
+            format!(
+                "({}::smallint,{}::uuid,{}::json)",
+                key.priority.digit(),
+                sql::uuid(key.id.0),
+                sql::text(text)?
+            )
         }
         Arrival::Hint { id, text } => {
             format!("({HINT}::smallint,{}::uuid,{}::json)", sql::uuid(id.0), sql::text(text)?)
@@ -202,7 +207,10 @@ fn change_by(
         ),
         Piece::Ended { kind, id, at, text } => {
             if !goes_on {
-                let _ = write!(all, "INSERT INTO {schema}.archive (agent_id, kind, at, revision, id, body) VALUES ");
+                let _ = write!(
+                    all,
+                    "INSERT INTO {schema}.archive (agent_id, kind, at, revision, id, body) VALUES "
+                );
             }
             write!(
                 all,
@@ -245,7 +253,9 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
     let mut all = format!("DELETE FROM {schema}.agent WHERE id = {agent};");
-    for table in ["state", "due", "inbox", "record", "dedupe", "lease", "archive", "event", "run", "blob", "watcher"] {
+    for table in
+        ["state", "due", "inbox", "record", "dedupe", "lease", "archive", "event", "run", "blob", "watcher"]
+    {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

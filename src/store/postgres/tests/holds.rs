@@ -153,7 +153,10 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
     mine.replace_identity("{\"name\":\"c\"}\n").unwrap();
     assert_eq!(agent.policy().unwrap(), "x = 'ä'\n");
     let again = agent_of(&fresh.open(), "a");
-    assert_eq!((again.policy().unwrap(), again.identity().unwrap()), ("x = 'ä'\n".into(), "{\"name\":\"c\"}\n".into()));
+    assert_eq!(
+        (again.policy().unwrap(), again.identity().unwrap()),
+        ("x = 'ä'\n".into(), "{\"name\":\"c\"}\n".into())
+    );
     mine.remove().unwrap();
     drop(mine);
     assert!(store.agent(&name("a")).unwrap().is_none());

@@ -1,12 +1,12 @@
 //! The connection breaks at every flight of every scenario, before the server has it and after. Nothing is lost, and
 //! nothing is done twice.
 
-use super::proxy::{Cut, Proxy};
-use super::*;
-use crate::model::time::Span;
 use super::super::super::dir::Subject;
 use super::super::super::elsewhere::{Beat, Claimant};
+use super::proxy::{Cut, Proxy};
+use super::*;
 use crate::model::record::Plane;
+use crate::model::time::Span;
 
 /// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it has.
 fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
@@ -55,7 +55,9 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     hold(&agent).commit(1, &taken).unwrap();
     let pool = super::super::pool::Pool::new(fresh.url.clone(), PATIENCE);
     let id = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
-    let again = super::super::statements::arrive(pool.schema(), id, &[message(1), message(2), message(3)], true).unwrap();
+    let again =
+        super::super::statements::arrive(pool.schema(), id, &[message(1), message(2), message(3)], true)
+            .unwrap();
     pool.ask(&again).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
 }
@@ -67,7 +69,11 @@ fn agents_that_are_made() {
             create(store, "a");
         },
         |fresh, cut| {
-            assert_eq!((fresh.count("agent"), fresh.count("state"), fresh.count("event")), (1, 1, 1), "{cut}");
+            assert_eq!(
+                (fresh.count("agent"), fresh.count("state"), fresh.count("event")),
+                (1, 1, 1),
+                "{cut}"
+            );
         },
     );
 }
@@ -81,7 +87,8 @@ fn changes() {
             for revision in 2..4 {
                 let open = Piece::Open { plane: Plane::Work, id: format!("w{revision}"), text: "1".into() };
                 let lock = hold(&agent);
-                lock.commit(revision - 1, &[state(revision), event(revision), ended(revision.into()), open]).unwrap();
+                lock.commit(revision - 1, &[state(revision), event(revision), ended(revision.into()), open])
+                    .unwrap();
             }
             let lock = hold(&agent);
             lock.commit(3, &[state(4), Piece::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
@@ -120,9 +127,20 @@ fn leases() {
             std::mem::forget(lease);
         },
         |fresh, cut| {
-            assert_eq!((fresh.count("lease"), fresh.run("SELECT revision FROM @.state")), (1, vec!["3".to_owned()]), "{cut}");
-            assert_eq!(fresh.run("SELECT l.fence = s.fence AND s.fence BETWEEN 3 AND 4 FROM @.lease l, @.state s"), ["t"], "{cut}");
+            assert_eq!(
+                (fresh.count("lease"), fresh.run("SELECT revision FROM @.state")),
+                (1, vec!["3".to_owned()]),
+                "{cut}"
+            );
+            assert_eq!(
+                fresh.run("SELECT l.fence = s.fence AND s.fence BETWEEN 3 AND 4 FROM @.lease l, @.state s"),
+                ["t"],
+                "{cut}"
+            );
         },
     );
-    assert_eq!(flights, 11, "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease");
+    assert_eq!(
+        flights, 11,
+        "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease"
+    );
 }

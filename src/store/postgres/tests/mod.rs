@@ -124,10 +124,13 @@ pub fn hold(agent: &Rc<dyn Records>) -> Box<dyn Hold> {
 /// The lines of a kind that have ended, newest first.
 pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
-    agent.see().unwrap().ended(kind, None, &mut |line| {
-        all.push(line.to_owned());
-        Ok(true)
-    })
-    .unwrap();
+    agent
+        .see()
+        .unwrap()
+        .ended(kind, None, &mut |line| {
+            all.push(line.to_owned());
+            Ok(true)
+        })
+        .unwrap();
     all
 }

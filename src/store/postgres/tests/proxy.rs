@@ -53,8 +53,11 @@ impl Proxy {
     }
 
     pub fn url(&self, fresh: &Fresh) -> Url {
-        Url::parse(&format!("postgres://dormouse@127.0.0.1:{}/dormouse?schema={}&sslmode=disable", self.port, fresh.schema))
-            .unwrap()
+        Url::parse(&format!(
+            "postgres://dormouse@127.0.0.1:{}/dormouse?schema={}&sslmode=disable",
+            self.port, fresh.schema
+        ))
+        .unwrap()
     }
 
     /// How many flights there were.
@@ -74,7 +77,8 @@ fn serve(mut client: TcpStream, cut: Option<Cut>, flights: &AtomicUsize, is_stop
     let mut server = UnixStream::connect(socket).unwrap();
     client.set_nodelay(true).unwrap();
     let is_mute = Arc::new(AtomicBool::new(false));
-    let (mut answers, mut back, mute) = (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&is_mute));
+    let (mut answers, mut back, mute) =
+        (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&is_mute));
     let answering = std::thread::spawn(move || {
         while let Some(answer) = message(&mut answers, true) {
             if mute.load(Ordering::SeqCst) {

@@ -112,11 +112,21 @@ fn the_inbox_is_in_processing_order() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let mut keys: Vec<InboxKey> = (1..=600u128)
-        .map(|number| key([Priority::Background, Priority::Interject, Priority::Normal][number as usize % 3], number * 7 % 601))
+        .map(|number| {
+            key(
+                [Priority::Background, Priority::Interject, Priority::Normal][number as usize % 3],
+                number * 7 % 601,
+            )
+        })
         .collect();
     let arrival = |key: &InboxKey| Arrival::Message { key: *key, text: format!("\"{key}\"") };
     agent.arrive(&keys.iter().map(arrival).collect::<Vec<_>>()).unwrap();
-    agent.arrive(&[Arrival::Hint { id: id(9), text: "1".into() }, Arrival::Hint { id: id(3), text: "2".into() }]).unwrap();
+    agent
+        .arrive(&[
+            Arrival::Hint { id: id(9), text: "1".into() },
+            Arrival::Hint { id: id(3), text: "2".into() },
+        ])
+        .unwrap();
     assert!(agent.has_arrivals().unwrap());
     keys.sort_unstable();
     let seen = agent.see().unwrap();
@@ -145,7 +155,14 @@ fn what_is_seen_is_one_revision() {
     hold(&theirs).commit(1, &[state(2), event(2), ended(1), open("b", 1), open("a", 2)]).unwrap();
     hold(&theirs).commit(2, &[state(3), event(3), ended(2), open("b", 3)]).unwrap();
     hold(&theirs)
-        .commit(3, &[state(4), Piece::Closed { plane: Plane::Waits, id: "a".into() }, Piece::Taken(key(Priority::Normal, 4))])
+        .commit(
+            3,
+            &[
+                state(4),
+                Piece::Closed { plane: Plane::Waits, id: "a".into() },
+                Piece::Taken(key(Priority::Normal, 4)),
+            ],
+        )
         .unwrap();
     assert_eq!(before.state().unwrap(), "{\"revision\":1}\n");
     assert!(before.open(Plane::Waits).unwrap().is_empty());
@@ -192,7 +209,8 @@ fn lines_come_in_order_until_it_is_enough() {
     assert_eq!((all.len(), all[0].as_str()), (700, "{\"ended\":700}\n"));
     assert_eq!(all_ended(&agent, "run"), ["0"]);
     let mut found = Vec::new();
-    seen.ended("message", Some(&id(77).to_string()), &mut |line| Ok(found.push(line.to_owned()) == ())).unwrap();
+    seen.ended("message", Some(&id(77).to_string()), &mut |line| Ok(found.push(line.to_owned()) == ()))
+        .unwrap();
     assert_eq!(found, ["{\"ended\":77}\n"]);
 }
 
@@ -212,8 +230,13 @@ fn what_is_due_comes_out_of_indexes() {
     assert!(found.contains("inbox_fresh") && !found.contains("Seq Scan"), "{found}");
     let found = plan(&super::super::statements::load("@", 7));
     assert!(found.contains("inbox_pkey"), "{found}");
-    let found = plan("SELECT t.seq, t.body FROM @.archive t WHERE t.kind = 'run' AND t.agent_id = 7 AND t.revision <= 9 ORDER BY t.seq DESC LIMIT 32");
-    assert!(found.contains("archive_default_pkey") && !found.contains("Seq Scan on archive_default"), "{found}");
+    let found = plan(
+        "SELECT t.seq, t.body FROM @.archive t WHERE t.kind = 'run' AND t.agent_id = 7 AND t.revision <= 9 ORDER BY t.seq DESC LIMIT 32",
+    );
+    assert!(
+        found.contains("archive_default_pkey") && !found.contains("Seq Scan on archive_default"),
+        "{found}"
+    );
     assert_eq!(fresh.run(&due::due("@", "", 64)).len(), 64);
     assert_eq!(fresh.run(&due::with_arrivals("@", -1, 64)).len(), 50);
 }
