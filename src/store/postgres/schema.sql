@@ -51,9 +51,14 @@ CREATE TABLE @.record (               -- open records
   kind text COLLATE "C" NOT NULL,
   id text COLLATE "C" NOT NULL,
   body json NOT NULL,
-  plan bytea,                         -- of a work item; any text, so bytes
   PRIMARY KEY (agent_id, kind, id))
   WITH (fillfactor = 80);
+
+CREATE TABLE @.plan (                 -- of open work items; any text, so bytes
+  agent_id bigint NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (agent_id, id));
 
 CREATE TABLE @.dedupe (
   agent_id bigint NOT NULL,

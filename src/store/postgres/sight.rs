@@ -183,8 +183,7 @@ impl Sight for Seen {
             return Ok(None);
         }
         let hex = self.ask_text(&format!(
-            "SELECT encode(r.plan, 'hex') FROM {}.record r \
-             WHERE r.agent_id = s.agent_id AND r.kind = 'work' AND r.id = {}",
+            "SELECT encode(p.body, 'hex') FROM {}.plan p WHERE p.agent_id = s.agent_id AND p.id = {}",
             self.one.schema(),
             sql::text(work)?
         ))?;

@@ -5,6 +5,7 @@
 use std::fmt::Write;
 
 use crate::error::Result;
+use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Arrival, Piece};
@@ -158,17 +159,24 @@ fn change_by(
             sql::text(id)?,
             sql::text(text)?
         ),
-        Piece::Closed { plane, id } => write!(
-            all,
-            "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{}' AND id = {}",
-            sql::plane(*plane),
-            sql::text(id)?
-        ),
+        Piece::Closed { plane, id } => {
+            let id = sql::text(id)?;
+            if *plane == Plane::Work {
+                let _ = write!(all, "DELETE FROM {schema}.plan WHERE agent_id = {agent} AND id = {id};");
+            }
+            write!(
+                all,
+                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{}' AND id = {id}",
+                sql::plane(*plane)
+            )
+        }
+        // The item itself may come after its plan.
         Piece::Plan { work, text } => write!(
             all,
-            "UPDATE {schema}.record SET plan = {} WHERE agent_id = {agent} AND kind = 'work' AND id = {}",
-            sql::bytes(text.as_bytes()),
-            sql::text(work)?
+            "INSERT INTO {schema}.plan (agent_id, id, body) VALUES ({agent},{},{}) \
+             ON CONFLICT (agent_id, id) DO UPDATE SET body = excluded.body",
+            sql::text(work)?,
+            sql::bytes(text.as_bytes())
         ),
         Piece::Arrived(arrival) => {
             // A message may come back in another place of the queue.
@@ -253,9 +261,10 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
     let mut all = format!("DELETE FROM {schema}.agent WHERE id = {agent};");
-    for table in
-        ["state", "due", "inbox", "record", "dedupe", "lease", "archive", "event", "run", "blob", "watcher"]
-    {
+    for table in [
+        "state", "due", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
+        "watcher",
+    ] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all
