@@ -91,7 +91,7 @@ impl Trouble {
                 },
             },
             Fault::Unreachable(_) => Trouble::Unreachable(plain(&fault, url)),
-            other => Trouble::Other(plain(&other, url)),
+            Fault::NotSent(_) | Fault::Unfit(_) => Trouble::Other(plain(&fault, url)),
         }
     }
 
@@ -117,9 +117,10 @@ impl Trouble {
 /// An error of the client that is none of a statement: not reached, not let in, not fit.
 fn plain(fault: &Fault, url: &Url) -> Error {
     let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
-    match fault {
-        Fault::Unreachable(_) => error.with_hint("see whether the server runs and can be reached from here"),
-        _ => error,
+    if matches!(fault, Fault::Unreachable(_)) {
+        error.with_hint("see whether the server runs and can be reached from here")
+    } else {
+        error
     }
 }
 

@@ -295,10 +295,7 @@ impl Hold for Held {
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
         let (core, one) = (&self.core, &self.core.one);
         let statements = statements::change(one.schema(), one.id, base, pieces)?;
-        let revision = pieces.iter().find_map(|piece| match piece {
-            Piece::State { revision, .. } => Some(*revision),
-            _ => None,
-        });
+        let revision = statements::revision_of(pieces);
         core.change(&statements, &revision.map_or(Sign::None, Sign::Revision), |seen| {
             if seen.revision != base {
                 return Err(faults::stale(one.name.as_str(), base, seen.revision));

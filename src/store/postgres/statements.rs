@@ -103,11 +103,7 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool) -> Re
 
 /// The statements of a change, in order. `base`: the revision that it comes after.
 pub fn change(schema: &str, agent: i64, base: u64, pieces: &[Piece]) -> Result<String> {
-    let state = pieces.iter().find_map(|piece| match piece {
-        Piece::State { revision, .. } => Some(*revision),
-        _ => None,
-    });
-    let revision = state.unwrap_or(base);
+    let revision = revision_of(pieces).unwrap_or(base);
     let mut all = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         // Lines that follow each other are one statement.
@@ -119,6 +115,13 @@ pub fn change(schema: &str, agent: i64, base: u64, pieces: &[Piece]) -> Result<S
     }
     all.push(';');
     Ok(all)
+}
+
+/// The revision that a change makes, if it changes the state.
+pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
+    pieces
+        .iter()
+        .find_map(|piece| if let Piece::State { revision, .. } = piece { Some(*revision) } else { None })
 }
 
 fn are_alike(one: &Piece, other: &Piece) -> bool {

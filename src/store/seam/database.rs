@@ -15,7 +15,7 @@ pub fn is_url(word: &str) -> bool {
 #[cfg(feature = "postgres")]
 mod built {
     use super::super::super::postgres::{Postgres, Url};
-    use super::*;
+    use super::{Duration, Elsewhere, Error, Rc, Result};
 
     fn parsed(url: &str) -> Result<Url> {
         Url::parse(url).map_err(Error::usage)
@@ -39,7 +39,7 @@ mod built {
 
 #[cfg(not(feature = "postgres"))]
 mod built {
-    use super::*;
+    use super::{Duration, Elsewhere, Error, Rc, Result};
 
     fn missing<T>() -> Result<T> {
         Err(Error::usage("this dormouse was built without PostgreSQL")
