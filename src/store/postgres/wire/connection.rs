@@ -6,11 +6,14 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
+use super::answer::Answer;
 use super::dial::Deadline;
+use super::fault::Fault;
 use super::line::{Line, Trouble};
 use super::login::{Session, log_in};
+use super::message;
 use super::password::Sources;
-use super::{Answer, Fault, Url, message};
+use super::url::Url;
 
 /// The longest text of statements: the server takes no message above 1 GiB.
 const LONGEST_FLIGHT: usize = (1 << 30) - 64;

@@ -9,8 +9,8 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::Fault;
 use super::dial::{Deadline, dial};
+use super::fault::Fault;
 use super::line::{Line, Trouble};
 use super::message;
 use super::password::Sources;

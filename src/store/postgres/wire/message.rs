@@ -4,8 +4,9 @@ use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
 
+use super::answer::Row;
+use super::fault::Fault;
 use super::line::Trouble;
-use super::{Fault, Row};
 
 /// The longest message of a server that is logged in: a row can have about this much.
 pub(super) const LONGEST: usize = 1 << 30;

@@ -13,6 +13,7 @@
     expect(dead_code, unused_imports, reason = "the store on top of it does not call it yet")
 )]
 
+mod answer;
 mod connection;
 mod dial;
 mod fault;
@@ -27,43 +28,10 @@ mod url;
 #[cfg(test)]
 pub mod tests;
 
-use std::ops::Range;
-
-use bytes::Bytes;
-
+pub use answer::{Answer, Row};
 pub use connection::Connection;
 pub use fault::Fault;
 pub use url::Url;
-
-/// What the server answered to one statement.
-#[derive(Debug, Default)]
-pub struct Answer {
-    /// What a query returned, in the server's order. Empty for other statements.
-    pub rows: Vec<Row>,
-    /// How many rows the statement returned, inserted, changed or removed; 0 for statements that count none.
-    pub affected: u64,
-}
-
-/// One row of an answer: its columns as text.
-#[derive(Debug)]
-pub struct Row {
-    bytes: Bytes,
-    columns: Vec<Option<Range<usize>>>,
-}
-
-impl Row {
-    /// The text of a column, counted from 0. `None` for SQL's NULL and where there is no such column.
-    pub fn get(&self, at: usize) -> Option<&str> {
-        let range = self.columns.get(at)?.clone()?;
-        // It was looked at when the row came in.
-        std::str::from_utf8(self.bytes.get(range)?).ok()
-    }
-
-    /// How many columns there are.
-    pub fn columns(&self) -> usize {
-        self.columns.len()
-    }
-}
 
 /// A text as an SQL literal, quotes included. Nothing in the text can end it, because a connection is refused where
 /// `standard_conforming_strings` is off. PostgreSQL has no text with NUL in it, as JSON text has none: a flight with

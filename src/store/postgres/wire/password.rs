@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::fault::Fault;
+use super::files;
 use super::url::{Host, Url};
-use super::{Fault, files};
 use crate::error::describe;
 
 /// What the environment says.

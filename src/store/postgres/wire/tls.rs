@@ -12,8 +12,9 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
+use super::fault::Fault;
+use super::files;
 use super::url::{Host, Tls, Url};
-use super::{Fault, files};
 use crate::error::describe;
 
 /// Makes the client's side of TLS, as the URL demands it.
