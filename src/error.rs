@@ -42,6 +42,10 @@ pub enum Error {
     /// Something outside this program failed: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
+    /// A database has not done what was asked, or not yet. `kind` is a word for scripts.
+    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database is built in"))]
+    #[error("{message}")]
+    Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -124,6 +128,9 @@ impl Error {
     /// The kind of what is refused because the agent was moved to another store.
     pub const MOVED: &str = "moved";
 
+    /// The kind of what is refused because this process has lost its lease to another one.
+    pub const FENCED: &str = "fenced";
+
     /// A word that was given for a flag, an argument or a variable, and is none of its kind.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
@@ -141,6 +148,12 @@ impl Error {
     /// Something outside this program failed.
     pub fn failed(message: impl Into<String>) -> Error {
         Error::Failed { message: message.into(), hint: None }
+    }
+
+    /// What a database has not done.
+    #[cfg(feature = "postgres")]
+    pub fn database(status: Status, kind: &'static str, message: impl Into<String>) -> Error {
+        Error::Database { status, kind, message: message.into(), hint: None }
     }
 
     /// An error about a damaged file as a whole, without a line in it.
@@ -165,6 +178,7 @@ impl Error {
         | Error::Refused { hint, .. }
         | Error::NoEdge { hint, .. }
         | Error::Damaged { hint, .. }
+        | Error::Database { hint, .. }
         | Error::Failed { hint, .. } = &mut self
         {
             *hint = Some(text.into());
@@ -180,10 +194,12 @@ impl Error {
             | Error::NotAStore { .. }
             | Error::NoAgent { .. }
             | Error::NoRecord { .. } => Status::NotFound,
+            Error::Refused { kind: Error::FENCED, .. } => Status::Busy,
             Error::Refused { .. } | Error::NoEdge { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
             Error::TimedOut { .. } => Status::TimedOut,
+            Error::Database { status, .. } => *status,
         }
     }
 
@@ -211,7 +227,7 @@ impl Error {
             Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
             Error::NoAgent { .. } => "no_agent",
             Error::NoRecord { .. } => "no_record",
-            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => kind,
+            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } | Error::Database { kind, .. } => kind,
             Error::Busy { .. } => "busy",
             Error::Damaged { .. } => "damaged",
             Error::Newer { .. } => "newer_schema",
@@ -227,6 +243,7 @@ impl Error {
             | Error::Refused { hint, .. }
             | Error::NoEdge { hint, .. }
             | Error::Damaged { hint, .. }
+            | Error::Database { hint, .. }
             | Error::Failed { hint, .. } => hint.clone(),
             Error::NoStore { .. } => {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
@@ -266,6 +283,7 @@ impl Error {
             | Error::Refused { .. }
             | Error::NoEdge { .. }
             | Error::TimedOut { .. }
+            | Error::Database { .. }
             | Error::Failed { .. } => None,
         }
     }

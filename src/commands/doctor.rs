@@ -36,6 +36,7 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let store = session.store()?;
+    store.files_only("`dormouse doctor`")?;
     if args.merge_driver && merging::register(&store)? {
         session
             .out

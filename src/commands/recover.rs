@@ -60,7 +60,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
 /// Settles a run whose tick is gone. `force`: also one of another host. Returns the run if it was interrupted.
 fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun, force: bool) -> Result<Option<RunId>> {
     let now = session.clock.now();
-    if Owner::of(run, now) == Owner::Elsewhere && !force {
+    if Owner::of(agent, run, now)? == Owner::Elsewhere && !force {
         let message = format!("{} runs on {} until {}", run.run_id, run.host, run.lease_expires_at);
         return Err(Error::refused("run_on_another_host", message)
             .with_hint("if that host is gone for good: --force"));
@@ -99,5 +99,6 @@ fn bring_back(
         retry_held(&mut draft, &authority::actor(session, store)?)?;
         return Ok(desk.commit(&locked, draft)?.state);
     }
-    Ok(carry_out(session, store, agent, locked, draft, ASKED_FOR)?.records.state)
+    let lease = lease.flatten();
+    Ok(carry_out(session, store, agent, locked, draft, ASKED_FOR, lease.as_ref())?.records.state)
 }

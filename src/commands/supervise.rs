@@ -8,6 +8,7 @@ use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::desk::Desk;
 use crate::engine::environment::{claimant, environment};
+use crate::engine::oversee::Kept;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
@@ -47,15 +48,15 @@ fn look_after(
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let id: TaskId = parse("TASK", &args.task)?;
     // Until this process ends, however it ends.
-    let _held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
+    let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
                 seat.begun();
                 match input {
-                    Some(mut input) => run(&spec, &mut input),
-                    None => run(&spec, &mut Nobody),
+                    Some(input) => run(&spec, &mut Kept::new(input, &held)),
+                    None => run(&spec, &mut Kept::new(Nobody, &held)),
                 }
             });
             seen(session, run)
@@ -68,6 +69,7 @@ fn look_after(
     // This is only a hint for a process that settles the task in place of this one: without it the task
     // counts as interrupted.
     let _ = agent.workdir().task(id).note_end(&end);
+    held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
         match finish(session, &agent, id, End::Seen(end.clone())) {

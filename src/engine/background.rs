@@ -12,7 +12,7 @@ use crate::process::remains::Remains;
 use crate::process::{Mark, Patience, supervisor};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Guard, Store, Subject};
+use crate::store::{Agent, Leased, Store, Subject};
 
 use super::desk::Desk;
 use super::due::{SUPERVISOR_GONE, unseen};
@@ -60,7 +60,7 @@ pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
     id: TaskId,
-    _held: &Guard,
+    _held: &Leased,
     why: &str,
 ) -> Result<Option<Task>> {
     remains(agent, id)?.end(KILL_GRACE)?;

@@ -7,7 +7,7 @@ use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::rules::authority as rights;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Guard, Store, Subject};
+use crate::store::{Agent, Leased, Store, Subject};
 
 use super::background;
 use super::desk::Desk;
@@ -96,7 +96,7 @@ pub struct Withdrawn {
     /// Its message was taken back before the child has begun with it.
     is_back: bool,
     /// As long as it is held no process gives the child its message.
-    _held: Guard,
+    _held: Leased,
 }
 
 /// Begins to take a delegation back, and returns the child. `None`: the child was never given anything, or is gone.

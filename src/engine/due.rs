@@ -70,12 +70,17 @@ fn due_with(
 }
 
 fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Option<Due>> {
-    if task.status.is_terminal() || !is_here(task) || agent.is_leased(Subject::Task(task.id))? {
+    if task.status.is_terminal() || !is_ours(agent, task) || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
     // A stopped agent begins no task: `stop` is about to end it.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
+}
+
+/// Whether this machine may look after the task: where machines share a store, its lease says whether its supervisor lives.
+fn is_ours(agent: &Agent<'_>, task: &Task) -> bool {
+    agent.store().is_beside() || is_here(task)
 }
 
 /// Whether its supervisor is, or was, on this machine.

@@ -74,6 +74,7 @@ pub struct Terms<'e> {
 impl<'s> Exchange<'s> {
     /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit could be made now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
+        store.files_only("an exchange with a remote")?;
         let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
         repository.check()?;
         let line = repository.line(remote)?;

@@ -224,7 +224,7 @@ pub fn end_run(
     first: FirstTold,
 ) -> Result<State> {
     let now = session.clock.now();
-    if Owner::of(run, now) == Owner::Elsewhere {
+    if Owner::of(agent, run, now)? == Owner::Elsewhere {
         let stopped = run.stopping.is_some();
         let then =
             if stopped { "the gate is closed, its turn goes on there" } else { "its tick there ends it" };
@@ -278,7 +278,7 @@ pub fn wait_for_section(
     preemption: &PreemptionPolicy,
 ) -> Result<()> {
     let now = session.clock.now();
-    if protected_until(run, now).is_none() || Owner::of(run, now) == Owner::Elsewhere {
+    if protected_until(run, now).is_none() || Owner::of(agent, run, now)? == Owner::Elsewhere {
         return Ok(());
     }
     let mut grace = Grace::default();

@@ -11,7 +11,7 @@ use crate::process::turn::{Fate, Overseer};
 use crate::report::progress::Age;
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, tell_to_end};
-use crate::store::{Agent, Version};
+use crate::store::{Agent, Leased, Version};
 
 use super::desk::Desk;
 use super::session::Session;
@@ -20,11 +20,52 @@ use super::session::Session;
 /// because it takes long to remove one.
 const LOOKS: Duration = Duration::from_millis(200);
 
+/// How often it looks where each look is a question to another store.
+const LOOKS_BESIDE: Duration = Duration::from_secs(1);
+
+/// How often the process that has a lease sees whether it is time to keep it alive.
+const BEATS: Duration = Duration::from_secs(1);
+
 /// The pause before the tick tries again to force a run whose records another process has locked.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the tick tries to note the end of a turn before it sends the signal without a note.
 const TRIES_TO_TELL: u32 = 25;
+
+/// Keeps a lease alive while another overseer looks after what runs, and ends it when the lease is lost.
+pub struct Kept<'a, O> {
+    inner: O,
+    lease: Option<&'a Leased>,
+}
+
+impl<'a, O> Kept<'a, O> {
+    pub fn new(inner: O, lease: impl Into<Option<&'a Leased>>) -> Kept<'a, O> {
+        Kept { inner, lease: lease.into() }
+    }
+}
+
+impl<O: Overseer> Overseer for Kept<'_, O> {
+    fn ask(&mut self) -> Fate {
+        if !self.lease.is_none_or(Leased::beat) {
+            return Fate::Ends;
+        }
+        let fate = self.inner.ask();
+        let Fate::GoesOn { ask_again } = fate else { return fate };
+        if self.lease.and_then(Leased::fence).is_none() {
+            return fate;
+        }
+        let soon = Instant::now() + BEATS;
+        Fate::GoesOn { ask_again: Some(ask_again.map_or(soon, |at| at.min(soon))) }
+    }
+
+    fn late(&mut self) -> Fate {
+        if self.lease.is_none_or(Leased::beat) { self.inner.late() } else { Fate::Ends }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        self.inner.signalled(signal);
+    }
+}
 
 /// Looks at an agent's record when it has changed, and when something in it is due.
 pub struct Overseen<'a, L> {
@@ -62,7 +103,8 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
                 Fate::Ends => return Fate::Ends,
                 Fate::GoesOn { ask_again } => self.due = ask_again,
             }
-            self.next = self.due.map_or(now + LOOKS, |due| due.min(now + LOOKS));
+            let next = now + if self.agent.store().is_beside() { LOOKS_BESIDE } else { LOOKS };
+            self.next = self.due.map_or(next, |due| due.min(next));
         }
         Fate::GoesOn { ask_again: Some(self.next) }
     }

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::state::{CurrentRun, State, TickedBy};
 use crate::model::time::{Span, Time};
 use crate::process::host;
-use crate::store::Agent;
+use crate::store::{Agent, Subject};
 
 /// Why a run counts as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
@@ -19,10 +19,16 @@ pub enum Owner {
 }
 
 impl Owner {
-    pub fn of(run: &CurrentRun, now: Time) -> Owner {
+    pub fn of(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Owner> {
         // Containers of one machine have other names but the same boot, and share its locks.
         let here = run.host == host::hostname() || run.boot_id == host::boot_id();
-        if here || now > run.lease_expires_at { Owner::Here } else { Owner::Elsewhere }
+        let is_live = match here {
+            true => false,
+            // Where machines share a store, it says whether the other one lives, and no clock does.
+            false if agent.store().is_beside() => agent.is_leased(Subject::Run)?,
+            false => now <= run.lease_expires_at,
+        };
+        Ok(if is_live { Owner::Elsewhere } else { Owner::Here })
     }
 }
 
@@ -34,7 +40,12 @@ pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool>
 
 /// When a run that goes on elsewhere stops counting as live, because its machine may be gone.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
-    let run = state.current_run.as_ref().filter(|run| Owner::of(run, now) == Owner::Elsewhere);
+    let mut run = state.current_run.as_ref();
+    if let Some(current) = run
+        && Owner::of(agent, current, now)? == Owner::Here
+    {
+        run = None;
+    }
     let taken = taken_elsewhere(agent, state, now)?;
     let ends = run.map(|run| run.lease_expires_at).into_iter().chain(taken.map(|by| by.expires_at));
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))

@@ -9,19 +9,19 @@ use crate::model::records::Records;
 use crate::model::state::State;
 use crate::process::Mark;
 use crate::process::remains::Remains;
-use crate::process::turn::Fate;
+use crate::process::turn::{Fate, Nobody};
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::{Agent, Change, Snapshot, Store};
+use crate::store::{Agent, Change, Leased, Snapshot, Store};
 
 use super::desk::{Desk, Open};
 use super::errand::{Errand, after_settlement};
 use super::hooks::{self, Failure, Occasion};
 use super::installed;
-use super::oversee::Overseen;
+use super::oversee::{Kept, Overseen};
 use super::owner::TICK_GONE;
 use super::session::Session;
 use super::turn::{before_suspension, surroundings};
@@ -55,7 +55,7 @@ pub fn settle_abandoned(
 ) -> Result<Option<Vec<Errand>>> {
     let leader = agent.workdir().run(run_id).leader();
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
-    before_suspension(session, store, agent, run_id)?;
+    before_suspension(session, store, agent, run_id, &mut Nobody)?;
     let desk = Desk::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
@@ -107,6 +107,7 @@ pub fn carry_out(
     locked: Change<'_>,
     mut draft: Draft,
     cause: &str,
+    lease: Option<&Leased>,
 ) -> Result<Recovery> {
     let Some(hook) = hooks::find(store, agent, installed::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
@@ -124,7 +125,9 @@ pub fn carry_out(
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
-    let failure = hook.run_within(session, &occasion, limit, &mut Overseen::new(agent, lasts))?.failure;
+    let mut overseer = Kept::new(Overseen::new(agent, lasts), lease);
+    let failure = hook.run_within(session, &occasion, limit, &mut overseer)?.failure;
+    lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let Open { locked, mut draft, .. } = desk.open()?;
     if draft.records.state.execution != begun.execution {
         return Ok(Recovery { records: draft.records, failure: None });

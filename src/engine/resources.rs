@@ -19,7 +19,7 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
-use crate::store::{Agent, Guard, Occupant, Sharing, Store, Subject};
+use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -36,7 +36,7 @@ pub struct Grant {
 #[derive(Debug)]
 pub struct Hold {
     /// The lease of the run. It is released first, as soon as the run is settled.
-    pub lease: Guard,
+    pub lease: Leased,
     pub grant: Grant,
 }
 
@@ -186,7 +186,8 @@ pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
         let agent = store.agent(&name).ok()?;
         let run = agent.peek().ok()?.current_run?;
         // The file of a free slot still names the agent that had it last.
-        let is_live = Owner::of(&run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
+        let is_live =
+            Owner::of(&agent, &run, now).ok()? == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
         let priority = agent.policy().ok()?.scheduler.priority;
         is_live.then(|| Slotted {
             agent: name,
@@ -230,7 +231,7 @@ fn left_behind(
 ) -> Result<Option<Vec<String>>> {
     let Ok(other) = store.agent(last) else { return Ok(None) };
     let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
-    if Owner::of(&run, now) != Owner::Here || other.is_leased(Subject::Run)? {
+    if Owner::of(&other, &run, now)? != Owner::Here || other.is_leased(Subject::Run)? {
         return Ok(None);
     }
     let leader = other.workdir().run(run.run_id).leader();

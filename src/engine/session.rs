@@ -17,7 +17,7 @@ use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
 use crate::store::anchor::Anchor;
-use crate::store::{Opener, Store};
+use crate::store::{Opener, Store, is_url};
 
 use super::untold::{Moves, ToTell};
 
@@ -125,22 +125,34 @@ impl Session {
         self.said.patience
     }
 
+    /// The URL that was named in the place of a directory, if it was.
+    pub fn named_url(&self) -> Option<String> {
+        let named = self.named_dir()?;
+        named.to_str().filter(|word| is_url(word)).map(str::to_owned)
+    }
+
     pub fn store(&self) -> Result<Store> {
+        if let Some(url) = self.named_url() {
+            return Store::open_at(anchor_of(&url)?, &url, self.opener());
+        }
         let here = env::current_dir().context("find", Path::new("the working directory"))?;
         self.store_at(Anchor::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
     }
 
     /// The state directory that is this one.
     pub fn store_at(&self, anchor: Anchor) -> Result<Store> {
+        Store::open(anchor, self.opener())
+    }
+
+    fn opener(&self) -> Opener {
         let command = format!("dormouse {}", self.said.command);
-        let opener = Opener {
+        Opener {
             command,
             host: host::hostname,
             patience: self.said.patience.as_std(),
             tell: talk,
             is_tracked: |anchor, file| git::is_tracked(&anchor.path().join(file)),
-        };
-        Store::open(anchor, opener)
+        }
     }
 
     /// The agents that a verb is about; each is done for itself. `are_all`: none of them was named, so one that was
@@ -214,6 +226,18 @@ fn own_settings() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(dir.join("dormouse").join("config.toml"))
+}
+
+/// The state directory of this machine for the store that a URL names.
+pub fn anchor_of(url: &str) -> Result<Anchor> {
+    let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
+    let state = state.ok_or_else(|| {
+        Error::usage(
+            "neither XDG_STATE_HOME nor HOME is set: there is no place for what belongs to this machine",
+        )
+    })?;
+    Anchor::of_url(url, &state)
 }
 
 /// A variable that says something.

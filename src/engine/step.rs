@@ -35,7 +35,7 @@ use super::litter;
 use super::load::{self, Purpose};
 use super::owner::{given_up_at, is_elsewhere};
 use super::recover::{Recovery, carry_out, repair_lease};
-use super::resources::{self, Hold};
+use super::resources::{self, Grant, Hold};
 use super::session::Session;
 use super::slot;
 use super::turn::{self, Turn};
@@ -162,8 +162,9 @@ fn act(
             drop(locked);
             desk.tell();
             exchange::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
-            let turn = Turn { store, agent, claimed, records, touched };
-            run_turn(session, turn, past, decision_report, hold)
+            let Hold { lease, grant } = hold;
+            let turn = Turn { store, agent, claimed, records, touched, lease };
+            run_turn(session, turn, past, decision_report, grant)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             let message = take(&draft.records, message_id)?;
@@ -179,7 +180,7 @@ fn act(
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
             let Recovery { records, failure } =
-                carry_out(session, store, agent, locked, draft, &decision_report.reason)?;
+                carry_out(session, store, agent, locked, draft, &decision_report.reason, Some(&hold.lease))?;
             let posture = posture(&records).posture;
             let report = report(&records.state, decision_report);
             Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
@@ -241,15 +242,15 @@ fn run_turn(
     turn: Turn<'_>,
     past: Result<Past>,
     decision: DecisionReport,
-    hold: Hold,
+    grant: Grant,
 ) -> Result<StepReport> {
     let agent = turn.agent;
     let run_id = turn.claimed.run.run_id;
     let attempt = turn.claimed.run.attempt;
     let end = turn::run(session, &turn, past)?;
     let cancelled_by = end.cancelled_by;
-    let (settled, after, run) = turn::settle(session, turn, end, hold.lease)?;
-    drop(hold.grant);
+    let (settled, after, run) = turn::settle(session, turn, end)?;
+    drop(grant);
     let desk = Desk::new(session, agent);
     // A tick that was told to end runs no hook any more: these are told first.
     desk.carry_out(errand::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;

@@ -22,7 +22,7 @@ use crate::model::trigger::Trigger;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
 use crate::process::Mark;
-use crate::process::turn::{Ended, Stdin, TurnSpec};
+use crate::process::turn::{Ended, Nobody, Overseer, Stdin, TurnSpec};
 use crate::report::context::{self, Past};
 use crate::report::output;
 use crate::report::prompt;
@@ -33,7 +33,7 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, Guard, Snapshot, Store, Touched};
+use crate::store::{Agent, Leased, Snapshot, Store, Touched};
 use crate::workdir::Stream;
 
 use super::authority;
@@ -45,7 +45,7 @@ use super::installed;
 use super::load::{self, Purpose};
 use super::lookup::{ended_task, refuse_missing};
 use super::outcome;
-use super::oversee;
+use super::oversee::{self, Kept};
 use super::session::Session;
 
 /// Between SIGTERM and SIGKILL.
@@ -60,6 +60,8 @@ pub struct Turn<'a> {
     pub records: Records,
     /// When the directories of open records were last touched.
     pub touched: Option<Touched>,
+    /// The lease of the run. It is released first, as soon as the run is settled.
+    pub lease: Leased,
 }
 
 /// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
@@ -83,7 +85,8 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<Tur
     let section = turn.records.policy.preemption.max_section;
     let started = std::time::Instant::now();
     let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
-        crate::process::turn::run(&spec, &mut oversee::of_turn(session, turn.agent, run_id, section))
+        let overseer = oversee::of_turn(session, turn.agent, run_id, section);
+        crate::process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease))
     });
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
@@ -97,7 +100,9 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<Tur
     if let Err(error) = turn.agent.workdir().run(run_id).note_end(&end) {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
-    before_suspension(session, turn.store, turn.agent, run_id)?;
+    turn.lease.refuse_lost(&run_id.to_string())?;
+    before_suspension(session, turn.store, turn.agent, run_id, &mut Kept::new(Nobody, &turn.lease))?;
+    turn.lease.refuse_lost(&run_id.to_string())?;
     Ok(end)
 }
 
@@ -130,10 +135,12 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
             let mut occasion = Occasion::of(&turn.records.state, to, None);
             occasion.from = Some(from);
             let max_section = turn.records.policy.preemption.max_section;
-            let mut overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
+            let overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
+            let mut overseer = Kept::new(overseer, &turn.lease);
             if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
                 return Err(Error::failed(failure.to_string()));
             }
+            turn.lease.refuse_lost(&turn.claimed.run.run_id.to_string())?;
         }
         if session.cancelled_by.get().is_none() {
             begin(session, turn)?;
@@ -166,14 +173,20 @@ fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
 
 /// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
 /// the hook can save a checkpoint by `yield`.
-pub fn before_suspension(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+pub fn before_suspension(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    overseer: &mut dyn Overseer,
+) -> Result<()> {
     let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
         let reason = why_suspended(run).to_owned();
         let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
-        hooks::recorded(session, hook.run(session, &occasion));
+        hooks::recorded(session, hook.run_within(session, &occasion, None, overseer));
     }
     Ok(())
 }
@@ -198,13 +211,8 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 /// is recorded. Returns the records as they are then, and that of the run.
 ///
 /// The lease goes before the lock: the process that gets the lock next finds no run that is already settled.
-pub fn settle(
-    session: &Session,
-    turn: Turn<'_>,
-    end: TurnEnd,
-    lease: Guard,
-) -> Result<(Settled, Records, Option<Run>)> {
-    let Turn { store, agent, .. } = turn;
+pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
+    let Turn { store, agent, lease, .. } = turn;
     let run_id = turn.claimed.run.run_id;
     let now = session.clock.now();
     let locked = agent.change(now)?;
@@ -315,6 +323,7 @@ fn objection(error: Error) -> Result<Refusal> {
         | Error::NotAStore { .. }
         | Error::Busy { .. }
         | Error::TimedOut { .. }
+        | Error::Database { .. }
         | Error::Failed { .. } => return Err(error),
     };
     Ok(refusal)
@@ -353,6 +362,9 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     let mut env = environment(store, agent, policy, Some(&claimed.run));
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
+    if let Some(fence) = turn.lease.fence() {
+        set(&mut env, "DORMOUSE_FENCE", fence.to_string().into());
+    }
     Ok(TurnSpec {
         argv,
         workdir: store.anchor().leads_to(&policy.turn.workdir),

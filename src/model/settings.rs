@@ -38,10 +38,12 @@ pub struct StoreConfig {
 /// The format of the state directory that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     pub durability: Durability,
+    /// Where the records are kept, if not here: a database. The state directory then has what belongs to the machine.
+    pub url: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]

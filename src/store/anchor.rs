@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::error::{Context, Error, Result};
 
@@ -71,6 +72,14 @@ impl Anchor {
         let dir = std::path::absolute(dir).context("find", dir)?;
         let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || is_store(&dir)?;
         Ok(Anchor::at(if is_one { dir } else { dir.join(layout::STATE_DIR) }))
+    }
+
+    /// The state directory of this machine for a store elsewhere that a URL names: under `state`, where programs of this user
+    /// keep what belongs to the machine.
+    pub fn of_url(url: &str, state: &Path) -> Result<Anchor> {
+        let digest = Sha256::digest(super::seam::shown(url)?.as_bytes());
+        let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR)))
     }
 
     /// The nearest state directory further up, which commands called below [`Anchor::home`] do not find while this one

@@ -5,19 +5,25 @@
 //!   [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says who lives.
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
+//! - [`Leased`]: the right to work on a run or a task, for as long as this process keeps it.
 //! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding; [`Collected`]: what `gc` has done.
 //! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
 //! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
 //!
 //! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine, and [`git`].
 //!
-//! Behind it stands the state directory (`dir`), which nothing outside names. Test
-//! builds have a second store, which keeps records in memory (`memory`).
+//! These types are in `seam`. Behind them stands the state directory (`dir`), which nothing outside names, or a store that
+//! keeps the records elsewhere and answers the traits of `elsewhere`. The first of these is for tests: it keeps records in
+//! memory (`memory`).
 
 pub mod anchor;
 mod dir;
+pub mod elsewhere;
 #[cfg(test)]
-mod memory;
+pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod seam;
 pub mod stream;
 #[cfg(test)]
 pub mod tests;
@@ -32,16 +38,11 @@ pub mod git {
     pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
 }
 
-#[cfg(not(test))]
-pub use crate::beneath::Version;
 pub use dir::{
     About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Hook, Leaving, NewAgent, Occupant,
     Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
     moved_away,
 };
-#[cfg(not(test))]
-pub use dir::{Agent, Arriving, Change, Snapshot, Store};
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-#[cfg(test)]
-pub use memory::{Agent, Arriving, Change, Snapshot, Store, Version};
+pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version, is_url};

@@ -11,18 +11,23 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::new_agent::{Made, New, make};
 use crate::engine::secret::Secret;
-use crate::engine::session::Session;
+use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
-use crate::store::Store;
 use crate::store::anchor::Anchor;
+use crate::store::{Store, is_url};
 
 use super::words::{parse, parse_optional, settings};
 
 use template::{Script, Template, script_name};
 
 pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
+    let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
+    if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none()))
+    {
+        return init_at(session, &url);
+    }
     let named = session.named_dir();
     if let (Some(into), Some(named)) = (&args.into, &named)
         && Anchor::to_make(into)? != Anchor::to_make(named)?
@@ -51,6 +56,18 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
             .out
             .note(&format!("from here it hides {}: --dir or DORMOUSE_DIR names that one", hidden.display()));
     }
+    Ok(Status::Done)
+}
+
+/// Makes the tables of a store in a database, and what belongs to this machine.
+fn init_at(session: &mut Session, url: &str) -> Result<Status> {
+    let anchor = anchor_of(url)?;
+    let created = Store::init_at(&anchor, url, session.patience().as_std())?;
+    let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy() });
+    session.out.result(&object, |out| {
+        let url = out.safe(url);
+        if created { format!("made {url}") } else { format!("{url} is there already: nothing changed") }
+    });
     Ok(Status::Done)
 }
 

@@ -59,7 +59,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
 /// Whether a turn runs: on this machine, or, as far as is known, on another one.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
-    Ok(Owner::of(run, now) == Owner::Elsewhere || agent.is_leased(Subject::Run)?)
+    Ok(Owner::of(agent, run, now)? == Owner::Elsewhere || agent.is_leased(Subject::Run)?)
 }
 
 pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {

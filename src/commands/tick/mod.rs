@@ -74,6 +74,9 @@ pub fn steps(
     exchange: Option<&Exchange<'_>>,
 ) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
+    if args.commit {
+        store.files_only("`dormouse tick --commit`")?;
+    }
     let repository = args.commit.then(|| committing::repository(store));
     let mut status = Status::Done;
     let mut moved = false;

@@ -70,6 +70,7 @@ type Size = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::Rename) -> Result<Status> {
     let store = session.store()?;
+    store.files_only("`dormouse rename`")?;
     let names = Names { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
     if names.former == names.name {
         return Err(Error::in_word("NEW", format!("`{}` is its name already", names.name)));

@@ -2,6 +2,8 @@
 //!
 //! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
 
+use std::rc::Rc;
+
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
@@ -28,6 +30,8 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
+use crate::store::elsewhere::Elsewhere;
+use crate::store::memory::Memory;
 use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};
@@ -247,7 +251,24 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
-        are_the_same(&acts)?;
+        let _alone = alone();
+        are_the_same(&acts, Rc::new(Memory::default()))?;
+    }
+}
+
+#[cfg(feature = "postgres")]
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: number("DORMOUSE_LIVES", CASES),
+        rng_seed: RngSeed::Fixed(number("DORMOUSE_LIVES_SEED", SEED)),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
+        are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }
 }
 
@@ -255,15 +276,16 @@ proptest! {
 #[test]
 fn a_dead_letter_requeued_twice_in_one_moment() {
     use Act::{Pass, Requeue, Say, Step};
-    are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue]).expect("the same");
+    let _alone = alone();
+    are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue], Rc::new(Memory::default()))
+        .expect("the same");
 }
 
 /// Lives these acts on both stores.
-fn are_the_same(acts: &[Act]) -> std::result::Result<(), TestCaseError> {
-    let _alone = alone();
+fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
-    let memory = Store::in_memory(made(other.path()), opener()).expect("open");
+    let memory = Store::with(made(other.path()), opener(), elsewhere).expect("open");
     let in_directory = live(&directory, acts).expect("lived");
     let in_memory = live(&memory, acts).expect("lived");
     for ((act, one), (other_act, other)) in in_directory.iter().zip(&in_memory) {

@@ -76,6 +76,7 @@ pub struct Collection {
 impl Agent<'_> {
     /// What would be collected. Nothing is written.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
+        self.store.files_only("`dormouse gc`")?;
         self.look(|seen, state| {
             let (dropping, old) = self.over(&seen, retention, now, false)?;
             let how = Sweeping { retention, now, removes: false, is_leased: false };
@@ -87,6 +88,7 @@ impl Agent<'_> {
 
     /// Reads and packs what can be collected. To be done without a lock.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Collection> {
+        self.store.files_only("`dormouse gc`")?;
         let (dropping, old) = self.look(|seen, _| self.over(&seen, retention, now, true))?;
         let stage = |old: &Old| self.look(|seen, _| self.stage_packed(&seen, old.clone()));
         let staged = old.iter().map(stage).collect::<Result<_>>()?;

@@ -315,6 +315,7 @@ impl Change<'_> {
 
     /// Removes a file that could not be admitted, or what else lies there under its name.
     pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
+        self.agent.store.files_only("`dormouse queue rejected rm`")?;
         if one.stays {
             return self.agent.dir.join(layout::INBOX).join(&one.name).remove_tree();
         }

@@ -328,6 +328,7 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         | Error::NoEdge { .. }
         | Error::Busy { .. }
         | Error::TimedOut { .. }
+        | Error::Database { .. }
         | Error::Failed { .. } => Err(error),
     }
 }

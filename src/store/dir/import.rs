@@ -62,6 +62,7 @@ impl Store {
     /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name`
     /// that was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+        self.files_only("an import")?;
         self.refuse_taken(name)?;
         self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));

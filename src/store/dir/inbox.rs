@@ -434,7 +434,7 @@ pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Res
 }
 
 /// `path` is from the agent's directory.
-fn misfit(path: &str, error: Error) -> Result<Misfit> {
+pub fn misfit(path: &str, error: Error) -> Result<Misfit> {
     Ok(unfit(path, fault_of_file(error)?))
 }
 

@@ -1,8 +1,8 @@
 //! The state directory as a store: plain files that people read, scripts write and git merges. It knows no rules.
 
 mod agent;
-mod archive;
-mod aside;
+pub mod archive;
+pub mod aside;
 pub mod authors;
 mod backlog;
 mod batch;
@@ -22,14 +22,14 @@ mod gc;
 pub mod git;
 pub mod hooks;
 mod import;
-mod inbox;
+pub mod inbox;
 pub mod journal;
 pub mod layout;
 mod lease;
 pub mod lines;
 mod litter;
 pub mod lock;
-mod machine;
+pub mod machine;
 pub mod merge;
 pub mod months;
 mod moved;
@@ -42,6 +42,7 @@ pub mod packed;
 pub mod record;
 mod remembered;
 mod rename;
+mod room;
 pub mod settled;
 pub mod sharing;
 mod snapshot;
@@ -71,11 +72,10 @@ use crate::model::id::AgentName;
 use crate::model::policy::Policy;
 use crate::model::settings::{Durability, GitSettings, IngressSettings, StoreConfig};
 use crate::model::state::State;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
 pub use agent::Agent;
-#[cfg(test)]
 pub use batch::Batch;
 pub use change::Change;
 pub use collect::Collected;
@@ -121,6 +121,10 @@ pub struct Store {
     disk: Disk,
     /// See [`Store::guest`].
     guest: Option<String>,
+    /// What people call the store that has the records, if it is not this directory.
+    elsewhere: Option<String>,
+    /// How long a lease in that store lasts without a beat.
+    lease: Span,
     opener: Opener,
 }
 
@@ -154,11 +158,17 @@ impl Store {
         };
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(Store { anchor, root, config, disk, guest, opener })
+        Ok(Store { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
     }
 
-    /// Makes a state directory, or finishes making one. Returns whether it is new.
-    pub fn init(anchor: &Anchor) -> Result<bool> {
+    /// Where its settings say that the records are, if not here.
+    pub fn url(&self) -> Option<&str> {
+        self.config.store.url.as_deref()
+    }
+
+    /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the records are kept, if
+    /// not there.
+    pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
         // Above the state directory, and its own name, are where the user wants them: links are followed.
         let mut new_dir = std::fs::DirBuilder::new();
@@ -175,7 +185,13 @@ impl Store {
             root.join(dir).make_dir()?;
         }
         // The file that makes it a state directory comes last: until then it can be made again.
-        let files = git::FILES.iter().copied().chain([(layout::CONFIG, DEFAULT_CONFIG)]);
+        let settings = match url {
+            Some(url) => {
+                DEFAULT_CONFIG.replace("[store]\n", &format!("[store]\nurl = {}\n", toml::Value::from(url)))
+            }
+            None => DEFAULT_CONFIG.to_owned(),
+        };
+        let files = git::FILES.iter().copied().chain([(layout::CONFIG, settings.as_str())]);
         // Another process may make the same directory at the same time.
         let this = std::process::id();
         git::keep_inboxes(&opened, disk)?;
@@ -336,7 +352,7 @@ impl Store {
 }
 
 /// The refusal of another agent of this name.
-fn agent_exists(name: &AgentName) -> Error {
+pub(super) fn agent_exists(name: &AgentName) -> Error {
     Error::refused("agent_exists", format!("there is an agent `{name}` already"))
         .with_hint(format!("see it with `dormouse get {name}`"))
 }

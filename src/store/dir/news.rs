@@ -75,7 +75,8 @@ impl News {
     /// list again and again.
     pub fn follow_list(&mut self, store: &Store) -> bool {
         let list = store.spot().join(layout::AGENTS);
-        self.has_list = !super::machine::is_remote(store.anchor().path())
+        self.has_list = !store.is_beside()
+            && !super::machine::is_remote(store.anchor().path())
             && self.add(store.anchor().path(), NAMES, Place::Root).is_ok()
             && self.add(&list, NAMES, Place::Agents).is_ok();
         self.has_list

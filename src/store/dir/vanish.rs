@@ -15,6 +15,9 @@ use super::{Agent, Change, Store, layout, lock, moved, successor};
 impl Store {
     /// What a command has failed at: if that lay in the directory of an agent that is no more, there is no such agent.
     pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
+        if self.is_beside() {
+            return error;
+        }
         let dir = AgentDir::new(&self.root, name);
         let is_of_agent = error.path().is_some_and(|path| path.starts_with(dir.path()));
         if is_of_agent { Agent::new(self, name.clone(), dir).blame(error) } else { error }
@@ -78,6 +81,7 @@ impl Change<'_> {
 
     /// The same for an agent that is here under another name: what no stream carries goes over to it.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
+        self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
             successor::hand_on(&Agent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };

@@ -36,6 +36,9 @@ impl Watch {
     /// Adds an agent's records and inbox. To be called before each look at them, because the inbox may have
     /// been exchanged for another one.
     pub fn follow(&mut self, agent: &Agent<'_>) {
+        if self.is_blind(agent) {
+            return;
+        }
         if !self.followed.contains(agent.name()) {
             self.add(agent.dir.path());
             self.followed.push(agent.name().clone());
@@ -43,8 +46,20 @@ impl Watch {
         self.add(&agent.dir.join(layout::INBOX));
     }
 
+    /// Where no file changes with the records, the caller looks often instead.
+    fn is_blind(&mut self, agent: &Agent<'_>) -> bool {
+        let is_blind = agent.store.is_beside();
+        if is_blind {
+            self.changes = None;
+        }
+        is_blind
+    }
+
     /// Adds an agent's records alone, for a caller that does not wait for arrivals.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
+        if self.is_blind(agent) {
+            return;
+        }
         self.add(agent.dir.path());
     }
 

@@ -1,435 +1,330 @@
-//! A second store, for tests: it keeps records in memory and has the same functions. A test chooses between it and the
-//! state directory.
-//!
-//! In both cases the directory has what belongs to the machine: locks, seats, settings, the directories of runs. These are
-//! reached through `Deref`. Questions about records are answered here. The directory of an agent whose records are in memory
-//! has no records, so a question that goes past this file finds nothing, and the test fails.
+//! A store in the memory of one process, for tests: the least that answers the traits of `elsewhere`.
 
-mod snapshot;
-
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
+use std::time::Duration;
 
-use serde_json::Value;
-use uuid::Uuid;
-
-use crate::beneath;
 use crate::error::{Error, Result};
-use crate::model::dedupe::DedupeEntry;
-use crate::model::event::Event;
-use crate::model::id::{AgentName, MessageId, WorkId};
-use crate::model::message::{InboxKey, Message, WakeHint};
-use crate::model::record::{Kept, Plane, Record};
-use crate::model::run::{Brief, Run};
-use crate::model::state::State;
-use crate::model::time::{Span, Time};
-use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::trigger::Trigger;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::InboxKey;
+use crate::model::record::Plane;
+use crate::model::time::Time;
 
-use super::anchor::Anchor;
-use super::dir::{self, NewAgent, Opener};
+use super::Subject;
+use super::elsewhere::{Arrival, Beat, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight};
 
-pub use snapshot::Snapshot;
-
-/// The records of one agent.
-#[derive(Debug, Clone)]
-struct Records {
-    state: State,
-    open: BTreeMap<(Plane, String), Value>,
-    plans: BTreeMap<WorkId, String>,
-    inbox: BTreeMap<InboxKey, Message>,
-    hints: BTreeMap<MessageId, WakeHint>,
-    keys: BTreeMap<String, DedupeEntry>,
-    /// What has ended, by kind, in order.
-    ended: Vec<(&'static str, Value)>,
-    events: Vec<Event>,
+/// All records of one agent, as texts.
+#[derive(Debug, Clone, Default)]
+struct Texts {
+    identity: String,
+    policy: String,
+    /// The revision of the state.
+    number: u64,
+    state: String,
+    open: BTreeMap<(Plane, String), String>,
+    plans: BTreeMap<String, String>,
+    inbox: BTreeMap<InboxKey, String>,
+    hints: BTreeMap<MessageId, String>,
+    keys: BTreeMap<String, (Time, String)>,
+    /// What has ended, in order: the kind, the id and the line.
+    ended: Vec<(&'static str, Option<String>, String)>,
+    events: Vec<(Time, String)>,
 }
 
-/// The records as they are now. A snapshot keeps the records that it was made from.
-type Current = Rc<RefCell<Rc<Records>>>;
-
-// Only test builds have this store, so a record that can't be written as JSON and read back ends the test.
-
-fn value<T: Record>(record: &T) -> Value {
-    serde_json::to_value(record).expect("records are JSON")
-}
-
-fn record<T: Record>(value: &Value) -> T {
-    serde_json::from_value(value.clone()).expect("what was put is what is read")
-}
-
-#[derive(Debug)]
-pub struct Store {
-    local: dir::Store,
-    memory: Option<RefCell<BTreeMap<AgentName, Current>>>,
-}
-
-impl Deref for Store {
-    type Target = dir::Store;
-
-    fn deref(&self) -> &dir::Store {
-        &self.local
-    }
-}
-
-impl Store {
-    pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
-        Ok(Store { local: dir::Store::open(anchor, opener)?, memory: None })
-    }
-
-    /// The same, and keeps the records of new agents in memory.
-    pub fn in_memory(anchor: Anchor, opener: Opener) -> Result<Store> {
-        Ok(Store { memory: Some(RefCell::default()), ..Store::open(anchor, opener)? })
-    }
-
-    pub fn init(anchor: &Anchor) -> Result<bool> {
-        dir::Store::init(anchor)
-    }
-
-    pub fn create(&self, new: &NewAgent) -> Result<()> {
-        self.local.create(new)?;
-        let Some(memory) = &self.memory else { return Ok(()) };
-        let mut records = Records {
-            state: new.state.clone(),
-            open: BTreeMap::new(),
-            plans: BTreeMap::new(),
-            inbox: BTreeMap::new(),
-            hints: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            ended: Vec::new(),
-            events: new.events.clone(),
-        };
-        put(&mut records, &new.trigger);
-        let name = &new.identity.name;
-        memory.borrow_mut().insert(name.clone(), Rc::new(RefCell::new(Rc::new(records))));
-        self.local.agent(name)?.dir().join(dir::layout::STATE).remove()
-    }
-
-    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
-        let dir = self.local.stage(name, former)?;
-        let agent = Agent { store: self, local: dir.agent().clone(), records: None };
-        Ok(Arriving { dir, agent })
-    }
-
-    pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
-        let records = self.memory.as_ref().and_then(|memory| memory.borrow().get(name).cloned());
-        Ok(Agent { store: self, local: self.local.agent(name)?, records })
+impl Texts {
+    fn change(&mut self, piece: Piece) {
+        match piece {
+            Piece::Identity(text) => self.identity = text,
+            Piece::Policy(text) => self.policy = text,
+            Piece::State { revision, text, due: _ } => {
+                self.number = revision;
+                self.state = text;
+            }
+            Piece::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
+            Piece::Closed { plane, id } => {
+                if plane == Plane::Work {
+                    self.plans.remove(&id);
+                }
+                self.open.remove(&(plane, id));
+            }
+            Piece::Plan { work, text } => drop(self.plans.insert(work, text)),
+            Piece::Arrived(Arrival::Message { key, text }) => {
+                self.inbox.retain(|other, _| other.id != key.id);
+                self.inbox.insert(key, text);
+            }
+            Piece::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
+            Piece::Taken(key) => drop(self.inbox.remove(&key)),
+            Piece::Heard(id) => drop(self.hints.remove(&id)),
+            Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
+            Piece::Ended { kind, id, text, at: _ } => self.ended.push((kind, id, text)),
+            Piece::Event { at, text, seq: _ } => self.events.push((at, text)),
+        }
     }
 }
 
-/// An agent that is imported: its records are in the directory.
-pub struct Arriving<'s> {
-    dir: dir::Arriving<'s>,
-    agent: Agent<'s>,
+/// What is known of an agent: its records as they are now, and who has its lock and its leases.
+#[derive(Debug, Default)]
+struct Known {
+    /// A sight keeps the records that it was made from.
+    texts: RefCell<Rc<Texts>>,
+    is_held: Cell<bool>,
+    fence: Cell<u64>,
+    leases: RefCell<Vec<(Subject, u64, Claimant)>>,
+    is_removed: Cell<bool>,
+    loses_leases: Cell<bool>,
 }
 
-impl<'s> Deref for Arriving<'s> {
-    type Target = dir::Arriving<'s>;
-
-    fn deref(&self) -> &dir::Arriving<'s> {
-        &self.dir
+impl Known {
+    fn edit(&self, edit: impl FnOnce(&mut Texts)) {
+        edit(Rc::make_mut(&mut self.texts.borrow_mut()));
     }
 }
 
-impl DerefMut for Arriving<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.dir
+/// A store that lasts as long as the process.
+#[derive(Debug, Default)]
+pub struct Memory(RefCell<BTreeMap<AgentName, Rc<Known>>>);
+
+impl Memory {
+    /// From now on every lease of the agent is lost by its next beat.
+    pub fn lose_leases(&self, name: &AgentName) {
+        self.0.borrow()[name].loses_leases.set(true);
     }
 }
 
-impl<'s> Arriving<'s> {
-    pub fn agent(&self) -> &Agent<'s> {
-        &self.agent
+impl Elsewhere for Memory {
+    fn shown(&self) -> String {
+        "memory".to_owned()
     }
 
-    pub fn place_if_free(self) -> Result<bool> {
-        self.dir.place_if_free()
+    fn agents(&self) -> Result<Vec<AgentName>> {
+        let agents = self.0.borrow();
+        Ok(agents.iter().filter(|(_, known)| !known.is_removed.get()).map(|(name, _)| name.clone()).collect())
     }
 
-    pub fn place(self, now: Time) -> Result<dir::Appeared> {
-        self.dir.place(now)
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
+        let agents = self.0.borrow();
+        let known = agents.get(name).filter(|known| !known.is_removed.get());
+        Ok(known.map(|known| Rc::new(Of(Rc::clone(known))) as Rc<dyn Records>))
+    }
+
+    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
+        if self.agent(name)?.is_some() {
+            return Ok(false);
+        }
+        let known = Known::default();
+        pieces.iter().for_each(|piece| known.edit(|texts| texts.change(piece.clone())));
+        self.0.borrow_mut().insert(name.clone(), Rc::new(known));
+        Ok(true)
     }
 }
 
 #[derive(Debug)]
-pub struct Agent<'s> {
-    store: &'s Store,
-    local: dir::Agent<'s>,
-    records: Option<Current>,
-}
+struct Of(Rc<Known>);
 
-impl<'s> Deref for Agent<'s> {
-    type Target = dir::Agent<'s>;
-
-    fn deref(&self) -> &dir::Agent<'s> {
-        &self.local
+impl Of {
+    fn now(&self) -> Rc<Texts> {
+        Rc::clone(&self.0.texts.borrow())
     }
 }
 
-/// Which revision it is.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Version {
-    Dir(beneath::Version),
-    Memory(u64),
-}
-
-impl<'s> Agent<'s> {
-    pub fn store(&self) -> &'s Store {
-        self.store
+impl Records for Of {
+    fn identity(&self) -> Result<String> {
+        Ok(self.now().identity.clone())
     }
 
-    fn now(&self) -> Option<Rc<Records>> {
-        self.records.as_ref().map(|records| Rc::clone(&records.borrow()))
+    fn policy(&self) -> Result<String> {
+        Ok(self.now().policy.clone())
     }
 
-    fn edit(&self, edit: impl FnOnce(&mut Records)) {
-        if let Some(records) = &self.records {
-            edit(Rc::make_mut(&mut records.borrow_mut()));
-        }
+    fn state(&self) -> Result<String> {
+        Ok(self.now().state.clone())
     }
 
-    pub fn peek(&self) -> Result<State> {
-        self.now().map_or_else(|| self.local.peek(), |records| Ok(records.state.clone()))
+    fn version(&self) -> Option<u64> {
+        Some(self.now().number)
     }
 
-    pub fn triggers(&self) -> Result<Vec<Trigger>> {
-        if self.records.is_none() { self.local.triggers() } else { self.glimpse().open() }
+    fn has_arrivals(&self) -> Result<bool> {
+        let now = self.now();
+        Ok(!now.inbox.is_empty() || !now.hints.is_empty())
     }
 
-    pub fn version(&self) -> Option<Version> {
-        match self.now() {
-            Some(records) => Some(Version::Memory(records.state.revision)),
-            None => self.local.version().map(Version::Dir),
-        }
-    }
-
-    pub fn is_quiet(&self, state: &State) -> Result<bool> {
-        match self.now() {
-            Some(records) => Ok(records.inbox.is_empty() && records.hints.is_empty()),
-            None => self.local.is_quiet(state),
-        }
-    }
-
-    pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        match self.now() {
-            Some(records) => read(self.glimpse(), records.state.clone()),
-            None => self.local.look(|dir, state| read(Snapshot { dir, records: None }, state)),
-        }
-    }
-
-    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
-        match self.now() {
-            Some(_) => Ok(self.glimpse()),
-            None => Ok(Snapshot { dir: self.local.snapshot()?, records: None }),
-        }
-    }
-
-    pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot { dir: self.local.glimpse(), records: self.now() }
-    }
-
-    pub fn change(&self, now: Time) -> Result<Change<'_>> {
-        Ok(Change { dir: self.local.change(now)?, agent: self })
-    }
-
-    pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
-        Ok(self.local.try_change(now)?.map(|dir| Change { dir, agent: self }))
-    }
-
-    pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
-        Ok(Change { dir: self.local.change_damaged(now)?, agent: self })
-    }
-
-    pub fn arrive(&self, message: &Message) -> Result<()> {
-        if self.records.is_none() {
-            return self.local.arrive(message);
-        }
-        self.edit(|records| drop(records.inbox.insert(message.key(), message.clone())));
-        Ok(())
-    }
-
-    pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        if self.records.is_none() {
-            return self.local.arrive_hint(hint);
-        }
-        self.edit(|records| drop(records.hints.insert(hint.id, hint.clone())));
-        Ok(())
-    }
-
-    pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        let dir = if self.records.is_none() { Some(self.local.batch(name)?) } else { None };
-        Ok(Batch { agent: self, dir, staged: BTreeMap::new() })
-    }
-}
-
-/// Messages on their way into the inbox.
-pub struct Batch<'a> {
-    agent: &'a Agent<'a>,
-    dir: Option<dir::Batch<'a>>,
-    staged: BTreeMap<InboxKey, Message>,
-}
-
-impl Batch<'_> {
-    pub fn stage(&mut self, message: &Message) -> Result<()> {
-        self.staged.insert(message.key(), message.clone());
-        self.dir.as_mut().map_or(Ok(()), |dir| dir.stage(message))
-    }
-
-    pub fn stage_apart(&mut self, message: &Message) -> Result<()> {
-        self.staged.insert(message.key(), message.clone());
-        self.dir.as_mut().map_or(Ok(()), |dir| dir.stage_apart(message))
-    }
-
-    pub fn sync(&mut self) -> Result<()> {
-        self.dir.as_mut().map_or(Ok(()), dir::Batch::sync)
-    }
-
-    pub fn read(&self, key: InboxKey) -> Result<Message> {
-        match &self.dir {
-            Some(dir) => dir.read(key),
-            None => Ok(self.staged[&key].clone()),
-        }
-    }
-
-    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
-        let Batch { agent, dir, mut staged } = self;
-        if let Some(dir) = dir {
-            return dir.admit(keys, now);
-        }
-        agent.edit(|records| records.inbox.extend(keys.filter_map(|key| staged.remove_entry(&key))));
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-pub struct Change<'a> {
-    dir: dir::Change<'a>,
-    agent: &'a Agent<'a>,
-}
-
-impl<'a> Deref for Change<'a> {
-    type Target = dir::Change<'a>;
-
-    fn deref(&self) -> &dir::Change<'a> {
-        &self.dir
-    }
-}
-
-impl Change<'_> {
-    pub fn state(&self) -> Result<State> {
-        self.agent.now().map_or_else(|| self.dir.state(), |records| Ok(records.state.clone()))
-    }
-
-    fn seen<'c>(
-        &'c self,
-        look: impl FnOnce(&'c dir::Change<'_>) -> Result<dir::Snapshot<'c>>,
-    ) -> Result<Snapshot<'c>> {
-        match self.agent.now() {
-            Some(records) => Ok(Snapshot { dir: self.dir.look_past_inbox(), records: Some(records) }),
-            None => Ok(Snapshot { dir: look(&self.dir)?, records: None }),
-        }
-    }
-
-    pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
-        self.seen(|dir| dir.look(state))
-    }
-
-    pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
-        self.seen(|dir| dir.look_for_step(state, stuck))
-    }
-
-    pub fn look_again(&self) -> Result<Snapshot<'_>> {
-        self.seen(|dir| dir.look_again())
-    }
-
-    pub fn look_past_inbox(&self) -> Snapshot<'_> {
-        let records = self.agent.now().map(|mut records| {
-            let seen = Rc::make_mut(&mut records);
-            seen.inbox.clear();
-            seen.hints.clear();
-            records
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<()> {
+        self.0.edit(|texts| {
+            for arrival in arrivals {
+                let is_there = match arrival {
+                    Arrival::Message { key, .. } => texts.inbox.keys().any(|other| other.id == key.id),
+                    Arrival::Hint { id, .. } => texts.hints.contains_key(id),
+                };
+                if !is_there {
+                    texts.change(Piece::Arrived(arrival.clone()));
+                }
+            }
         });
-        Snapshot { dir: self.dir.look_past_inbox(), records }
+        Ok(())
     }
 
-    pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
-        self.agent.edit(|records| records.keys.retain(|_, entry| now.since(entry.admitted_at) < window));
-        if self.agent.records.is_none() { self.dir.forget_old_keys(now, window) } else { Ok(()) }
+    fn see(&self) -> Result<Rc<dyn Sight>> {
+        Ok(self.now())
     }
 
-    pub fn commit(&self, transaction: Transaction) -> Result<State> {
-        if self.agent.records.is_none() {
-            return self.dir.commit(transaction);
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Hold>>> {
+        if self.0.is_held.replace(true) {
+            return Ok(None);
         }
-        let base = self.state()?.revision;
-        if base != transaction.base_revision {
-            return Err(Error::refused("stale_revision", base.to_string()));
+        Ok(Some(Box::new(Locked(Rc::clone(&self.0)))))
+    }
+
+    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+        let mut leases = self.0.leases.borrow_mut();
+        if leases.iter().any(|(other, _, by)| *other == subject && by.anchor != claimant.anchor) {
+            return Ok(None);
         }
-        let state = transaction.state.clone();
-        self.agent.edit(|records| apply(records, transaction));
-        Ok(state)
+        leases.retain(|(other, ..)| *other != subject);
+        let fence = self.0.fence.get() + 1;
+        self.0.fence.set(fence);
+        leases.push((subject, fence, claimant.clone()));
+        Ok(Some(Box::new(Taken { of: Rc::clone(&self.0), fence })))
+    }
+
+    fn is_leased(&self, subject: Subject) -> Result<bool> {
+        Ok(self.0.leases.borrow().iter().any(|(other, ..)| *other == subject))
     }
 }
 
-fn put<T: Kept>(records: &mut Records, kept: &T) {
-    records.open.insert((T::PLANE, kept.id().to_string()), value(kept));
+impl Sight for Texts {
+    fn state(&self) -> Result<String> {
+        Ok(self.state.clone())
+    }
+
+    fn open(&self, plane: Plane) -> Result<Vec<String>> {
+        let of_kind = self.open.iter().filter(|((other, _), _)| *other == plane);
+        Ok(of_kind.map(|(_, text)| text.clone()).collect())
+    }
+
+    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
+        Ok(self.open.get(&(plane, id.to_owned())).cloned())
+    }
+
+    fn plan(&self, work: &str) -> Result<Option<String>> {
+        Ok(self.plans.get(work).cloned())
+    }
+
+    fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
+        Ok(self.inbox.keys().take(count).copied().collect())
+    }
+
+    fn message(&self, key: InboxKey) -> Result<Option<String>> {
+        Ok(self.inbox.get(&key).cloned())
+    }
+
+    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
+        Ok(self.hints.iter().map(|(id, text)| (*id, text.clone())).collect())
+    }
+
+    fn key(&self, key: &str) -> Result<Option<String>> {
+        Ok(self.keys.get(key).map(|(_, text)| text.clone()))
+    }
+
+    fn ended(
+        &self,
+        kind: &'static str,
+        id: Option<&str>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        for (of, its, line) in self.ended.iter().rev() {
+            let is_meant = *of == kind && (id.is_none() || its.as_deref() == id);
+            if is_meant && !each(line)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+        let lines: Vec<&(Time, String)> = match order {
+            Order::Since(since) => {
+                self.events.iter().filter(|(at, _)| since.is_none_or(|since| *at >= since)).collect()
+            }
+            Order::NewestFirst => self.events.iter().rev().collect(),
+        };
+        for (_, line) in lines {
+            if !each(line)? {
+                break;
+            }
+        }
+        Ok(())
+    }
 }
 
-fn apply(records: &mut Records, transaction: Transaction) {
-    let Transaction { state, puts, deletes, archived, events, .. } = transaction;
-    records.state = state;
-    for change in puts {
-        match change {
-            Put::Message(message) => drop(records.inbox.insert(message.key(), *message)),
-            Put::Hint(hint) => drop(records.hints.insert(hint.id, *hint)),
-            Put::Trigger(trigger) => put(records, trigger.as_ref()),
-            Put::Work(item) => put(records, item.as_ref()),
-            Put::Plan(id, plan) => drop(records.plans.insert(id, plan)),
-            Put::Wait(wait) => put(records, wait.as_ref()),
-            Put::Timer(timer) => put(records, timer.as_ref()),
-            Put::Task(task) => put(records, task.as_ref()),
-            Put::Dedupe(entry) => drop(records.keys.insert(entry.key.clone(), *entry)),
+#[derive(Debug)]
+struct Locked(Rc<Known>);
+
+impl Hold for Locked {
+    fn waited(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn now(&self) -> Result<Rc<dyn Sight>> {
+        Ok(Of(Rc::clone(&self.0)).now())
+    }
+
+    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
+        let now = self.0.texts.borrow().number;
+        if now != base {
+            return Err(Error::refused("stale_revision", now.to_string()));
         }
+        self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone())));
+        Ok(())
     }
-    for delete in deletes {
-        let kept = match delete {
-            Delete::Message(key) => {
-                records.inbox.remove(&key);
-                continue;
-            }
-            Delete::Hint(id) => {
-                records.hints.remove(&id);
-                continue;
-            }
-            Delete::Work(id) => {
-                records.plans.remove(&id);
-                (Plane::Work, id.to_string())
-            }
-            Delete::Wait(id) => (Plane::Waits, id.to_string()),
-            Delete::Timer(id) => (Plane::Timers, id.to_string()),
-            Delete::Task(id) => (Plane::Tasks, id.to_string()),
-            Delete::Trigger(id) => (Plane::Triggers, id.to_string()),
-            // A checkpoint lies in the directory of its run.
-            Delete::Checkpoint(_) => continue,
-        };
-        records.open.remove(&kept);
+
+    fn forget_keys(&self, before: Time) -> Result<()> {
+        self.0.edit(|texts| texts.keys.retain(|_, (admitted_at, _)| *admitted_at >= before));
+        Ok(())
     }
-    records.events.extend(events);
-    for ended in &archived {
-        let line = match ended {
-            Archived::Message(message) => (Message::KIND, value(message.as_ref())),
-            Archived::Wait(wait) => ("wait", value(wait.as_ref())),
-            Archived::Work(item) => ("work", value(item.as_ref())),
-            Archived::Timer(timer) => ("timer", value(timer.as_ref())),
-            Archived::Task(task) => ("task", value(task.as_ref())),
-            Archived::Trigger(trigger) => ("trigger", value(trigger.as_ref())),
-            Archived::Run(run) => (Run::KIND, value(run.as_ref())),
-            Archived::Brief(brief) => (Brief::KIND, value(brief.as_ref())),
-        };
-        // Equal lines of the archive are one, which stands where the last of them stands.
-        records.ended.retain(|other| *other != line);
-        records.ended.push(line);
+
+    fn replace_policy(&self, policy: &str) -> Result<()> {
+        self.0.edit(|texts| policy.clone_into(&mut texts.policy));
+        Ok(())
+    }
+
+    fn replace_identity(&self, identity: &str) -> Result<()> {
+        self.0.edit(|texts| identity.clone_into(&mut texts.identity));
+        Ok(())
+    }
+
+    fn remove(&self) -> Result<()> {
+        self.0.is_removed.set(true);
+        Ok(())
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        self.0.is_held.set(false);
+    }
+}
+
+#[derive(Debug)]
+struct Taken {
+    of: Rc<Known>,
+    fence: u64,
+}
+
+impl Lease for Taken {
+    fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    fn beat(&self) -> Beat {
+        let is_ours = !self.of.loses_leases.get()
+            && self.of.leases.borrow().iter().any(|(_, fence, _)| *fence == self.fence);
+        if is_ours { Beat::Held { revision: self.of.texts.borrow().number } } else { Beat::Lost }
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        self.of.leases.borrow_mut().retain(|(_, fence, _)| *fence != self.fence);
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ impl Change<'_> {
     /// since. `false`: people must decide, or the command, which knows the rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = self.agent;
+        agent.store.files_only("`dormouse doctor`")?;
         match &finding.remedy {
             Remedy::None
             | Remedy::Acknowledge

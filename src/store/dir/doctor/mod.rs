@@ -180,6 +180,7 @@ impl Store {
     /// What is wrong with the state directory itself: where it lies, names of agents, who may
     /// write where, and what git is told.
     pub fn look_at_files(&self) -> Result<Vec<Finding>> {
+        self.files_only("`dormouse doctor`")?;
         let of = |place, kind, message, remedy| Finding { agent: None, place, kind, message, remedy };
         let mut findings = Vec::new();
         let agents = self.spot().join(layout::AGENTS);

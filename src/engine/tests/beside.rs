@@ -1,0 +1,139 @@
+//! What goes wrong with records that are not files: damage, a lease that is lost, and what is asked of files alone.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::engine::step::step;
+use crate::error::{Error, Status};
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{InboxKey, Priority};
+use crate::model::record::Plane;
+use crate::model::time::Span;
+use crate::model::work::WorkItem;
+use crate::process::alone;
+use crate::store::elsewhere::{Arrival, Elsewhere, Piece};
+use crate::store::memory::Memory;
+use crate::store::{Store, Subject};
+
+use super::both_stores::{Play, made, opener};
+
+fn stores(dir: &std::path::Path) -> (Rc<Memory>, Store) {
+    let memory = Rc::new(Memory::default());
+    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn Elsewhere>).expect("open");
+    (memory, store.with_lease(Span::from_secs(3)))
+}
+
+fn ada() -> AgentName {
+    "ada".parse().expect("a name")
+}
+
+#[test]
+fn damage_names_the_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (memory, store) = stores(dir.path());
+    let play = Play::new(&store).expect("made");
+    let id = "work_01900000000070008000000000000001";
+    let text = format!("{{\n  \"schema\": \"dormouse/work/1\",\n  \"id\": \"{id}\",\n  torn");
+    let records = memory.agent(&ada()).expect("asked").expect("there");
+    let hold = records.hold(Duration::ZERO).expect("asked").expect("free");
+    let revision = records.version().expect("known");
+    hold.commit(revision, &[Piece::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
+    drop(hold);
+    let all = play.agent.glimpse().open::<WorkItem>().expect_err("torn");
+    let one = play.agent.glimpse().open_one::<WorkItem>(id.parse().expect("an id")).expect_err("torn");
+    for error in [all, one] {
+        assert_eq!(error.exit_status(), Status::Damaged);
+        let said = error.to_string();
+        assert!(said.starts_with(&format!("memory: agents/ada/work/{id}:4:")), "{said}");
+    }
+}
+
+#[test]
+fn a_message_that_cannot_be_read_is_passed_over() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (memory, store) = stores(dir.path());
+    let mut play = Play::new(&store).expect("made");
+    let id: MessageId = "msg_01900000000070008000000000000001".parse().expect("an id");
+    let torn = Arrival::Message { key: InboxKey { priority: Priority::Next, id }, text: "{".to_owned() };
+    memory.agent(&ada()).expect("asked").expect("there").arrive(&[torn]).expect("arrived");
+    play.arrives("hello").expect("arrived");
+    let mut lines = Vec::new();
+    for _ in 0..10 {
+        let (line, did_something) = play.one_step().expect("stepped");
+        lines.push(line);
+        if !did_something {
+            break;
+        }
+    }
+    assert!(lines.len() < 10, "{lines:#?}");
+    assert!(lines.iter().any(|line| line.contains("done")), "{lines:#?}");
+    let state = play.agent.peek().expect("read");
+    let seen = play.agent.glimpse();
+    assert_eq!(seen.count_rejected(&state).expect("counted"), 1);
+    assert_eq!(seen.keys().expect("listed").len(), 1);
+    assert!(seen.without_passed_over(&state).keys().expect("listed").is_empty());
+}
+
+#[test]
+fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a directory");
+    let (memory, store) = stores(dir.path());
+    let mut play = Play::new(&store).expect("made");
+    let before = play.agent.policy_text().expect("read");
+    let sleeps =
+        before.replace("[\"./turn\"]", "[\"sh\", \"-c\", \"echo $DORMOUSE_FENCE >&2; exec sleep 30\"]");
+    assert!(play.agent.replace_policy(&before, &sleeps, play.now).expect("replaced"));
+    assert_eq!(play.agent.policy_text().expect("read"), sleeps);
+    play.arrives("hello").expect("arrived");
+    memory.lose_leases(&ada());
+    let begun = Instant::now();
+    let error = step(&mut play.session, &store, &play.agent).map(drop).expect_err("it lost its lease");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert_eq!((error.kind(), error.exit_status()), (Error::FENCED, Status::Busy));
+    let state = play.agent.peek().expect("read");
+    let run = state.current_run.expect("nothing is settled");
+    let output = play.agent.workdir().run(run.run_id).path().join("stderr.log");
+    assert_eq!(std::fs::read_to_string(output).expect("kept"), "1\n", "the fence was told");
+    assert!(!play.agent.is_leased(Subject::Run).expect("asked"));
+}
+
+#[test]
+fn a_lease_that_is_handed_on_is_not_given_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (memory, store) = stores(dir.path());
+    let play = Play::new(&store).expect("made");
+    let subject = Subject::Task("task_01900000000070008000000000000001".parse().expect("an id"));
+    let first = play.agent.lease(subject, play.now).expect("asked").expect("free");
+    let lock = first.share().expect("shared");
+    let fence = first.fence().expect("a fence");
+    drop(first);
+    let records = memory.agent(&ada()).expect("asked").expect("there");
+    assert!(records.is_leased(subject).expect("asked"), "the supervisor is about to take it over");
+    let second = play.agent.inherited_lease(subject, lock, play.now).expect("taken over");
+    assert!(second.fence().expect("a fence") > fence);
+    drop(second);
+    assert!(!play.agent.is_leased(subject).expect("asked"));
+}
+
+#[test]
+fn what_is_about_files_is_refused_with_the_reason() {
+    let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let (_, store) = stores(one.path());
+    let play = Play::new(&store).expect("made");
+    let change = play.agent.change(play.now).expect("locked");
+    let refused = [
+        store.look_at_files().map(drop).expect_err("doctor"),
+        store.stage(&ada(), &ada()).map(drop).expect_err("import"),
+        change.leaving(false).map(drop).expect_err("export"),
+        play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc"),
+    ];
+    for error in refused {
+        assert_eq!(error.exit_status(), Status::Refused);
+        let said = error.to_string();
+        assert!(said.ends_with("works on files; the records of this store are in memory"), "{said}");
+    }
+    let directory = Store::open(made(other.path()), opener()).expect("open");
+    directory.files_only("anything").expect("they are files");
+}

@@ -1,0 +1,104 @@
+//! What a machine has of agents whose records are elsewhere: a directory for each with its runs, tasks, hooks and locks,
+//! and no record. It is made when it is first needed.
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::time::{Span, Time};
+
+use super::super::elsewhere::Claimant;
+use super::layout::{self, AgentDir};
+use super::{Agent, Change, Guard, Hook, Store, lock, machine};
+
+/// The directories of a room. `tmp` comes last, and shows that the others are there.
+const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
+
+/// How long a lease lasts that is not kept alive, unless it is set.
+pub const LEASE: Span = Span::from_secs(60);
+
+impl Store {
+    /// The same directory for agents whose records are in another store, by the name that people know that one by.
+    pub(in crate::store) fn beside(self, shown: String) -> Store {
+        Store { elsewhere: Some(shown), ..self }
+    }
+
+    /// The same with leases that last so long without a beat.
+    pub(in crate::store) fn with_lease(self, lasts: Span) -> Store {
+        Store { lease: lasts, ..self }
+    }
+
+    /// Whether the records of the agents are somewhere else than here.
+    pub fn is_beside(&self) -> bool {
+        self.elsewhere.is_some()
+    }
+
+    /// Refuses what is about files where the records are none. `what`: what was asked for, as the beginning of a sentence.
+    pub fn files_only(&self, what: &str) -> Result<()> {
+        let Some(shown) = &self.elsewhere else { return Ok(()) };
+        Err(Error::refused(
+            "not_files",
+            format!("{what} works on files; the records of this store are in {shown}"),
+        ))
+    }
+
+    /// The room of an agent, be it made or not.
+    pub(in crate::store) fn room(&self, name: &AgentName) -> Agent<'_> {
+        Agent::new(self, name.clone(), AgentDir::new(&self.root, name))
+    }
+
+    /// Who asks for leases in this process.
+    pub(in crate::store) fn claimant(&self) -> Claimant {
+        let host = (self.opener.host)();
+        // Two machines may have their state directories at the same path.
+        let machine = machine::id().unwrap_or(&host);
+        let anchor = format!("{machine}:{}", self.anchor.path().display());
+        Claimant { anchor, host, pid: std::process::id(), lasts: self.lease }
+    }
+}
+
+impl Agent<'_> {
+    /// Makes the room, if it is not there.
+    pub(in crate::store) fn make_room(&self) -> Result<()> {
+        if self.dir.join(layout::TMP).exists()? {
+            return Ok(());
+        }
+        // Beneath the directory of an agent nothing is made as long as that is not there.
+        self.store.spot().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
+        DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
+    }
+
+    /// Puts hooks into the room.
+    pub(in crate::store) fn furnish(&self, hooks: &[Hook]) -> Result<()> {
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        self.make_room()?;
+        let dir = self.dir.join(layout::HOOKS);
+        for hook in hooks {
+            let spot = dir.join(&hook.name);
+            self.replace_file(&spot, &hook.content)?;
+            spot.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
+        }
+        Ok(())
+    }
+
+    /// Takes the lock of the room: of the commands of this machine one comes first, and waits for those of others.
+    pub(in crate::store) fn lock_room(&self, now: Time) -> Result<Change<'_>> {
+        self.make_room()?;
+        let path = self.dir.join(layout::LOCK);
+        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
+        Ok(Change::new(self, held))
+    }
+
+    /// The same without waiting. `None`: another process has the lock.
+    pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<Change<'_>>> {
+        self.make_room()?;
+        let held: Option<Guard> =
+            lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
+        Ok(held.map(|held| Change::new(self, held)))
+    }
+
+    /// Removes the room with all that is in it. What can't be removed now stays, and is in nobody's way.
+    pub(in crate::store) fn clear_room(&self) {
+        let _ = self.dir.spot().remove_tree();
+    }
+}

@@ -1,0 +1,243 @@
+//! What a store answers that keeps the records elsewhere than in the state directory: in a database, or in memory.
+//!
+//! Records cross as texts, byte for byte as the directory's files have them (a record ends in a newline, a line of the
+//! archive or of the events too), so that an agent which moves from one store to another is the same there. What the
+//! texts say is not this file's concern: `seam` reads and writes them.
+//!
+//! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the directories of runs.
+
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::InboxKey;
+use crate::model::record::Plane;
+use crate::model::time::{Span, Time};
+
+use super::dir::Subject;
+
+/// All agents of one store.
+pub trait Elsewhere: Debug {
+    /// What people call the store, without a password.
+    fn shown(&self) -> String;
+
+    /// The agents, in order of their names.
+    fn agents(&self) -> Result<Vec<AgentName>>;
+
+    /// The records of one agent. `None`: there is no such agent.
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
+
+    /// Makes an agent out of all of its pieces, or replaces nothing.
+    ///
+    /// Returns `false` if there is an agent of this name already; it stays as it is.
+    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool>;
+}
+
+/// The records of one agent.
+pub trait Records: Debug {
+    /// The text of `identity.json`.
+    fn identity(&self) -> Result<String>;
+
+    /// The text of `agent.toml`.
+    fn policy(&self) -> Result<String>;
+
+    /// The text of `state.json`, as it is now.
+    fn state(&self) -> Result<String>;
+
+    /// Tells one revision from another at the least cost. `None`: it can't be told now.
+    fn version(&self) -> Option<u64>;
+
+    /// Whether a message or a hint is in the inbox.
+    fn has_arrivals(&self) -> Result<bool>;
+
+    /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are durable when this returns.
+    /// One that is there already, by its id, stays as it is.
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<()>;
+
+    /// One revision, to be read without a lock. Whatever is asked of it later is of that revision.
+    fn see(&self) -> Result<Rc<dyn Sight>>;
+
+    /// Takes the agent's lock, and waits for it at most so long. `None`: somebody else had it all the time.
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>>;
+
+    /// Takes the lease of a run or a task, or takes over one that nobody keeps alive. `None`: it is somebody's.
+    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
+
+    /// Whether somebody keeps the lease alive.
+    fn is_leased(&self, subject: Subject) -> Result<bool>;
+}
+
+/// One revision of an agent's records.
+pub trait Sight: Debug {
+    fn state(&self) -> Result<String>;
+
+    /// The open records of a kind, in order of id.
+    fn open(&self, plane: Plane) -> Result<Vec<String>>;
+
+    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>>;
+
+    /// The plan of an open work item.
+    fn plan(&self, work: &str) -> Result<Option<String>>;
+
+    /// The keys of the messages in the inbox, in processing order, at most `count`.
+    fn messages(&self, count: usize) -> Result<Vec<InboxKey>>;
+
+    /// A message that is in the inbox.
+    fn message(&self, key: InboxKey) -> Result<Option<String>>;
+
+    /// The hints in the inbox, in order of id.
+    fn hints(&self) -> Result<Vec<(MessageId, String)>>;
+
+    /// What is known of a dedupe key, whenever it was admitted.
+    fn key(&self, key: &str) -> Result<Option<String>>;
+
+    /// Calls `each` with the lines of the archive of one kind (`message`, `run`, …), newest first, until it returns
+    /// `false`. With an id: only with lines of that record.
+    fn ended(
+        &self,
+        kind: &'static str,
+        id: Option<&str>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()>;
+
+    /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a moment on, or the newest
+    /// first.
+    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
+}
+
+/// In which order events are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Oldest first. With a moment: none that is older.
+    Since(Option<Time>),
+    NewestFirst,
+}
+
+/// An agent's lock, and the records as they are under it. Dropping it gives the lock back.
+pub trait Hold: Debug {
+    /// How long this process waited for the lock.
+    fn waited(&self) -> Duration;
+
+    /// The current revision. What was committed under this lock is seen by what is asked for after that.
+    fn now(&self) -> Result<Rc<dyn Sight>>;
+
+    /// Changes records as a whole or not at all.
+    ///
+    /// # Errors
+    ///
+    /// `stale_revision` if the records are not at `base` any more; `fenced` if this process had taken a lease of this
+    /// agent and has lost it.
+    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()>;
+
+    /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
+    fn forget_keys(&self, before: Time) -> Result<()>;
+
+    /// Puts other settings in the place of `agent.toml`.
+    fn replace_policy(&self, policy: &str) -> Result<()>;
+
+    /// Puts another text in the place of `identity.json`.
+    fn replace_identity(&self, identity: &str) -> Result<()>;
+
+    /// Removes the agent with all of its records.
+    fn remove(&self) -> Result<()>;
+}
+
+/// What came into an inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrival {
+    Message { key: InboxKey, text: String },
+    Hint { id: MessageId, text: String },
+}
+
+/// One thing that a commit changes. All of a commit take place together, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Only when an agent is made.
+    Identity(String),
+    /// Only when an agent is made.
+    Policy(String),
+    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever.
+    State {
+        revision: u64,
+        due: Option<Time>,
+        text: String,
+    },
+    /// Puts an open record in the place of the one of this id, or adds it.
+    Open {
+        plane: Plane,
+        id: String,
+        text: String,
+    },
+    /// Removes an open record; a work item with its plan.
+    Closed {
+        plane: Plane,
+        id: String,
+    },
+    /// The plan of a work item, which is there.
+    Plan {
+        work: String,
+        text: String,
+    },
+    /// Puts a message or a hint into the inbox, in the place of the one of this id if there is one.
+    Arrived(Arrival),
+    /// Removes a message from the inbox.
+    Taken(InboxKey),
+    /// Removes a hint from the inbox.
+    Heard(MessageId),
+    Key {
+        key: String,
+        admitted_at: Time,
+        text: String,
+    },
+    /// A line of the archive. `id`: of the record, if it has one.
+    Ended {
+        kind: &'static str,
+        id: Option<String>,
+        at: Time,
+        text: String,
+    },
+    Event {
+        seq: u64,
+        at: Time,
+        text: String,
+    },
+}
+
+/// Who asks for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimant {
+    /// The machine, for people.
+    pub host: String,
+    /// The state directory of the machine: a process with the same one, which has the local lock of the run or task,
+    /// knows that whoever had the lease before is dead.
+    pub anchor: String,
+    pub pid: u32,
+    /// How long the lease lasts without a beat.
+    pub lasts: Span,
+}
+
+/// The right to work on a run or a task for as long as it is kept alive.
+pub trait Lease: Debug {
+    /// A number that only grows: whoever has taken over has a higher one.
+    fn fence(&self) -> u64;
+
+    /// Keeps the lease alive.
+    fn beat(&self) -> Beat;
+
+    /// Gives the lease back, so that the next one need not wait.
+    fn release(self: Box<Self>) -> Result<()>;
+}
+
+/// What a beat has found.
+#[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beat {
+    /// The lease goes on. `revision`: the agent's.
+    Held { revision: u64 },
+    /// Somebody else has it. Nothing that is settled now counts.
+    Lost,
+    /// The store can't be reached. Whoever works must have ended after `left`.
+    Unreachable { left: Duration },
+}

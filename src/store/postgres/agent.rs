@@ -1,0 +1,165 @@
+//! The records of one agent: what is asked and told without its lock.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::model::id::AgentName;
+
+use super::super::dir::Subject;
+use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::shared::{One, Shared, first, number};
+use super::sight::Seen;
+use super::{hold, lease, sql, statements};
+
+/// How old an answer may be that came along with another one. It is given once.
+const GLANCE: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub struct Agent {
+    one: Rc<One>,
+    /// What came along when the agent was looked for.
+    glance: Glance,
+}
+
+#[derive(Debug)]
+struct Glance {
+    at: Instant,
+    revision: Cell<Option<u64>>,
+    state: RefCell<Option<String>>,
+    has_arrivals: Cell<Option<bool>>,
+}
+
+impl Glance {
+    /// After anything else that was asked or done, what came along is not the newest.
+    fn forget(&self) {
+        self.revision.take();
+        self.state.take();
+        self.has_arrivals.take();
+    }
+
+    fn if_fresh<T>(&self, fact: Option<T>) -> Option<T> {
+        fact.filter(|_| self.at.elapsed() < GLANCE)
+    }
+}
+
+impl Agent {
+    /// The agent of this name, if there is one. One flight, which brings what a command asks first.
+    pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<Agent>> {
+        let pool = &shared.pool;
+        let at = Instant::now();
+        let answers = pool.ask(&statements::glance(pool.schema(), &sql::text(name.as_str())?))?;
+        let Some(row) = first(&answers) else { return Ok(None) };
+        let text = |column| row.get(column).map(str::to_owned);
+        let read = || {
+            let glance = Glance {
+                at,
+                revision: Cell::new(Some(number(Some(row), 3)?)),
+                state: RefCell::new(Some(text(4)?)),
+                has_arrivals: Cell::new(Some(row.get(5)? == "t")),
+            };
+            let one = One {
+                shared: Rc::clone(shared),
+                name: name.clone(),
+                id: number(Some(row), 0)?,
+                policy: RefCell::new(text(2)?),
+                identity: RefCell::new(text(1)?),
+                forgotten: Cell::default(),
+            };
+            Some(Agent { one: Rc::new(one), glance })
+        };
+        read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
+    }
+}
+
+impl Records for Agent {
+    fn identity(&self) -> Result<String> {
+        Ok(self.one.identity.borrow().clone())
+    }
+
+    fn policy(&self) -> Result<String> {
+        Ok(self.one.policy.borrow().clone())
+    }
+
+    fn state(&self) -> Result<String> {
+        if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
+            return Ok(state);
+        }
+        let one = &self.one;
+        let answers =
+            one.ask(&format!("SELECT body FROM {}.state WHERE agent_id = {}", one.schema(), one.id))?;
+        let state = first(&answers).and_then(|row| row.get(0)).map(str::to_owned);
+        state.ok_or_else(|| one.gone())
+    }
+
+    fn version(&self) -> Option<u64> {
+        if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
+            return Some(revision);
+        }
+        let one = &self.one;
+        let asked = format!("SELECT revision FROM {}.state WHERE agent_id = {}", one.schema(), one.id);
+        one.ask(&asked).ok().and_then(|answers| number(first(&answers), 0))
+    }
+
+    fn has_arrivals(&self) -> Result<bool> {
+        if let Some(has_arrivals) = self.glance.if_fresh(self.glance.has_arrivals.take()) {
+            return Ok(has_arrivals);
+        }
+        let one = &self.one;
+        let asked = format!("SELECT EXISTS (SELECT FROM {}.inbox WHERE agent_id = {})", one.schema(), one.id);
+        Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
+    }
+
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<()> {
+        let one = &self.one;
+        if arrivals.is_empty() {
+            return Ok(());
+        }
+        self.glance.forget();
+        let schema = one.schema();
+        let once = statements::arrive(schema, one.id, arrivals, false)?;
+        let wait = one.shared.pool.patience().as_millis().max(1);
+        let again = statements::arrive(schema, one.id, arrivals, true)?;
+        // Under the lock of this process it would wait for itself.
+        let again = if one.lock().is_some_and(|lock| lock.is_open()) {
+            again
+        } else {
+            format!("{}{again};COMMIT", statements::lock(schema, one.id, wait))
+        };
+        let answers = one.shared.pool.insist(&once, &again)?;
+        // The count of agents is the last row that there is.
+        let count = answers.iter().rev().find_map(|answer| answer.rows.first());
+        if number::<u64>(count, 0) == Some(0) { Err(one.gone()) } else { Ok(()) }
+    }
+
+    fn see(&self) -> Result<Rc<dyn Sight>> {
+        self.glance.forget();
+        let answers = self.one.ask(&statements::load(self.one.schema(), self.one.id))?;
+        let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let seen = Seen::read(&self.one, rows)?.ok_or_else(|| self.one.gone())?;
+        Ok(Rc::new(seen))
+    }
+
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
+        self.glance.forget();
+        hold::hold(&self.one, patience)
+    }
+
+    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+        self.glance.forget();
+        lease::take(&self.one, subject, claimant)
+    }
+
+    fn is_leased(&self, subject: Subject) -> Result<bool> {
+        let one = &self.one;
+        let asked = format!(
+            "SELECT EXISTS (SELECT FROM {}.lease WHERE agent_id = {} AND subject = {} AND expires_at > {})",
+            one.schema(),
+            one.id,
+            sql::text(&sql::subject(subject))?,
+            sql::SERVER_NOW
+        );
+        Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
+    }
+}

@@ -1,0 +1,438 @@
+//! An agent's lock, and what is changed under it.
+//!
+//! The lock is the row of the agent's state, in a transaction. A change ends the transaction; whatever is asked for after
+//! it under the same [`Hold`] begins another one. A change whose answer was lost is looked up by the transaction's number.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::time::Time;
+
+use super::super::elsewhere::{Claimant, Hold, Piece, Sight};
+use super::faults::{self, Trouble};
+use super::lease;
+use super::shared::{Grant, Locked, Mark, One, Shared, first, number};
+use super::sight::Seen;
+use super::wire::{Answer, Connection};
+use super::{sql, statements};
+
+/// How long to ask for the fate of a change at least: longer than the server waits for a silent process.
+const FATE: Duration = Duration::from_secs(20);
+
+/// How long to wait before the same is asked again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+struct Held {
+    core: Rc<Core>,
+    waited: Duration,
+}
+
+#[derive(Debug)]
+struct Core {
+    one: Rc<One>,
+    patience: Duration,
+    open: RefCell<Option<Open>>,
+    /// Leases that are written with the next change.
+    granted: RefCell<Vec<Granted>>,
+}
+
+/// A transaction that has the lock, and what was loaded in it.
+#[derive(Debug)]
+struct Open {
+    connection: Connection,
+    number: String,
+    seen: Rc<Seen>,
+}
+
+#[derive(Debug)]
+struct Granted {
+    subject: String,
+    claimant: Claimant,
+    mark: Rc<Mark>,
+}
+
+/// What there is to see in the records after a change, if it was committed.
+enum Sign {
+    /// At least this revision.
+    Revision(u64),
+    None,
+}
+
+/// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all the time.
+pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
+    let since = Instant::now();
+    let core = Rc::new(Core {
+        one: Rc::clone(one),
+        patience,
+        open: RefCell::default(),
+        granted: RefCell::default(),
+    });
+    if !core.begin()? {
+        return Ok(None);
+    }
+    let lock: Rc<dyn Locked> = Rc::<Core>::clone(&core);
+    one.shared.locks.borrow_mut().insert(one.id, Rc::downgrade(&lock));
+    Ok(Some(Box::new(Held { core, waited: since.elapsed() })))
+}
+
+impl Core {
+    /// Begins a transaction, unless one is open. `false`: the lock is somebody else's.
+    fn begin(&self) -> Result<bool> {
+        if self.open.borrow().is_some() {
+            return Ok(true);
+        }
+        let (one, pool) = (&self.one, &self.one.shared.pool);
+        let flight = format!(
+            "{}{}",
+            statements::lock(one.schema(), one.id, self.patience.as_millis()),
+            statements::load(one.schema(), one.id)
+        );
+        let until = Instant::now() + pool.patience();
+        loop {
+            let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
+            match pool.fly(&mut connection, &flight, self.patience) {
+                Ok(mut answers) => {
+                    let loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
+                    let number = answers
+                        .pop()
+                        .and_then(|answer| answer.rows.first().and_then(|row| row.get(0)).map(str::to_owned));
+                    // The connection is closed with the transaction where the agent is gone.
+                    let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded)?) else {
+                        return Err(one.gone());
+                    };
+                    self.open.replace(Some(Open { connection, number, seen: Rc::new(seen) }));
+                    return Ok(true);
+                }
+                Err(Trouble::Locked) => {
+                    if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
+                        pool.give(connection);
+                    }
+                    return Ok(false);
+                }
+                Err(Trouble::Lost { .. }) if Instant::now() < until => pool.forget(),
+                Err(trouble) => return Err(trouble.into_error(pool.url())),
+            }
+        }
+    }
+
+    fn begin_or_busy(&self) -> Result<()> {
+        if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
+    }
+
+    /// What is written along with any change: keys to forget, and leases.
+    fn along(&self) -> Result<String> {
+        let one = &self.one;
+        let mut along = String::new();
+        if let Some(before) = one.forgotten.get() {
+            along.push_str(&statements::forget_keys(one.schema(), one.id, before));
+        }
+        self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
+        for Granted { subject, claimant, mark } in self.granted.borrow().iter() {
+            along.push_str(&lease::write(one, subject, claimant, mark.fence)?);
+            mark.sent_at.set(lease::boot_time());
+        }
+        Ok(along)
+    }
+
+    /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried again.
+    fn finish(&self, statements: &str, sign: &Sign) -> Result<bool> {
+        let along = self.along()?;
+        let Some(mut open) = self.open.take() else { return Ok(false) };
+        let pool = &self.one.shared.pool;
+        let is_done =
+            match pool.fly(&mut open.connection, &format!("{along}{statements}COMMIT"), Duration::ZERO) {
+                Ok(_) => {
+                    pool.give(open.connection);
+                    true
+                }
+                Err(Trouble::Lost { why, .. }) => {
+                    pool.forget();
+                    fate(&self.one, &open.number, sign, &why)?
+                }
+                Err(trouble) => return Err(trouble.into_error(pool.url())),
+            };
+        if is_done {
+            self.one.forgotten.set(None);
+            for Granted { subject, mark, .. } in self.granted.take() {
+                mark.is_written.set(true);
+                self.one.shared.leases.borrow_mut().insert((self.one.id, subject), mark.fence);
+            }
+        }
+        Ok(is_done)
+    }
+
+    /// Writes and commits, as often as the connection breaks before it is committed.
+    fn change(&self, statements: &str, sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
+        let until = Instant::now() + self.one.shared.pool.patience() + FATE;
+        loop {
+            self.begin_or_busy()?;
+            if let Some(open) = self.open.borrow().as_ref() {
+                is_fit(&open.seen)?;
+            }
+            if self.finish(statements, sign)? {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                return Err(Trouble::Lost { is_sent: true, why: "again and again".to_owned() }
+                    .into_error(self.one.shared.pool.url()));
+            }
+        }
+    }
+
+    /// Fails if this process has taken a lease of this agent that is somebody else's by now.
+    fn check_fences(&self, seen: &Seen) -> Result<()> {
+        for ((agent, subject), fence) in self.one.shared.leases.borrow().iter() {
+            let is_ours = seen.leases.get(subject).is_some_and(|leased| leased.fence == *fence);
+            let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
+            if *agent == self.one.id && !is_ours && !is_renewed {
+                return Err(faults::fenced(self.one.name.as_str()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a transaction was committed whose answer was lost.
+fn fate(one: &One, number: &str, sign: &Sign, why: &str) -> Result<bool> {
+    let pool = &one.shared.pool;
+    // A server that lost its last moments in a crash may give the same number again. Then the records show nothing of it.
+    let asked = format!(
+        "SELECT pg_xact_status('{number}'::xid8), (SELECT s.revision FROM {}.state s WHERE s.agent_id = {})",
+        one.schema(),
+        one.id
+    );
+    let until = Instant::now() + pool.patience().max(FATE);
+    loop {
+        match pool.ask_once(&asked) {
+            Ok(answers) => match first(&answers).and_then(|row| row.get(0)) {
+                Some("committed") => {
+                    let revision: Option<u64> = number_of(&answers);
+                    return Ok(match sign {
+                        Sign::Revision(least) => revision.is_none_or(|revision| revision >= *least),
+                        Sign::None => true,
+                    });
+                }
+                Some("aborted") => return Ok(false),
+                Some(_) => {}
+                None => return Err(faults::unknown(pool.url(), why)),
+            },
+            // It has never heard of the number, so it has lost it.
+            Err(Trouble::Refused { code, .. }) if code == "22023" => return Ok(false),
+            Err(Trouble::Lost { .. } | Trouble::Unreachable(_)) => pool.forget(),
+            Err(trouble) => return Err(trouble.into_error(pool.url())),
+        }
+        if Instant::now() > until {
+            return Err(faults::unknown(pool.url(), why));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn number_of(answers: &[Answer]) -> Option<u64> {
+    number(first(answers), 1)
+}
+
+impl Locked for Core {
+    fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>> {
+        let mut open = self.open.take()?;
+        let pool = &self.one.shared.pool;
+        match pool.fly(&mut open.connection, statements, Duration::ZERO) {
+            Ok(answers) => {
+                self.open.replace(Some(open));
+                Some(Ok(answers))
+            }
+            // The lock went with the connection. What is asked next begins anew, if the records are still the same.
+            Err(trouble) => Some(Err(trouble.into_error(pool.url()))),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.open.borrow().is_some()
+    }
+
+    fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant> {
+        let open = self.open.borrow();
+        let seen = &open.as_ref()?.seen;
+        let theirs =
+            seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
+        if theirs.is_some() {
+            return Some(Grant::Taken);
+        }
+        let mut granted = self.granted.borrow_mut();
+        granted.retain(|granted| !granted.mark.is_dropped.get());
+        let last = granted.last().map_or(seen.fence, |granted| granted.mark.fence);
+        let mark = Rc::new(Mark {
+            fence: last + 1,
+            sent_at: Cell::new(lease::boot_time()),
+            is_written: Cell::new(false),
+            is_dropped: Cell::new(false),
+        });
+        granted.push(Granted {
+            subject: subject.to_owned(),
+            claimant: claimant.clone(),
+            mark: Rc::clone(&mark),
+        });
+        Some(Grant::Ours(mark))
+    }
+}
+
+impl Hold for Held {
+    fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    fn now(&self) -> Result<Rc<dyn Sight>> {
+        self.core.begin_or_busy()?;
+        let open = self.core.open.borrow();
+        let seen = open.as_ref().map(|open| Rc::clone(&open.seen));
+        seen.map(|seen| seen as Rc<dyn Sight>).ok_or_else(|| self.core.one.gone())
+    }
+
+    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
+        let (core, one) = (&self.core, &self.core.one);
+        let statements = statements::change(one.schema(), one.id, base, pieces)?;
+        let revision = statements::revision_of(pieces);
+        core.change(&statements, &revision.map_or(Sign::None, Sign::Revision), |seen| {
+            if seen.revision != base {
+                return Err(faults::stale(one.name.as_str(), base, seen.revision));
+            }
+            core.check_fences(seen)
+        })
+    }
+
+    fn forget_keys(&self, before: Time) -> Result<()> {
+        let before = before.as_millis();
+        let one = &self.core.one;
+        one.forgotten.set(Some(one.forgotten.get().map_or(before, |earlier| earlier.max(before))));
+        Ok(())
+    }
+
+    fn replace_policy(&self, policy: &str) -> Result<()> {
+        let one = &self.core.one;
+        let changed = format!(
+            "UPDATE {}.agent SET policy = {} WHERE id = {};",
+            one.schema(),
+            sql::text(policy)?,
+            one.id
+        );
+        self.core.change(&changed, &Sign::None, |_| Ok(()))?;
+        one.policy.replace(policy.to_owned());
+        Ok(())
+    }
+
+    fn replace_identity(&self, identity: &str) -> Result<()> {
+        let one = &self.core.one;
+        let changed = format!(
+            "UPDATE {}.agent SET identity = {} WHERE id = {};",
+            one.schema(),
+            sql::text(identity)?,
+            one.id
+        );
+        self.core.change(&changed, &Sign::None, |_| Ok(()))?;
+        one.identity.replace(identity.to_owned());
+        Ok(())
+    }
+
+    fn remove(&self) -> Result<()> {
+        let one = &self.core.one;
+        self.core.granted.borrow_mut().clear();
+        self.core.change(&statements::remove(one.schema(), one.id), &Sign::None, |_| Ok(()))
+    }
+}
+
+impl Drop for Held {
+    /// Gives the lock back. What was to be written along with a change and has none is written now.
+    fn drop(&mut self) {
+        let core = &self.core;
+        let shared = Rc::clone(&core.one.shared);
+        shared.locks.borrow_mut().remove(&core.one.id);
+        core.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
+        let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
+        if is_pending && core.begin().unwrap_or(false) {
+            // A lease that could not be written is seen as lost by its first beat, and keys are forgotten another time.
+            drop(core.finish("", &Sign::None));
+        }
+        core.one.forgotten.set(None);
+        if let Some(mut open) = core.open.take() {
+            let pool = &core.one.shared.pool;
+            if pool.fly(&mut open.connection, "ROLLBACK", Duration::ZERO).is_ok() {
+                pool.give(open.connection);
+            }
+        }
+    }
+}
+
+/// Makes an agent out of its pieces. `false`: there is one of this name.
+pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
+    let pool = &shared.pool;
+    let schema = pool.schema();
+    let text = |wanted: fn(&Piece) -> Option<&String>, what: &str| {
+        let found = pieces.iter().find_map(wanted);
+        found.map_or_else(
+            || Err(Error::failed(format!("a new agent has no {what}"))),
+            |found| sql::text(found),
+        )
+    };
+    let identity =
+        text(|piece| if let Piece::Identity(text) = piece { Some(text) } else { None }, "identity")?;
+    let policy = text(|piece| if let Piece::Policy(text) = piece { Some(text) } else { None }, "policy")?;
+    let begun = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+         INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},{identity},{policy}) \
+         ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
+        sql::text(name.as_str())?
+    );
+    let rest: Vec<Piece> = pieces
+        .iter()
+        .filter(|piece| !matches!(piece, Piece::Identity(_) | Piece::Policy(_)))
+        .cloned()
+        .collect();
+    let until = Instant::now() + pool.patience() + FATE;
+    loop {
+        let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
+        let answers = match pool.fly(&mut connection, &begun, pool.patience()) {
+            Err(Trouble::Lost { .. }) if Instant::now() < until => {
+                pool.forget();
+                continue;
+            }
+            answers => answers.map_err(|trouble| trouble.into_error(pool.url()))?,
+        };
+        let row = answers.last().and_then(|answer| answer.rows.first());
+        let (Some(id), Some(number)) = (number::<i64>(row, 0), row.and_then(|row| row.get(1))) else {
+            if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
+                pool.give(connection);
+            }
+            return Ok(false);
+        };
+        let flight = format!("{}COMMIT", statements::change(schema, id, 0, &rest)?);
+        match pool.fly(&mut connection, &flight, Duration::ZERO) {
+            Ok(_) => {
+                pool.give(connection);
+                return Ok(true);
+            }
+            Err(Trouble::Lost { why, .. }) => {
+                pool.forget();
+                let one = One {
+                    shared: Rc::clone(shared),
+                    name: name.clone(),
+                    id,
+                    policy: RefCell::default(),
+                    identity: RefCell::default(),
+                    forgotten: Cell::default(),
+                };
+                // It may have been seen and removed since: then it was made all the same.
+                if fate(&one, number, &Sign::None, &why)? {
+                    return Ok(true);
+                }
+            }
+            Err(trouble) => return Err(trouble.into_error(pool.url())),
+        }
+        if Instant::now() > until {
+            return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+        }
+    }
+}

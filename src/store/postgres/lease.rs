@@ -1,0 +1,185 @@
+//! Leases: a row says which process works on a run or a task, and until when it counts as alive without a beat.
+//!
+//! `expires_at` is by the server's clock. This process measures its own end by its own clock, from when a beat was sent:
+//! the clocks of two machines are never compared.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::Result;
+
+use super::super::dir::Subject;
+use super::super::elsewhere::{Beat, Claimant, Lease};
+use super::shared::{Grant, Mark, One, number};
+use super::{sql, statements};
+
+/// How long a beat may take. Whoever beats watches something meanwhile.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// How long before the end of the lease whoever works has to have ended.
+const MARGIN: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+struct Leased {
+    one: Rc<One>,
+    subject: String,
+    lasts: Duration,
+    mark: Rc<Mark>,
+}
+
+/// The time since the machine was started. It goes on while the machine sleeps.
+pub fn boot_time() -> Duration {
+    use rustix::time::{ClockId, clock_gettime};
+    #[cfg(target_os = "linux")]
+    let now = clock_gettime(ClockId::Boottime);
+    #[cfg(not(target_os = "linux"))]
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// Takes the lease, or takes over one of the same anchor, or one that has run out. `None`: it is somebody's.
+///
+/// Under the agent's lock it is written together with the next change.
+pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+    let subject = sql::subject(subject);
+    let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
+        Some(Grant::Taken) => None,
+        Some(Grant::Ours(mark)) => Some(mark),
+        None => take_alone(one, &subject, claimant)?,
+    };
+    Ok(mark.map(|mark| {
+        let leased = Leased { one: Rc::clone(one), subject, lasts: claimant.lasts.as_std(), mark };
+        Box::new(leased) as Box<dyn Lease>
+    }))
+}
+
+/// The same in a transaction of its own, in one flight. If its answer is lost it is asked for again: the lease that may have
+/// been given is of the same anchor, so it is taken over.
+fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Option<Rc<Mark>>> {
+    let (schema, id, pool) = (one.schema(), one.id, &one.shared.pool);
+    let flight = format!(
+        "{lock}\
+         INSERT INTO {schema}.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
+         SELECT s.agent_id, {subject}, s.fence + 1, {anchor}, {host}, {pid}, {now} + {lasts} \
+         FROM {schema}.state s WHERE s.agent_id = {id} \
+         ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
+           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at \
+         WHERE l.anchor = excluded.anchor OR l.expires_at <= {now} RETURNING l.fence;\
+         UPDATE {schema}.state s SET fence = l.fence FROM {schema}.lease l \
+         WHERE s.agent_id = {id} AND l.agent_id = {id} AND l.fence > s.fence;COMMIT",
+        lock = statements::lock(schema, id, pool.patience().as_millis().max(1)),
+        subject = sql::text(subject)?,
+        anchor = sql::text(&claimant.anchor)?,
+        host = sql::text(&claimant.host)?,
+        pid = claimant.pid,
+        now = sql::SERVER_NOW,
+        lasts = claimant.lasts.as_millis(),
+    );
+    let sent_at = boot_time();
+    let answers = pool.ask(&flight)?;
+    // The rows: the lock's, and the lease's if it was given.
+    let mut rows = answers.iter().filter_map(|answer| answer.rows.first());
+    if rows.next().is_none() {
+        return Err(one.gone());
+    }
+    let Some(fence) = number::<i64>(rows.next(), 0) else { return Ok(None) };
+    one.shared.leases.borrow_mut().insert((id, subject.to_owned()), fence);
+    Ok(Some(Rc::new(Mark {
+        fence,
+        sent_at: Cell::new(sent_at),
+        is_written: Cell::new(true),
+        is_dropped: Cell::new(false),
+    })))
+}
+
+/// Statements that write a lease which was given under the lock.
+pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Result<String> {
+    let (schema, id) = (one.schema(), one.id);
+    Ok(format!(
+        "UPDATE {schema}.state SET fence = {fence} WHERE agent_id = {id};\
+         INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
+         VALUES ({id},{},{fence},{},{},{},{} + {}) \
+         ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
+           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at;",
+        sql::text(subject)?,
+        sql::text(&claimant.anchor)?,
+        sql::text(&claimant.host)?,
+        claimant.pid,
+        sql::SERVER_NOW,
+        claimant.lasts.as_millis(),
+    ))
+}
+
+impl Leased {
+    /// What is left before whoever works must have ended.
+    fn left(&self) -> Duration {
+        let kill_at = self.mark.sent_at.get() + self.lasts.saturating_sub(MARGIN);
+        kill_at.saturating_sub(boot_time())
+    }
+
+    /// Which row of the table it is, as long as nobody has taken it over.
+    fn row(&self) -> String {
+        let subject = super::wire::literal(&self.subject);
+        format!("l.agent_id = {} AND l.subject = {subject} AND l.fence = {}", self.one.id, self.mark.fence)
+    }
+
+    /// This process does not have it any more.
+    fn forget(&self) {
+        self.mark.is_dropped.set(true);
+        let mut leases = self.one.shared.leases.borrow_mut();
+        let key = (self.one.id, self.subject.clone());
+        if leases.get(&key) == Some(&self.mark.fence) {
+            leases.remove(&key);
+        }
+    }
+}
+
+impl Lease for Leased {
+    fn fence(&self) -> u64 {
+        self.mark.fence.unsigned_abs()
+    }
+
+    fn beat(&self) -> Beat {
+        if !self.mark.is_written.get() && self.one.lock().is_some() {
+            return Beat::Unreachable { left: self.left() };
+        }
+        let schema = self.one.schema();
+        let flight = format!(
+            "UPDATE {schema}.lease l SET expires_at = {} + {} FROM {schema}.state s WHERE {} AND s.agent_id = l.agent_id \
+             RETURNING s.revision",
+            sql::SERVER_NOW,
+            self.lasts.as_millis(),
+            self.row()
+        );
+        let sent_at = boot_time();
+        match self.one.shared.pool.ask_within(&flight, BEAT) {
+            Err(_) => Beat::Unreachable { left: self.left() },
+            Ok(answers) => match number(answers.first().and_then(|answer| answer.rows.first()), 0) {
+                None => Beat::Lost,
+                Some(revision) => {
+                    self.mark.sent_at.set(sent_at);
+                    Beat::Held { revision }
+                }
+            },
+        }
+    }
+
+    fn release(self: Box<Self>) -> Result<()> {
+        self.forget();
+        if self.mark.is_written.get() {
+            let given_back = format!("DELETE FROM {}.lease l WHERE {}", self.one.schema(), self.row());
+            self.one.shared.pool.ask(&given_back)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Leased {
+    /// Gives nothing back: another process of this machine may have taken the lease over, or is about to. One that was
+    /// asked for under the lock and not written yet is not written.
+    fn drop(&mut self) {
+        self.forget();
+    }
+}

@@ -1,0 +1,105 @@
+//! The records in PostgreSQL: a schema is a store, for many machines at once.
+//!
+//! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
+//!   changes, `lease`: the right to work on a run or a task.
+//! - `statements`: what is asked, as SQL; `sql`: values in it. `schema.sql`: the tables, and why they are as they are.
+//! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
+//!
+//! Whatever is asked in one go is one flight: statements that are sent together and answered together.
+
+mod agent;
+mod due;
+mod faults;
+mod hold;
+mod lease;
+mod pool;
+mod shared;
+mod sight;
+mod sql;
+mod statements;
+#[cfg(test)]
+pub mod tests;
+pub mod wire;
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::model::id::AgentName;
+
+use super::elsewhere::{Elsewhere, Piece, Records};
+use faults::Trouble;
+use pool::Pool;
+use shared::Shared;
+pub use wire::Url;
+
+/// The tables, with `@` for the schema.
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// How many months ahead have a part of their own in the archive and the events.
+const MONTHS_AHEAD: u32 = 12;
+
+/// All agents of one store in a database.
+#[derive(Debug)]
+pub struct Postgres {
+    shared: Rc<Shared>,
+}
+
+impl Postgres {
+    /// The store that a URL names. Nothing is asked of the server before something is needed from it; what it is then, and
+    /// whether it is fit, is seen with the first answer. `patience`: how long to wait for a connection and for an answer.
+    pub fn open(url: Url, patience: Duration) -> Postgres {
+        Postgres { shared: Rc::new(Shared::new(Pool::new(url, patience))) }
+    }
+
+    /// Makes the tables of a store where there are none. Returns `false` if they are there already.
+    pub fn init(url: Url, patience: Duration) -> Result<bool> {
+        let pool = Pool::unread(url, patience);
+        let schema = pool.schema().to_owned();
+        let until = Instant::now() + patience;
+        loop {
+            // Most often it is there. Then nothing has to be allowed but reading.
+            let there = format!("SELECT to_regclass({})::text", wire::literal(&format!("{schema}.meta")));
+            let answers = pool.ask(&there)?;
+            if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
+                Pool::new(pool.url().clone(), patience).ask("SELECT 1")?;
+                return Ok(false);
+            }
+            let made = SCHEMA.replace('@', &schema);
+            let months = statements::months(&schema, MONTHS_AHEAD);
+            match pool.ask_once(&format!("BEGIN;{made}{months}COMMIT")) {
+                Ok(_) => return Ok(true),
+                // Another process makes it at the same time, or has made it, or the answer was lost: look again.
+                Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))
+                    if Instant::now() < until =>
+                {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                Err(trouble) => return Err(trouble.into_error(pool.url())),
+            }
+        }
+    }
+}
+
+impl Elsewhere for Postgres {
+    fn shown(&self) -> String {
+        self.shared.pool.url().shown().to_string()
+    }
+
+    fn agents(&self) -> Result<Vec<AgentName>> {
+        let pool = &self.shared.pool;
+        let answers = pool.ask(&format!("SELECT name FROM {}.agent ORDER BY name", pool.schema()))?;
+        let rows = answers.iter().flat_map(|answer| &answer.rows);
+        let name = |row: &wire::Row| row.get(0).and_then(|name| name.parse().ok());
+        rows.map(|row| name(row).ok_or_else(|| pool.unexpected("names of agents"))).collect()
+    }
+
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
+        let found = agent::Agent::find(&self.shared, name)?;
+        Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>))
+    }
+
+    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
+        hold::create(&self.shared, name, pieces)
+    }
+}

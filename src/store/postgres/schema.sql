@@ -1,0 +1,121 @@
+-- dormouse on PostgreSQL, format 1. PostgreSQL 14 or newer.
+--
+-- The sign before a dot stands for the name of the schema: one schema is one store. Every statement names it, so that nothing depends on a
+-- setting of the session, which a pooler of transactions does not keep.
+--
+-- * Records are json, not jsonb: json keeps the bytes as they are, key order, \u0000 and the newline at the end with them.
+-- * No foreign key: one from the inbox would lock a shared row for every arrival.
+-- * Moments are milliseconds since 1970, as records have them. Only a lease's end is by the server's clock.
+
+CREATE SCHEMA IF NOT EXISTS @;
+
+CREATE TABLE @.meta (                 -- the format, the store's id
+  key text PRIMARY KEY, value text NOT NULL);
+
+CREATE TABLE @.agent (                -- changed by people
+  id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  name text COLLATE "C" NOT NULL UNIQUE,
+  identity json NOT NULL,
+  policy text NOT NULL,               -- agent.toml as it is written
+  pool text NOT NULL DEFAULT '',      -- which machines may tick it
+  rank smallint NOT NULL DEFAULT 0);
+
+CREATE TABLE @.state (                -- hot: a change updates one row, and no index but the key has to follow
+  agent_id bigint PRIMARY KEY,
+  revision bigint NOT NULL,
+  fence bigint NOT NULL DEFAULT 0,    -- one more whenever a lease is given; it never goes down
+  body json NOT NULL)
+  WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE TABLE @.due (                  -- only agents that have something to do by themselves
+  agent_id bigint PRIMARY KEY,
+  pool text NOT NULL DEFAULT '',
+  rank smallint NOT NULL DEFAULT 0,
+  due_at bigint NOT NULL)
+  WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
+CREATE INDEX due_next ON @.due (pool, rank, due_at);
+
+CREATE TABLE @.inbox (                -- arrivals, in processing order; a hint has priority -1
+  agent_id bigint NOT NULL,
+  prio smallint NOT NULL,
+  id uuid NOT NULL,
+  fresh boolean NOT NULL DEFAULT true,            -- no step has seen it
+  by name NOT NULL DEFAULT session_user,          -- a producer has no right to this column
+  body json NOT NULL,
+  PRIMARY KEY (agent_id, prio, id))
+  WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
+CREATE INDEX inbox_fresh ON @.inbox (agent_id) WHERE fresh;
+
+CREATE TABLE @.record (               -- open records
+  agent_id bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  body json NOT NULL,
+  PRIMARY KEY (agent_id, kind, id))
+  WITH (fillfactor = 80);
+
+CREATE TABLE @.plan (                 -- of open work items; any text, so bytes
+  agent_id bigint NOT NULL,
+  id text COLLATE "C" NOT NULL,
+  body bytea NOT NULL,
+  PRIMARY KEY (agent_id, id));
+
+CREATE TABLE @.dedupe (
+  agent_id bigint NOT NULL,
+  key_sha bytea NOT NULL,             -- a key may be longer than an index takes
+  revision bigint NOT NULL,
+  admitted_at bigint NOT NULL,
+  body json NOT NULL,
+  PRIMARY KEY (agent_id, key_sha));
+CREATE INDEX dedupe_old ON @.dedupe (agent_id, admitted_at);
+
+CREATE TABLE @.lease (                -- a row per living turn or task
+  agent_id bigint NOT NULL,
+  subject text COLLATE "C" NOT NULL,  -- `run`, or the id of a task
+  fence bigint NOT NULL,
+  anchor text NOT NULL,
+  host text NOT NULL,
+  pid bigint NOT NULL,
+  expires_at bigint NOT NULL,         -- by the server's clock; in no index, so that a beat touches none
+  PRIMARY KEY (agent_id, subject))
+  WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
+
+CREATE TABLE @.archive (              -- what has ended, a line each
+  agent_id bigint NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  seq bigint GENERATED ALWAYS AS IDENTITY,
+  at bigint NOT NULL,
+  revision bigint NOT NULL,           -- of the change that wrote the line: whoever reads an older one passes over it
+  id text COLLATE "C",
+  body json NOT NULL,
+  PRIMARY KEY (agent_id, kind, seq, at)) PARTITION BY RANGE (at);
+CREATE INDEX archive_id ON @.archive (agent_id, id);
+CREATE TABLE @.archive_default PARTITION OF @.archive DEFAULT;
+
+CREATE TABLE @.event (
+  agent_id bigint NOT NULL,
+  seq bigint NOT NULL,
+  at bigint NOT NULL,
+  revision bigint NOT NULL,
+  body json NOT NULL,
+  PRIMARY KEY (agent_id, seq, at)) PARTITION BY RANGE (at);
+CREATE TABLE @.event_default PARTITION OF @.event DEFAULT;
+
+CREATE TABLE @.run (                  -- on which machine a run's directory lies
+  agent_id bigint NOT NULL, id text COLLATE "C" NOT NULL, host text NOT NULL, body json,
+  PRIMARY KEY (agent_id, id));
+
+CREATE TABLE @.blob (                 -- bounded parts of outputs and checkpoints
+  agent_id bigint NOT NULL, subject text COLLATE "C" NOT NULL, name text NOT NULL, part int NOT NULL,
+  bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
+  PRIMARY KEY (agent_id, subject, name, part));
+
+CREATE TABLE @.watcher (              -- who waits: where nobody does, nobody is notified
+  agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
+  PRIMARY KEY (agent_id, channel));
+
+CREATE TABLE @.anchor (               -- machines that tick, for people
+  id text PRIMARY KEY, host text NOT NULL, boot_id text NOT NULL, pools text[] NOT NULL DEFAULT '{}',
+  version text NOT NULL, seen_at bigint NOT NULL);
+
+INSERT INTO @.meta VALUES ('format', '1'), ('store', gen_random_uuid()::text);

@@ -1,0 +1,273 @@
+//! One revision of an agent's records.
+//!
+//! A look loads in one statement what is most often asked for, and no transaction stays open for the rest. What is asked
+//! later is answered from the same revision all the same: lines of the archive and of the events say which revision wrote
+//! them, and the rest is asked together with the revision. If that is another one by then, the answer is an error.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::model::id::MessageId;
+use crate::model::message::{InboxKey, Priority};
+use crate::model::record::Plane;
+
+use super::super::elsewhere::{Order, Sight};
+use super::shared::{One, number};
+use super::wire::Row;
+use super::{faults, sql, statements};
+
+/// How many lines the first flight brings, and how many those after it.
+const FEW_LINES: usize = 32;
+const MANY_LINES: usize = 512;
+
+#[derive(Debug)]
+pub struct Seen {
+    one: Rc<One>,
+    pub revision: u64,
+    pub fence: i64,
+    state: String,
+    open: BTreeMap<(Plane, String), String>,
+    /// The head of the inbox, with the texts that came along or were asked for.
+    messages: Vec<InboxKey>,
+    texts: RefCell<BTreeMap<InboxKey, String>>,
+    hints: Vec<(MessageId, String)>,
+    pub leases: BTreeMap<String, Leased>,
+}
+
+/// A lease as a row has it.
+#[derive(Debug, Clone)]
+pub struct Leased {
+    pub fence: i64,
+    pub anchor: String,
+    pub is_alive: bool,
+}
+
+pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
+    let priority = Priority::from_digit(priority.parse().ok()?)?;
+    Some(InboxKey { priority, id: MessageId(Uuid::parse_str(id).ok()?) })
+}
+
+impl Seen {
+    /// Reads the rows of [`statements::load`]. `None`: there is no such agent any more.
+    pub fn read(one: &Rc<One>, rows: &[Row]) -> Result<Option<Seen>> {
+        let mut seen = Seen {
+            one: Rc::clone(one),
+            revision: 0,
+            fence: 0,
+            state: String::new(),
+            open: BTreeMap::new(),
+            messages: Vec::new(),
+            texts: RefCell::default(),
+            hints: Vec::new(),
+            leases: BTreeMap::new(),
+        };
+        let mut is_there = false;
+        for row in rows {
+            is_there |= row.get(0) == Some("s");
+            seen.take(row).ok_or_else(|| one.shared.pool.unexpected("records"))?;
+        }
+        seen.messages.sort_unstable();
+        seen.hints.sort_unstable_by_key(|(id, _)| *id);
+        Ok(is_there.then_some(seen))
+    }
+
+    fn take(&mut self, row: &Row) -> Option<()> {
+        let text = |column| row.get(column).map(str::to_owned);
+        match row.get(0)? {
+            "s" => {
+                self.revision = number(Some(row), 1)?;
+                self.fence = number(Some(row), 2)?;
+                self.state = text(3)?;
+            }
+            "a" => {
+                self.one.policy.replace(text(1)?);
+                self.one.identity.replace(text(2)?);
+            }
+            "o" => drop(self.open.insert((sql::plane_of(row.get(1)?)?, text(2)?), text(3)?)),
+            "m" => {
+                let key = key(row.get(1)?, row.get(2)?)?;
+                self.messages.push(key);
+                if let Some(text) = text(3) {
+                    self.texts.get_mut().insert(key, text);
+                }
+            }
+            "h" => self.hints.push((MessageId(Uuid::parse_str(row.get(1)?).ok()?), text(2)?)),
+            "l" => {
+                let fence = number(Some(row), 2)?;
+                let leased = Leased { fence, anchor: text(3)?, is_alive: row.get(4)? == "true" };
+                self.leases.insert(text(1)?, leased);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Asks something of this agent together with its revision, which is the first column; there is always a row. `from`: a
+    /// query in which `s` is the row of the state. Whether the revision is still this one is the second part of the answer.
+    fn ask(&self, from: &str) -> Result<(Vec<Row>, bool)> {
+        let one = &self.one;
+        let schema = one.schema();
+        let asked = format!(
+            "SELECT s.revision, q.* FROM {schema}.state s LEFT JOIN LATERAL ({from}) q ON true WHERE s.agent_id = {}",
+            one.id
+        );
+        let mut answers = one.ask(&asked)?;
+        let rows = if answers.is_empty() { Vec::new() } else { answers.remove(0).rows };
+        let is_same = number(rows.first(), 0) == Some(self.revision);
+        Ok((rows, is_same))
+    }
+
+    fn changed<T>(&self) -> Result<T> {
+        Err(faults::changed(self.one.shared.pool.url(), self.one.name.as_str()))
+    }
+
+    /// One text of this agent, of this revision.
+    fn ask_text(&self, from: &str) -> Result<Option<String>> {
+        let (rows, is_same) = self.ask(from)?;
+        if !is_same {
+            return self.changed();
+        }
+        Ok(rows.first().and_then(|row| row.get(1)).map(str::to_owned))
+    }
+
+    /// Lines of a table in order of a number, until `each` has enough.
+    fn lines(&self, of: &str, is_descending: bool, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+        let one = &self.one;
+        let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
+        let mut after: Option<i64> = None;
+        let mut most = FEW_LINES;
+        loop {
+            let from = after.map(|seq| format!(" AND t.seq {sign} {seq}")).unwrap_or_default();
+            let answers = one.ask(&format!(
+                "SELECT t.seq, t.body FROM {}.{of} AND t.agent_id = {} AND t.revision <= {}{from} \
+                 ORDER BY t.seq {order} LIMIT {most}",
+                one.schema(),
+                one.id,
+                self.revision
+            ))?;
+            let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+            for row in rows {
+                if !each(row.get(1).unwrap_or_default())? {
+                    return Ok(());
+                }
+            }
+            if rows.len() < most {
+                return Ok(());
+            }
+            after = number(rows.last(), 0);
+            most = MANY_LINES;
+        }
+    }
+}
+
+impl Sight for Seen {
+    fn state(&self) -> Result<String> {
+        Ok(self.state.clone())
+    }
+
+    fn open(&self, plane: Plane) -> Result<Vec<String>> {
+        let of_plane = self.open.iter().filter(|((of, _), _)| *of == plane);
+        Ok(of_plane.map(|(_, text)| text.clone()).collect())
+    }
+
+    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
+        Ok(self.open.get(&(plane, id.to_owned())).cloned())
+    }
+
+    fn plan(&self, work: &str) -> Result<Option<String>> {
+        if !self.open.contains_key(&(Plane::Work, work.to_owned())) {
+            return Ok(None);
+        }
+        let hex = self.ask_text(&format!(
+            "SELECT encode(p.body, 'hex') FROM {}.plan p WHERE p.agent_id = s.agent_id AND p.id = {}",
+            self.one.schema(),
+            sql::text(work)?
+        ))?;
+        let read =
+            |hex: String| sql::text_of_hex(&hex).ok_or_else(|| self.one.shared.pool.unexpected("a plan"));
+        hex.map(read).transpose()
+    }
+
+    fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
+        if count <= self.messages.len() || self.messages.len() < statements::HEAD {
+            return Ok(self.messages.iter().take(count).copied().collect());
+        }
+        let limit = if count == usize::MAX { String::new() } else { format!(" LIMIT {count}") };
+        let (rows, is_same) = self.ask(&format!(
+            "SELECT i.prio, i.id FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio >= 0 \
+             ORDER BY i.prio, i.id{limit}",
+            self.one.schema()
+        ))?;
+        if !is_same {
+            return self.changed();
+        }
+        let read = |row: &Row| key(row.get(1)?, row.get(2)?);
+        let mut keys: Vec<InboxKey> = rows.iter().filter_map(read).collect();
+        keys.sort_unstable();
+        Ok(keys)
+    }
+
+    fn message(&self, key: InboxKey) -> Result<Option<String>> {
+        if let Some(text) = self.texts.borrow().get(&key) {
+            return Ok(Some(text.clone()));
+        }
+        let (rows, is_same) = self.ask(&format!(
+            "SELECT i.body FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio = {} AND i.id = {}",
+            self.one.schema(),
+            key.priority.digit(),
+            sql::uuid(key.id.0)
+        ))?;
+        // A message that is still there is what it was.
+        match rows.first().and_then(|row| row.get(1)) {
+            Some(text) => {
+                self.texts.borrow_mut().insert(key, text.to_owned());
+                Ok(Some(text.to_owned()))
+            }
+            None if is_same => Ok(None),
+            None => self.changed(),
+        }
+    }
+
+    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
+        Ok(self.hints.clone())
+    }
+
+    fn key(&self, key: &str) -> Result<Option<String>> {
+        let not_forgotten = match self.one.forgotten.get() {
+            Some(before) => format!(" AND d.admitted_at >= {before}"),
+            None => String::new(),
+        };
+        self.ask_text(&format!(
+            "SELECT d.body FROM {}.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = {}{not_forgotten}",
+            self.one.schema(),
+            sql::digest(key)
+        ))
+    }
+
+    fn ended(
+        &self,
+        kind: &'static str,
+        id: Option<&str>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        let of_id = match id {
+            Some(id) => format!(" AND t.id = {}", sql::text(id)?),
+            None => String::new(),
+        };
+        self.lines(&format!("archive t WHERE t.kind = {}{of_id}", sql::text(kind)?), true, each)
+    }
+
+    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+        match order {
+            Order::NewestFirst => self.lines("event t WHERE true", true, each),
+            Order::Since(None) => self.lines("event t WHERE true", false, each),
+            Order::Since(Some(since)) => {
+                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, each)
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Values and names as parts of statements.
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+use crate::model::record::Plane;
+
+use super::super::dir::Subject;
+use super::wire::literal;
+
+/// A name in quotes.
+pub fn name(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A text in quotes.
+///
+/// # Errors
+///
+/// A text of PostgreSQL can't have a zero character.
+pub fn text(text: &str) -> Result<String> {
+    if text.contains('\0') {
+        return Err(Error::refused("unfit", "a text with a zero character can't be kept in PostgreSQL"));
+    }
+    Ok(literal(text))
+}
+
+pub fn optional(given: Option<&str>) -> Result<String> {
+    given.map_or_else(|| Ok("NULL".to_owned()), text)
+}
+
+/// Bytes as PostgreSQL takes them.
+pub fn bytes(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut written = String::with_capacity(bytes.len() * 2 + 12);
+    written.push_str("'\\x");
+    for byte in bytes {
+        let _ = write!(written, "{byte:02x}");
+    }
+    written.push_str("'::bytea");
+    written
+}
+
+/// The text of bytes as `encode(…, 'hex')` gives them.
+pub fn text_of_hex(hex: &str) -> Option<String> {
+    let digits = hex.as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes = digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>()?;
+    String::from_utf8(bytes).ok()
+}
+
+/// What stands for a dedupe key in an index.
+pub fn digest(key: &str) -> String {
+    bytes(&Sha256::digest(key.as_bytes()))
+}
+
+pub fn uuid(id: Uuid) -> String {
+    format!("'{}'", id.hyphenated())
+}
+
+pub fn plane(plane: Plane) -> &'static str {
+    match plane {
+        Plane::Work => "work",
+        Plane::Waits => "wait",
+        Plane::Timers => "timer",
+        Plane::Tasks => "task",
+        Plane::Triggers => "trigger",
+    }
+}
+
+pub fn plane_of(word: &str) -> Option<Plane> {
+    let all = [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers];
+    all.into_iter().find(|one| plane(*one) == word)
+}
+
+/// The word for what a lease is of.
+pub fn subject(subject: Subject) -> String {
+    match subject {
+        Subject::Run => "run".to_owned(),
+        Subject::Task(id) => id.to_string(),
+    }
+}
+
+/// The moment by the server's clock, in milliseconds.
+pub const SERVER_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";

@@ -1,0 +1,297 @@
+//! What is asked and changed, as SQL.
+//!
+//! Each name has its schema. No statement keeps anything in the session.
+
+use std::fmt::Write;
+
+use crate::error::Result;
+use crate::model::record::Plane;
+use crate::model::time::Time;
+
+use super::super::elsewhere::{Arrival, Piece};
+use super::sql;
+
+/// The priority of a hint in the inbox.
+pub const HINT: &str = "-1";
+
+/// How many messages a look at the inbox brings at once, and of how many the text.
+pub const HEAD: usize = 256;
+const READ: usize = 2;
+
+/// A transaction that the server ends by itself when this process says nothing for so long: a machine that is paused or cut
+/// off lets go of the agent.
+const MOST_IDLE: &str = "15s";
+
+/// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it is, then up to four
+/// texts.
+pub fn load(schema: &str, agent: i64) -> String {
+    let now = sql::SERVER_NOW;
+    format!(
+        "SELECT 's', s.revision::text, s.fence::text, s.body::text, NULL \
+           FROM {schema}.state s WHERE s.agent_id = {agent} \
+         UNION ALL SELECT 'a', a.policy, a.identity::text, NULL, NULL FROM {schema}.agent a WHERE a.id = {agent} \
+         UNION ALL SELECT 'o', r.kind, r.id, r.body::text, NULL FROM {schema}.record r WHERE r.agent_id = {agent} \
+         UNION ALL (SELECT 'm', i.prio::text, i.id::text, \
+             CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= {READ} THEN i.body::text END, NULL \
+           FROM {schema}.inbox i WHERE i.agent_id = {agent} AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT {HEAD}) \
+         UNION ALL (SELECT 'h', h.id::text, h.body::text, NULL, NULL FROM {schema}.inbox h \
+           WHERE h.agent_id = {agent} AND h.prio = {HINT} ORDER BY h.id) \
+         UNION ALL SELECT 'l', l.subject, l.fence::text, l.anchor, (l.expires_at > {now})::text \
+           FROM {schema}.lease l WHERE l.agent_id = {agent}"
+    )
+}
+
+/// What a command asks first of an agent.
+pub fn glance(schema: &str, name: &str) -> String {
+    format!(
+        "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
+           EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id) \
+         FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id WHERE a.name = {name}"
+    )
+}
+
+/// Begins a transaction and locks the agent. What follows it in the flight sees what the former owner of the lock has left,
+/// because each statement sees what was committed before it began. In one statement with the lock, it would not.
+///
+/// `waits`: in milliseconds; with none it fails at once.
+pub fn lock(schema: &str, agent: i64, waits: u128) -> String {
+    let (limit, nowait) = if waits == 0 { (String::new(), " NOWAIT") } else { (format!("{waits}ms"), "") };
+    let limit = if limit.is_empty() { limit } else { format!("SET LOCAL lock_timeout = '{limit}';") };
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;{limit}\
+         SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';\
+         SELECT pg_current_xact_id() FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};"
+    )
+}
+
+/// Rows of the inbox for arrivals: priority, id, text.
+fn arrived(arrival: &Arrival) -> Result<String> {
+    Ok(match arrival {
+        Arrival::Message { key, text } => {
+            format!(
+                "({}::smallint,{}::uuid,{}::json)",
+                key.priority.digit(),
+                sql::uuid(key.id.0),
+                sql::text(text)?
+            )
+        }
+        Arrival::Hint { id, text } => {
+            format!("({HINT}::smallint,{}::uuid,{}::json)", sql::uuid(id.0), sql::text(text)?)
+        }
+    })
+}
+
+/// Puts arrivals into the inbox of an agent that is there. `again`: after an answer that was lost, under the agent's lock:
+/// what was put before may have ended since, and ids of messages that have ended don't come again.
+pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool) -> Result<String> {
+    let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
+    let not_ended = if again {
+        format!(
+            " AND NOT EXISTS (SELECT FROM {schema}.archive e WHERE e.agent_id = a.id \
+               AND e.id = 'msg_' || replace(v.id::text, '-', ''))"
+        )
+    } else {
+        String::new()
+    };
+    Ok(format!(
+        "INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
+         SELECT a.id, v.prio, v.id, v.body FROM {schema}.agent a, (VALUES {rows}) v (prio, id, body) \
+         WHERE a.id = {agent}{not_ended} ON CONFLICT DO NOTHING;\
+         SELECT count(*) FROM {schema}.agent WHERE id = {agent}"
+    ))
+}
+
+/// The statements of a change, in order. `base`: the revision that it comes after.
+pub fn change(schema: &str, agent: i64, base: u64, pieces: &[Piece]) -> Result<String> {
+    let revision = revision_of(pieces).unwrap_or(base);
+    let mut all = String::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        // Lines that follow each other are one statement.
+        let goes_on = at.checked_sub(1).is_some_and(|before| are_alike(&pieces[before], piece));
+        if !all.is_empty() {
+            all.push(if goes_on { ',' } else { ';' });
+        }
+        change_by(&mut all, schema, agent, revision, piece, goes_on)?;
+    }
+    all.push(';');
+    Ok(all)
+}
+
+/// The revision that a change makes, if it changes the state.
+pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
+    pieces
+        .iter()
+        .find_map(|piece| if let Piece::State { revision, .. } = piece { Some(*revision) } else { None })
+}
+
+fn are_alike(one: &Piece, other: &Piece) -> bool {
+    matches!(
+        (one, other),
+        (Piece::Event { .. }, Piece::Event { .. }) | (Piece::Ended { .. }, Piece::Ended { .. })
+    )
+}
+
+fn change_by(
+    all: &mut String,
+    schema: &str,
+    agent: i64,
+    revision: u64,
+    piece: &Piece,
+    goes_on: bool,
+) -> Result<()> {
+    // Writing to a text can't fail.
+    let _ = match piece {
+        Piece::Identity(text) => {
+            write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
+        }
+        Piece::Policy(text) => {
+            write!(all, "UPDATE {schema}.agent SET policy = {} WHERE id = {agent}", sql::text(text)?)
+        }
+        Piece::State { revision, due, text } => write!(
+            all,
+            "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
+             ON CONFLICT (agent_id) DO UPDATE SET revision = excluded.revision, body = excluded.body;{}",
+            sql::text(text)?,
+            due_at(schema, agent, *due)
+        ),
+        Piece::Open { plane, id, text } => write!(
+            all,
+            "INSERT INTO {schema}.record (agent_id, kind, id, body) VALUES ({agent},'{}',{},{}) \
+             ON CONFLICT (agent_id, kind, id) DO UPDATE SET body = excluded.body",
+            sql::plane(*plane),
+            sql::text(id)?,
+            sql::text(text)?
+        ),
+        Piece::Closed { plane, id } => {
+            let id = sql::text(id)?;
+            if *plane == Plane::Work {
+                let _ = write!(all, "DELETE FROM {schema}.plan WHERE agent_id = {agent} AND id = {id};");
+            }
+            write!(
+                all,
+                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{}' AND id = {id}",
+                sql::plane(*plane)
+            )
+        }
+        // The item itself may come after its plan.
+        Piece::Plan { work, text } => write!(
+            all,
+            "INSERT INTO {schema}.plan (agent_id, id, body) VALUES ({agent},{},{}) \
+             ON CONFLICT (agent_id, id) DO UPDATE SET body = excluded.body",
+            sql::text(work)?,
+            sql::bytes(text.as_bytes())
+        ),
+        Piece::Arrived(arrival) => {
+            // A message may come back in another place of the queue.
+            let (id, sign) = match arrival {
+                Arrival::Message { key, .. } => (key.id, ">="),
+                Arrival::Hint { id, .. } => (*id, "<"),
+            };
+            write!(
+                all,
+                "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio {sign} 0 AND id = {};\
+                 INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
+                 SELECT {agent}, v.* FROM (VALUES {}) v (prio, id, body)",
+                sql::uuid(id.0),
+                arrived(arrival)?
+            )
+        }
+        Piece::Taken(key) => write!(
+            all,
+            "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {} AND id = {}",
+            key.priority.digit(),
+            sql::uuid(key.id.0)
+        ),
+        Piece::Heard(id) => write!(
+            all,
+            "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {HINT} AND id = {}",
+            sql::uuid(id.0)
+        ),
+        Piece::Key { key, admitted_at, text } => write!(
+            all,
+            "INSERT INTO {schema}.dedupe (agent_id, key_sha, revision, admitted_at, body) \
+             VALUES ({agent},{},{revision},{},{}) ON CONFLICT (agent_id, key_sha) DO UPDATE \
+             SET revision = excluded.revision, admitted_at = excluded.admitted_at, body = excluded.body",
+            sql::digest(key),
+            admitted_at.as_millis(),
+            sql::text(text)?
+        ),
+        Piece::Ended { kind, id, at, text } => {
+            if !goes_on {
+                let _ = write!(
+                    all,
+                    "INSERT INTO {schema}.archive (agent_id, kind, at, revision, id, body) VALUES "
+                );
+            }
+            write!(
+                all,
+                "({agent},{},{},{revision},{},{})",
+                sql::text(kind)?,
+                at.as_millis(),
+                sql::optional(id.as_deref())?,
+                sql::text(text)?
+            )
+        }
+        Piece::Event { seq, at, text } => {
+            if !goes_on {
+                let _ = write!(all, "INSERT INTO {schema}.event (agent_id, seq, at, revision, body) VALUES ");
+            }
+            write!(all, "({agent},{seq},{},{revision},{})", at.as_millis(), sql::text(text)?)
+        }
+    };
+    Ok(())
+}
+
+/// Notes when an agent has something to do by itself. A moment that stays as it is writes nothing.
+fn due_at(schema: &str, agent: i64, due: Option<Time>) -> String {
+    match due {
+        None => format!("DELETE FROM {schema}.due WHERE agent_id = {agent}"),
+        Some(due) => format!(
+            "INSERT INTO {schema}.due AS d (agent_id, pool, rank, due_at) \
+             SELECT a.id, a.pool, a.rank, {} FROM {schema}.agent a WHERE a.id = {agent} \
+             ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool, rank = excluded.rank \
+             WHERE (d.due_at, d.pool, d.rank) IS DISTINCT FROM (excluded.due_at, excluded.pool, excluded.rank)",
+            due.as_millis()
+        ),
+    }
+}
+
+/// Forgets the dedupe keys that were admitted before a moment.
+pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
+    format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
+}
+
+/// Removes an agent with everything.
+pub fn remove(schema: &str, agent: i64) -> String {
+    let mut all = format!("DELETE FROM {schema}.agent WHERE id = {agent};");
+    for table in [
+        "state", "due", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
+        "watcher",
+    ] {
+        let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
+    }
+    all
+}
+
+/// Gives the archive and the events a part for this month and for each of those that follow, by the server's clock. What
+/// lies outside them goes to the part for the rest.
+pub fn months(schema: &str, ahead: u32) -> String {
+    // Only the owner makes tables, so they are made far ahead.
+    let mut all = String::new();
+    for month in 0..=ahead {
+        for table in ["archive", "event"] {
+            let _ = write!(
+                all,
+                "DO $months$ DECLARE \
+                   month timestamp := date_trunc('month', now() AT TIME ZONE 'UTC') + interval '{month} months'; \
+                 BEGIN EXECUTE format('CREATE TABLE IF NOT EXISTS %s PARTITION OF %s FOR VALUES FROM (%s) TO (%s)', \
+                   {} || to_char(month, '_YYYY_MM') || '\"', {}, \
+                   (extract(epoch FROM month) * 1000)::bigint, \
+                   (extract(epoch FROM month + interval '1 month') * 1000)::bigint); END $months$;",
+                super::wire::literal(&format!("{schema}.\"{table}")),
+                super::wire::literal(&format!("{schema}.{table}")),
+            );
+        }
+    }
+    all
+}

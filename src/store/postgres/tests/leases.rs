@@ -1,0 +1,113 @@
+//! Leases and fences.
+
+use super::super::super::dir::Subject;
+use super::super::super::elsewhere::{Beat, Claimant};
+use super::*;
+use crate::error::Status;
+use crate::model::time::Span;
+
+fn claimant(anchor: &str, lasts: Span) -> Claimant {
+    Claimant { host: "host".into(), anchor: anchor.into(), pid: 1, lasts }
+}
+
+const MINUTE: Span = Span::from_secs(60);
+
+#[test]
+fn a_lease_is_one_process_at_a_time() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    assert_eq!(lease.fence(), 1);
+    assert!(theirs.is_leased(Subject::Run).unwrap());
+    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    assert_eq!(lease.beat(), Beat::Held { revision: 1 });
+    lease.release().unwrap();
+    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    let lease = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("free");
+    assert_eq!(lease.fence(), 2, "a fence never comes again");
+    // Another process of the same machine may have it: nothing is given back.
+    drop(lease);
+    assert!(mine.is_leased(Subject::Run).unwrap());
+}
+
+#[test]
+fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let short = Span::from_millis(200);
+    let lease = mine.lease(Subject::Run, &claimant("one", short)).unwrap().expect("free");
+    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    std::thread::sleep(Duration::from_millis(250));
+    // Late, but nobody has taken it over.
+    assert_eq!(lease.beat(), Beat::Held { revision: 1 });
+    hold(&mine).commit(1, &[state(2)]).unwrap();
+    std::thread::sleep(Duration::from_millis(250));
+    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
+    assert_eq!(taken.fence(), 2);
+    assert_eq!(lease.beat(), Beat::Lost);
+    let error = hold(&mine).commit(2, &[state(3)]).unwrap_err();
+    assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));
+    assert!(error.hint().unwrap().contains("output is kept"));
+    assert_eq!(mine.version(), Some(2));
+    hold(&theirs).commit(2, &[state(3)]).unwrap();
+    drop(lease);
+    assert!(theirs.is_leased(Subject::Run).unwrap(), "a lost lease gives nothing back");
+    hold(&mine).commit(3, &[state(4)]).unwrap();
+}
+
+#[test]
+fn the_same_machine_takes_over_at_once() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    let again = theirs.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("the same machine");
+    assert_eq!((again.fence(), lease.beat()), (2, Beat::Lost));
+}
+
+#[test]
+fn under_the_lock_a_lease_is_written_with_the_change() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let lock = hold(&mine);
+    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    lock.commit(1, &[state(2)]).unwrap();
+    assert!(theirs.is_leased(Subject::Run).unwrap());
+    drop(lock);
+    assert_eq!((lease.fence(), lease.beat()), (1, Beat::Held { revision: 2 }));
+    assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+    {
+        let task = "task_01890000000070008000000000000001".parse().unwrap();
+        let lock = hold(&theirs);
+        assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
+        let task = theirs.lease(Subject::Task(task), &claimant("two", MINUTE)).unwrap().expect("free");
+        assert_eq!(task.fence(), 2);
+        // Without a change it is written when the lock is given back.
+        drop(lock);
+        assert_eq!((task.beat(), fresh.count("lease")), (Beat::Held { revision: 2 }, 2));
+    }
+    lease.release().unwrap();
+    assert_eq!(fresh.count("lease"), 1);
+    let lock = hold(&mine);
+    drop(mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free"));
+    drop(lock);
+    assert_eq!((fresh.count("lease"), fresh.run("SELECT fence FROM @.state")), (1, vec!["2".to_owned()]));
+}
+
+#[test]
+fn a_beat_that_reaches_nobody_says_how_long_is_left() {
+    let fresh = Fresh::made();
+    let proxy = proxy::Proxy::start(&fresh, None);
+    let store = Postgres::open(proxy.url(&fresh), Duration::from_millis(500));
+    create(&fresh.open(), "a");
+    let mine = agent_of(&store, "a");
+    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    proxy.stop();
+    let Beat::Unreachable { left } = lease.beat() else { panic!("it can't be reached") };
+    assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(45), "{left:?}");
+}

@@ -1,0 +1,146 @@
+//! The connection breaks at every flight of every scenario, before the server has it and after. Nothing is lost, and
+//! nothing is done twice.
+
+use super::super::super::dir::Subject;
+use super::super::super::elsewhere::{Beat, Claimant};
+use super::proxy::{Cut, Proxy};
+use super::*;
+use crate::model::record::Plane;
+use crate::model::time::Span;
+
+/// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it has.
+fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
+    let fresh = Fresh::made();
+    let proxy = Proxy::start(&fresh, None);
+    let store = Postgres::open(proxy.url(&fresh), PATIENCE);
+    scenario(&store, &fresh);
+    drop(store);
+    check(&fresh, "no cut");
+    let flights = proxy.flights();
+    for number in 1..=flights {
+        for cut in [Cut::Before(number), Cut::After(number)] {
+            let fresh = Fresh::made();
+            let proxy = Proxy::start(&fresh, Some(cut));
+            let store = Postgres::open(proxy.url(&fresh), PATIENCE);
+            scenario(&store, &fresh);
+            drop(store);
+            check(&fresh, &format!("{cut:?}"));
+            assert!(proxy.flights() >= number, "{cut:?}");
+        }
+    }
+    flights
+}
+
+#[test]
+fn arrivals() {
+    let flights = everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a");
+            let agent = agent_of(store, "a");
+            agent.arrive(&[message(1), message(2), Arrival::Hint { id: id(9), text: "1".into() }]).unwrap();
+            agent.arrive(&[message(3)]).unwrap();
+        },
+        |fresh, cut| assert_eq!(fresh.count("inbox"), 4, "{cut}"),
+    );
+    assert_eq!(flights, 3, "one to find the agent, and one for each arrival");
+}
+
+#[test]
+fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
+    let fresh = Fresh::made();
+    create(&fresh.open(), "a");
+    let agent = agent_of(&fresh.open(), "a");
+    agent.arrive(&[message(1), message(2)]).unwrap();
+    let taken = [state(2), Piece::Taken(key(Priority::Normal, 1)), ended(1)];
+    hold(&agent).commit(1, &taken).unwrap();
+    let pool = super::super::pool::Pool::new(fresh.url.clone(), PATIENCE);
+    let id = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
+    let again =
+        super::super::statements::arrive(pool.schema(), id, &[message(1), message(2), message(3)], true)
+            .unwrap();
+    pool.ask(&again).unwrap();
+    assert_eq!(fresh.count("inbox"), 2);
+}
+
+#[test]
+fn agents_that_are_made() {
+    everywhere(
+        |store, _| {
+            create(store, "a");
+        },
+        |fresh, cut| {
+            assert_eq!(
+                (fresh.count("agent"), fresh.count("state"), fresh.count("event")),
+                (1, 1, 1),
+                "{cut}"
+            );
+        },
+    );
+}
+
+#[test]
+fn changes() {
+    let flights = everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
+            let agent = agent_of(store, "a");
+            for revision in 2..4 {
+                let open = Piece::Open { plane: Plane::Work, id: format!("w{revision}"), text: "1".into() };
+                let lock = hold(&agent);
+                lock.commit(revision - 1, &[state(revision), event(revision), ended(revision.into()), open])
+                    .unwrap();
+            }
+            let lock = hold(&agent);
+            lock.commit(3, &[state(4), Piece::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
+            lock.commit(4, &[state(5), event(5)]).unwrap();
+            drop(lock);
+            hold(&agent).replace_policy("y").unwrap();
+        },
+        |fresh, cut| {
+            assert_eq!(fresh.run("SELECT revision FROM @.state"), ["5"], "{cut}");
+            let counts = ["event", "archive", "record", "inbox"].map(|table| fresh.count(table));
+            assert_eq!(counts, [5, 2, 2, 0], "{cut}");
+            assert_eq!(fresh.run("SELECT policy FROM @.agent"), ["y"], "{cut}");
+        },
+    );
+    assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
+}
+
+#[test]
+fn leases() {
+    let claimant = Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
+    let flights = everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a");
+            let agent = agent_of(store, "a");
+            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            assert_eq!(lease.beat(), Beat::Held { revision: 1 });
+            lease.release().unwrap();
+            let lock = hold(&agent);
+            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            lock.commit(1, &[state(2)]).unwrap();
+            drop(lock);
+            assert_eq!(lease.beat(), Beat::Held { revision: 2 });
+            hold(&agent).commit(2, &[state(3)]).unwrap();
+            lease.release().unwrap();
+            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            std::mem::forget(lease);
+        },
+        |fresh, cut| {
+            assert_eq!(
+                (fresh.count("lease"), fresh.run("SELECT revision FROM @.state")),
+                (1, vec!["3".to_owned()]),
+                "{cut}"
+            );
+            assert_eq!(
+                fresh.run("SELECT l.fence = s.fence AND s.fence BETWEEN 3 AND 4 FROM @.lease l, @.state s"),
+                ["t"],
+                "{cut}"
+            );
+        },
+    );
+    assert_eq!(
+        flights, 11,
+        "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease"
+    );
+}

@@ -1,0 +1,136 @@
+//! The store against a real server.
+
+mod holds;
+mod leases;
+mod losses;
+mod proxy;
+mod records;
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use crate::model::id::{AgentName, MessageId};
+use crate::model::message::{InboxKey, Priority};
+use crate::model::time::Time;
+
+use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records};
+use super::wire::tests::rig;
+use super::{Postgres, Url};
+
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A schema of its own on the server of these tests.
+pub struct Fresh {
+    pub schema: String,
+    pub url: Url,
+}
+
+impl Fresh {
+    /// A schema that is not made yet.
+    pub fn unmade() -> Fresh {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let schema = format!("t{}_{number}", std::process::id());
+        Fresh { url: server(&schema), schema }
+    }
+
+    pub fn made() -> Fresh {
+        let fresh = Fresh::unmade();
+        assert!(Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
+        fresh
+    }
+
+    pub fn open(&self) -> Postgres {
+        Postgres::open(self.url.clone(), PATIENCE)
+    }
+
+    /// Statements of a person beside the store; the first column of the last answer.
+    pub fn run(&self, statements: &str) -> Vec<String> {
+        let pool = super::pool::Pool::unread(self.url.clone(), PATIENCE);
+        let statements = statements.replace('@', pool.schema());
+        let answers = pool.ask(&statements).unwrap();
+        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        rows.iter().map(|row| row.get(0).unwrap_or_default().to_owned()).collect()
+    }
+
+    pub fn count(&self, table: &str) -> usize {
+        self.run(&format!("SELECT count(*) FROM @.{table}"))[0].parse().unwrap()
+    }
+}
+
+fn server(schema: &str) -> Url {
+    Url::parse(&rig::server().url(schema)).unwrap()
+}
+
+pub fn name(text: &str) -> AgentName {
+    text.parse().unwrap()
+}
+
+pub fn at(millis: i64) -> Time {
+    Time::from_millis(1_790_000_000_000 + millis)
+}
+
+pub fn id(number: u128) -> MessageId {
+    MessageId(Uuid::from_u128(number))
+}
+
+pub fn key(priority: Priority, number: u128) -> InboxKey {
+    InboxKey { priority, id: id(number) }
+}
+
+pub fn message(number: u128) -> Arrival {
+    Arrival::Message { key: key(Priority::Normal, number), text: format!("{{\"n\": {number}}}\n") }
+}
+
+pub fn state(revision: u64) -> Piece {
+    Piece::State { revision, due: None, text: format!("{{\"revision\":{revision}}}\n") }
+}
+
+pub fn event(seq: u64) -> Piece {
+    Piece::Event { seq, at: at(seq as i64), text: format!("{{\"seq\":{seq}}}\n") }
+}
+
+pub fn ended(number: u128) -> Piece {
+    Piece::Ended {
+        kind: "message",
+        id: Some(id(number).to_string()),
+        at: at(0),
+        text: format!("{{\"ended\":{number}}}\n"),
+    }
+}
+
+pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
+    let pieces = [
+        Piece::Identity("{\"name\": \"a\"}\n".to_owned()),
+        Piece::Policy("command = [\"x\"]\n".to_owned()),
+        state(1),
+        event(1),
+    ];
+    assert!(store.create(&name(agent), &pieces).unwrap());
+    agent_of(store, agent)
+}
+
+pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn Records> {
+    store.agent(&name(agent)).unwrap().expect("the agent")
+}
+
+pub fn hold(agent: &Rc<dyn Records>) -> Box<dyn Hold> {
+    agent.hold(PATIENCE).unwrap().expect("the lock")
+}
+
+/// The lines of a kind that have ended, newest first.
+pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
+    let mut all = Vec::new();
+    agent
+        .see()
+        .unwrap()
+        .ended(kind, None, &mut |line| {
+            all.push(line.to_owned());
+            Ok(true)
+        })
+        .unwrap();
+    all
+}

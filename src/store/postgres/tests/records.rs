@@ -1,0 +1,250 @@
+//! What is written is what is read.
+
+use super::super::super::elsewhere::Order;
+use super::super::due;
+use super::*;
+use crate::error::Status;
+use crate::model::record::Plane;
+
+#[test]
+fn a_store_is_made_once() {
+    let fresh = Fresh::unmade();
+    let error = fresh.open().agents().unwrap_err();
+    assert_eq!((error.exit_status(), error.kind()), (Status::NotFound, "no_schema"), "{error}");
+    assert!(error.hint().unwrap().contains("init"), "{:?}", error.hint());
+    assert!(Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
+    assert!(!Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
+    assert!(fresh.open().agents().unwrap().is_empty());
+}
+
+#[test]
+fn two_that_make_a_store_at_once_make_one() {
+    let fresh = Fresh::unmade();
+    let made: Vec<bool> = std::thread::scope(|scope| {
+        let both: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| Postgres::init(fresh.url.clone(), PATIENCE).unwrap())).collect();
+        both.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(made.iter().filter(|made| **made).count(), 1, "{made:?}");
+    assert_eq!(fresh.count("meta"), 2);
+}
+
+#[test]
+fn another_format_is_refused() {
+    let fresh = Fresh::made();
+    for (format, word) in [("2", "newer"), ("0", "never")] {
+        fresh.run(&format!("UPDATE @.meta SET value = '{format}' WHERE key = 'format'; SELECT 1"));
+        let error = fresh.open().agents().unwrap_err();
+        assert_eq!(error.exit_status(), Status::Damaged, "{error}");
+        assert!(error.hint().unwrap().contains(word), "{error}");
+        assert!(Postgres::init(fresh.url.clone(), PATIENCE).is_err());
+    }
+}
+
+#[test]
+fn the_archive_has_parts_for_the_months() {
+    let fresh = Fresh::made();
+    let parts = fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass");
+    assert_eq!(parts, ["14"]);
+}
+
+#[test]
+fn agents_are_made_and_found_by_name() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    assert!(store.agent(&name("a")).unwrap().is_none());
+    let agent = create(&store, "b");
+    create(&store, "a");
+    assert_eq!(store.agents().unwrap(), [name("a"), name("b")]);
+    assert_eq!(agent.identity().unwrap(), "{\"name\": \"a\"}\n");
+    assert_eq!(agent.policy().unwrap(), "command = [\"x\"]\n");
+    assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
+    assert_eq!(agent.version(), Some(1));
+    assert!(!agent.has_arrivals().unwrap());
+    let pieces = [Piece::Identity("{}".into()), Piece::Policy(String::new()), state(9)];
+    assert!(!store.create(&name("a"), &pieces).unwrap());
+    assert_eq!(agent_of(&store, "a").version(), Some(1));
+}
+
+#[test]
+fn texts_are_kept_byte_for_byte() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    let big = format!("{{\"z\": 1, \"a\":\t\"{}\", \"n\": 1.50}}\n", "ä€𝄞'\\\\".repeat(100_000));
+    assert!(big.len() > 1 << 20);
+    let odd = "{ \"b\" : \"\\u0000 \\ud800 it''s $1 @ \\\\\", \"a\": 12345678901234567890, \"a\": 1e400 }\n";
+    let plan = "a plan\0with everything: '\\x'\n";
+    for (revision, text) in [(2, odd), (3, big.as_str())] {
+        let hold = hold(&agent);
+        let pieces = [
+            Piece::State { revision, due: Some(at(1)), text: text.to_owned() },
+            Piece::Open { plane: Plane::Work, id: "work_1".into(), text: text.to_owned() },
+            Piece::Plan { work: "work_1".into(), text: plan.to_owned() },
+            Piece::Arrived(Arrival::Message { key: key(Priority::Next, 7), text: text.to_owned() }),
+            Piece::Arrived(Arrival::Hint { id: id(8), text: text.to_owned() }),
+            Piece::Key { key: "k'\0\\".into(), admitted_at: at(2), text: text.to_owned() },
+            Piece::Ended { kind: "message", id: None, at: at(3), text: text.to_owned() },
+            Piece::Event { seq: revision, at: at(4), text: text.to_owned() },
+        ];
+        hold.commit(revision - 1, &pieces).unwrap();
+        let seen = hold.now().unwrap();
+        assert!(seen.state().unwrap() == text);
+        assert!(seen.open(Plane::Work).unwrap() == [text]);
+        assert!(seen.open_one(Plane::Work, "work_1").unwrap().as_deref() == Some(text));
+        assert_eq!(seen.open_one(Plane::Tasks, "work_1").unwrap(), None);
+        assert_eq!(seen.plan("work_1").unwrap().as_deref(), Some(plan));
+        assert_eq!(seen.messages(9).unwrap(), [key(Priority::Next, 7)]);
+        assert!(seen.message(key(Priority::Next, 7)).unwrap().as_deref() == Some(text));
+        assert!(seen.hints().unwrap() == [(id(8), text.to_owned())]);
+        assert!(seen.key("k'\0\\").unwrap().as_deref() == Some(text));
+        assert_eq!(seen.key("k").unwrap(), None);
+        drop(seen);
+        drop(hold);
+        assert!(all_ended(&agent, "message")[0] == text);
+        assert!(agent.state().unwrap() == text);
+    }
+}
+
+#[test]
+fn the_inbox_is_in_processing_order() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    let mut keys: Vec<InboxKey> = (1..=600u128)
+        .map(|number| {
+            key(
+                [Priority::Background, Priority::Interject, Priority::Normal][number as usize % 3],
+                number * 7 % 601,
+            )
+        })
+        .collect();
+    let arrival = |key: &InboxKey| Arrival::Message { key: *key, text: format!("\"{key}\"") };
+    agent.arrive(&keys.iter().map(arrival).collect::<Vec<_>>()).unwrap();
+    agent
+        .arrive(&[
+            Arrival::Hint { id: id(9), text: "1".into() },
+            Arrival::Hint { id: id(3), text: "2".into() },
+        ])
+        .unwrap();
+    assert!(agent.has_arrivals().unwrap());
+    keys.sort_unstable();
+    let seen = agent.see().unwrap();
+    for count in [0, 1, 2, 255, 256, 257, 600, 700, usize::MAX] {
+        assert_eq!(seen.messages(count).unwrap(), keys[..count.min(600)], "{count}");
+    }
+    for key in [keys[0], keys[1], keys[2], keys[300], keys[599]] {
+        assert_eq!(seen.message(key).unwrap(), Some(format!("\"{key}\"")));
+    }
+    assert_eq!(seen.hints().unwrap(), [(id(3), "2".to_owned()), (id(9), "1".to_owned())]);
+    // One that is there stays as it is.
+    agent.arrive(&[Arrival::Message { key: keys[0], text: "0".into() }]).unwrap();
+    assert_eq!(agent.see().unwrap().message(keys[0]).unwrap(), Some(format!("\"{}\"", keys[0])));
+    assert_eq!(fresh.count("inbox"), 602);
+}
+
+#[test]
+fn what_is_seen_is_one_revision() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let agent = create(&store, "a");
+    agent.arrive(&[message(1), message(2), message(3), message(4)]).unwrap();
+    let before = agent.see().unwrap();
+    let theirs = agent_of(&other, "a");
+    let open = |id: &str, n: u32| Piece::Open { plane: Plane::Waits, id: id.into(), text: n.to_string() };
+    hold(&theirs).commit(1, &[state(2), event(2), ended(1), open("b", 1), open("a", 2)]).unwrap();
+    hold(&theirs).commit(2, &[state(3), event(3), ended(2), open("b", 3)]).unwrap();
+    hold(&theirs)
+        .commit(
+            3,
+            &[
+                state(4),
+                Piece::Closed { plane: Plane::Waits, id: "a".into() },
+                Piece::Taken(key(Priority::Normal, 4)),
+            ],
+        )
+        .unwrap();
+    assert_eq!(before.state().unwrap(), "{\"revision\":1}\n");
+    assert!(before.open(Plane::Waits).unwrap().is_empty());
+    let mut lines = Vec::new();
+    before
+        .events(Order::Since(None), &mut |line| {
+            lines.push(line.to_owned());
+            Ok(true)
+        })
+        .unwrap();
+    assert_eq!(lines, ["{\"seq\":1}\n"]);
+    before.ended("message", None, &mut |_| panic!("nothing has ended")).unwrap();
+    assert!(before.message(key(Priority::Normal, 3)).unwrap().is_some());
+    // What can't be answered for the old revision is an error that says to try again.
+    for error in [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k").unwrap_err()] {
+        assert_eq!((error.kind(), error.exit_status()), ("changed", Status::Busy));
+    }
+    let now = agent.see().unwrap();
+    assert_eq!(now.open(Plane::Waits).unwrap(), ["3"]);
+    assert_eq!(now.message(key(Priority::Normal, 4)).unwrap(), None);
+}
+
+#[test]
+fn lines_come_in_order_until_it_is_enough() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    let lock = hold(&agent);
+    let mut pieces = vec![state(2)];
+    pieces.extend((2..=1300).map(event));
+    pieces.extend((1..=700).map(ended));
+    pieces.push(Piece::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
+    lock.commit(1, &pieces).unwrap();
+    drop(lock);
+    let seen = agent.see().unwrap();
+    let read = |order, most: usize| {
+        let mut all = Vec::new();
+        seen.events(order, &mut |line| {
+            all.push(line.trim()[7..].trim_end_matches('}').parse::<u64>().unwrap());
+            Ok(all.len() < most)
+        })
+        .unwrap();
+        all
+    };
+    assert_eq!(read(Order::Since(None), usize::MAX), (1..=1300).collect::<Vec<_>>());
+    assert_eq!(read(Order::Since(Some(at(1000))), usize::MAX), (1000..=1300).collect::<Vec<_>>());
+    assert_eq!(read(Order::NewestFirst, 40), (1261..=1300).rev().collect::<Vec<_>>());
+    let all = all_ended(&agent, "message");
+    assert_eq!((all.len(), all[0].as_str()), (700, "{\"ended\":700}\n"));
+    assert_eq!(all_ended(&agent, "run"), ["0"]);
+    let mut found = Vec::new();
+    seen.ended("message", Some(&id(77).to_string()), &mut |line| {
+        found.push(line.to_owned());
+        Ok(true)
+    })
+    .unwrap();
+    assert_eq!(found, ["{\"ended\":77}\n"]);
+}
+
+#[test]
+fn what_is_due_comes_out_of_indexes() {
+    let fresh = Fresh::made();
+    fresh.run(
+        "INSERT INTO @.due SELECT n, '', 0, n * 1000 FROM generate_series(1, 50000) n;\
+         INSERT INTO @.inbox (agent_id, prio, id, body) SELECT n % 50, 2, gen_random_uuid(), '1' FROM generate_series(1, 20000) n;\
+         INSERT INTO @.archive (agent_id, kind, at, revision, body) SELECT n % 50, 'run', n, 1, '1' FROM generate_series(1, 20000) n;\
+         ANALYZE @.due; ANALYZE @.inbox; ANALYZE @.archive; SELECT 1",
+    );
+    let plan = |query: &str| fresh.run(&format!("EXPLAIN (ANALYZE, BUFFERS) {query}")).join("\n");
+    let found = plan(&due::due("@", "", 64));
+    assert!(found.contains("due_next") && !found.contains("Seq Scan"), "{found}");
+    let found = plan(&due::with_arrivals("@", 0, 64));
+    assert!(found.contains("inbox_fresh") && !found.contains("Seq Scan"), "{found}");
+    let found = plan(&super::super::statements::load("@", 7));
+    assert!(found.contains("inbox_pkey"), "{found}");
+    let found = plan(
+        "SELECT t.seq, t.body FROM @.archive t WHERE t.kind = 'run' AND t.agent_id = 7 AND t.revision <= 9 ORDER BY t.seq DESC LIMIT 32",
+    );
+    assert!(
+        found.contains("archive_default_pkey") && !found.contains("Seq Scan on archive_default"),
+        "{found}"
+    );
+    assert_eq!(fresh.run(&due::due("@", "", 64)).len(), 64);
+    assert_eq!(fresh.run(&due::with_arrivals("@", -1, 64)).len(), 50);
+}

@@ -1,0 +1,237 @@
+//! One connection to a server: flights of statements, and notifications.
+
+use std::time::Duration;
+
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+
+use super::answer::Answer;
+use super::dial::Deadline;
+use super::fault::Fault;
+use super::line::{Line, Trouble};
+use super::login::{Session, log_in};
+use super::message;
+use super::password::Sources;
+use super::url::Url;
+
+/// The longest text of statements: the server takes no message above 1 GiB.
+const LONGEST_FLIGHT: usize = (1 << 30) - 64;
+
+/// The most that is taken as the answers to one flight, in bytes.
+const MOST_ANSWERED: usize = 2 << 30;
+
+/// The most channels that are kept until somebody asks which were told.
+const MOST_CHANNELS: usize = 1024;
+
+/// One connection to a server. It is used by one caller at a time, and says goodbye when it is dropped.
+pub struct Connection {
+    line: Line,
+    version: u32,
+    is_usable: bool,
+    is_in_transaction: bool,
+    told: Vec<String>,
+}
+
+impl Connection {
+    /// Connects and logs in, within the patience and the `connect_timeout` of the URL. The password, if the server wants one,
+    /// comes from `PGPASSWORD` or the password file.
+    pub fn open(url: &Url, patience: Duration) -> Result<Connection, Fault> {
+        Connection::open_with(url, &Sources::of_environment(), patience)
+    }
+
+    pub(super) fn open_with(url: &Url, sources: &Sources, patience: Duration) -> Result<Connection, Fault> {
+        let deadline = Deadline::after(patience.min(url.connect_timeout));
+        let Session { line, version } = log_in(url, sources, deadline)?;
+        Ok(Connection { line, version, is_usable: true, is_in_transaction: false, told: Vec::new() })
+    }
+
+    /// Sends statements as one simple query, and waits for their answers, one for each statement. Statements without `BEGIN`
+    /// are one transaction. Where the server refuses a statement it skips the rest, and the refusal is returned when the
+    /// server is ready again. After the patience the connection is lost, though the server may still be at work: a
+    /// limit for the server itself is set in SQL.
+    pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<Answer>, Fault> {
+        if !self.is_usable {
+            return Err(Fault::NotSent("the connection was lost before".to_owned()));
+        }
+        if sql.len() > LONGEST_FLIGHT {
+            return Err(Fault::NotSent(format!(
+                "statements of {} bytes are too long for a server",
+                sql.len()
+            )));
+        }
+        if sql.contains('\0') {
+            return Err(Fault::NotSent("PostgreSQL has no text with NUL in it".to_owned()));
+        }
+        let deadline = Deadline::after(patience);
+        // A server that ended the connection meanwhile has said so. Nothing was sent then.
+        self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
+        frontend::query(sql, self.line.outgoing()).map_err(|error| Fault::NotSent(error.to_string()))?;
+        let answered = self.answers(deadline);
+        match answered {
+            Ok(Ok(answers)) => Ok(answers),
+            Ok(Err(refused)) => Err(refused),
+            Err(trouble) => {
+                let sent = self.line.has_handed_over();
+                Err(self.lose(sent, trouble))
+            }
+        }
+    }
+
+    /// The server's version: 150006 is 15.6.
+    pub fn server_version(&self) -> u32 {
+        self.version
+    }
+
+    /// Whether another flight can be sent: not after a [`Fault::Lost`].
+    pub fn is_usable(&self) -> bool {
+        self.is_usable
+    }
+
+    /// Whether the last flight left a transaction open, even one that can only be rolled back.
+    pub fn is_in_transaction(&self) -> bool {
+        self.is_in_transaction
+    }
+
+    /// Waits for notifications. Returns the channels that were told, each once, as soon as there is one; none of them if
+    /// the patience ends first. Without any patience it only looks. PgBouncer passes none on in transaction mode.
+    pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, Fault> {
+        if !self.is_usable {
+            return Err(Fault::NotSent("the connection was lost before".to_owned()));
+        }
+        let deadline = Deadline::after(patience);
+        let heard = loop {
+            match self.catch_up() {
+                Err(trouble) => break Err(trouble),
+                Ok(()) if !self.told.is_empty() || deadline.is_over() => break Ok(()),
+                Ok(()) => {}
+            }
+            match self.line.step(deadline) {
+                Ok(()) | Err(Trouble::Overdue) => {}
+                Err(trouble) => break Err(trouble),
+            }
+        };
+        heard.map_err(|trouble| self.lose(false, trouble))?;
+        Ok(std::mem::take(&mut self.told))
+    }
+
+    fn lose(&mut self, sent: bool, trouble: Trouble) -> Fault {
+        self.is_usable = false;
+        Fault::Lost { sent, why: trouble.words() }
+    }
+
+    /// Takes in what has come while nothing was asked, without waiting.
+    fn catch_up(&mut self) -> Result<(), Trouble> {
+        let is_here = match self.line.step(Deadline::after(Duration::ZERO)) {
+            Ok(()) => Ok(()),
+            Err(Trouble::Overdue) => return self.take_in(),
+            Err(trouble) => Err(trouble),
+        };
+        self.take_in().and(is_here)
+    }
+
+    fn take_in(&mut self) -> Result<(), Trouble> {
+        while let Some((message, _)) = message::next(self.line.incoming(), message::LONGEST)? {
+            if let Some(message) = self.aside(message)? {
+                let Message::ErrorResponse(body) = message else {
+                    return Err(Trouble::Senseless("an answer to nothing".to_owned()));
+                };
+                return Err(Trouble::Ended(message::refusal(&body)?.0.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in a message that may come at any time. Returns any other.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are the caller's, and more may be added")]
+    fn aside(&mut self, message: Message) -> Result<Option<Message>, Trouble> {
+        let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+        match message {
+            Message::NoticeResponse(_) => Ok(None),
+            Message::ParameterStatus(body) => {
+                let name = body.name().map_err(senseless)?;
+                let value = body.value().map_err(senseless)?;
+                if name == "standard_conforming_strings" && value != "on" {
+                    return Err(Trouble::Ended("standard_conforming_strings was turned off".to_owned()));
+                }
+                Ok(None)
+            }
+            Message::NotificationResponse(body) => {
+                let channel = body.channel().map_err(senseless)?;
+                if self.told.len() < MOST_CHANNELS && !self.told.iter().any(|told| told == channel) {
+                    self.told.push(channel.to_owned());
+                }
+                Ok(None)
+            }
+            message => Ok(Some(message)),
+        }
+    }
+
+    /// Waits for the answers to what was put on the line, until the server is ready again.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other has a place here, and more may be added")]
+    fn answers(&mut self, deadline: Deadline) -> Result<Result<Vec<Answer>, Fault>, Trouble> {
+        let (mut answers, mut answer, mut columns, mut refused) = (Vec::new(), Answer::default(), None, None);
+        let mut taken = 0usize;
+        loop {
+            let Some((message, length)) = message::next(self.line.incoming(), message::LONGEST)? else {
+                if deadline.is_over() {
+                    return Err(Trouble::Overdue);
+                }
+                self.line.step(deadline)?;
+                continue;
+            };
+            taken = taken.saturating_add(length);
+            if taken > MOST_ANSWERED {
+                return Err(Trouble::Senseless("answers of more than 2 GiB".to_owned()));
+            }
+            let Some(message) = self.aside(message)? else { continue };
+            let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+            match message {
+                Message::RowDescription(body) if columns.is_none() => {
+                    columns = Some(body.fields().count().map_err(senseless)?);
+                }
+                Message::DataRow(body) => {
+                    let Some(columns) = columns else {
+                        return Err(Trouble::Senseless("a row that was not announced".to_owned()));
+                    };
+                    let row = message::row(&body, columns)?;
+                    if refused.is_none() {
+                        answer.rows.push(row);
+                    }
+                }
+                Message::CommandComplete(body) => {
+                    let tag = body.tag().map_err(senseless)?;
+                    answer.affected = tag.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+                    columns = None;
+                    answers.push(std::mem::take(&mut answer));
+                }
+                Message::EmptyQueryResponse => {}
+                Message::ErrorResponse(body) => {
+                    let (fault, is_end) = message::refusal(&body)?;
+                    if is_end {
+                        return Err(Trouble::Ended(fault.to_string()));
+                    }
+                    refused.get_or_insert(fault);
+                    columns = None;
+                }
+                Message::ReadyForQuery(body) => {
+                    if !self.line.outgoing().is_empty() || !matches!(body.status(), b'I' | b'T' | b'E') {
+                        return Err(Trouble::Senseless("an end of answers before its time".to_owned()));
+                    }
+                    self.is_in_transaction = body.status() != b'I';
+                    return Ok(refused.map_or(Ok(answers), Err));
+                }
+                _ => return Err(Trouble::Senseless("a message that answers no statement".to_owned())),
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.is_usable {
+            frontend::terminate(self.line.outgoing());
+            self.line.part();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! How a socket to a server comes about, within a deadline.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::fault::Fault;
+use super::url::{Host, Url};
+use crate::error::describe;
+
+/// A moment after which nothing is waited for. It is of the clock that nobody sets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deadline(Option<Instant>);
+
+impl Deadline {
+    /// A patience that no clock can add up to is one without an end.
+    pub(super) fn after(patience: Duration) -> Deadline {
+        Deadline(Instant::now().checked_add(patience))
+    }
+
+    /// What is left; `None` where there is no end.
+    fn left(self) -> Option<Duration> {
+        self.0.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+
+    pub(super) fn is_over(self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+
+    /// The end of the first of several equal parts of what is left.
+    fn part(self, parts: usize) -> Deadline {
+        let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
+        self.left().map_or(self, |left| Deadline::after(left / parts))
+    }
+}
+
+/// Waits until a socket allows one of these; `None` when the deadline has passed before.
+pub(super) fn wait(
+    socket: &OwnedFd,
+    flags: PollFlags,
+    deadline: Deadline,
+) -> Result<Option<PollFlags>, Errno> {
+    loop {
+        let left = deadline.left();
+        let timeout = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut fds = [PollFd::new(socket, flags)];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) if deadline.is_over() => return Ok(None),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(Some(fds[0].revents())),
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Connects a nonblocking socket. Of several addresses each gets an equal part of the time that is left. Names are
+/// looked up by the system, which has limits of its own for that.
+pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
+    let unreachable =
+        |place: String, why: String| Fault::Unreachable(format!("can't connect to {place}: {why}"));
+    let addresses: Vec<SocketAddr> = match &url.host {
+        Host::Socket(directory) => {
+            let path = format!("{}/.s.PGSQL.{}", directory.trim_end_matches('/'), url.port);
+            return by_socket(&path, deadline).map_err(|why| unreachable(path, why));
+        }
+        Host::Address(address) => vec![(*address, url.port).into()],
+        Host::Name(name) => {
+            let found = (name.as_str(), url.port).to_socket_addrs();
+            let found = found.map_err(|error| unreachable(name.clone(), describe(&error)))?;
+            // What is demanded of `localhost` is less, so it must not lead elsewhere.
+            found.filter(|address| name != "localhost" || address.ip().is_loopback()).collect()
+        }
+    };
+    let mut troubles = Vec::new();
+    for (at, address) in addresses.iter().enumerate() {
+        match by_tcp(*address, deadline.part(addresses.len() - at)) {
+            Ok(socket) => return Ok(socket),
+            Err(why) => troubles.push(format!("{address}: {why}")),
+        }
+    }
+    if troubles.is_empty() {
+        troubles.push("the name has no address".to_owned());
+    }
+    Err(unreachable(url.host.text(), troubles.join("; ")))
+}
+
+fn by_socket(path: &str, deadline: Deadline) -> Result<OwnedFd, String> {
+    let address = SocketAddrUnix::new(path).map_err(said)?;
+    let socket = socket(AddressFamily::UNIX).map_err(said)?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            // The queue of the listener is full. Nothing tells when it is not.
+            Err(Errno::AGAIN) if !deadline.is_over() => std::thread::sleep(Duration::from_millis(5)),
+            Err(Errno::AGAIN) => return Err("nobody took the connection in time".to_owned()),
+            Err(errno) => return Err(said(errno)),
+        }
+    }
+}
+
+fn by_tcp(address: SocketAddr, deadline: Deadline) -> Result<OwnedFd, String> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket(family).map_err(said)?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS | Errno::INTR) => {
+            if wait(&socket, PollFlags::OUT, deadline).map_err(said)?.is_none() {
+                return Err("nobody answered in time".to_owned());
+            }
+            sockopt::socket_error(&socket).map_err(said)?.map_err(said)?;
+        }
+        Err(errno) => return Err(said(errno)),
+    }
+    // A flight is one message. It does not wait for more to go with it.
+    sockopt::set_tcp_nodelay(&socket, true).map_err(said)?;
+    Ok(socket)
+}
+
+fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+pub(super) fn said(errno: Errno) -> String {
+    describe(&errno.into())
+}

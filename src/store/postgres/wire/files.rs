@@ -1,0 +1,45 @@
+//! The files that a connection reads and that belong to no state directory: certificates and passwords.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// More than any bundle of certificates or list of passwords has.
+const MOST: u64 = 16 << 20;
+
+/// A file that was read: what is in it, and the bits of its mode.
+pub(super) struct Contents {
+    pub(super) bytes: Vec<u8>,
+    pub(super) mode: u32,
+}
+
+/// Reads a plain file. It waits for no pipe, and takes no more than a bound.
+pub(super) fn read(path: &Path) -> io::Result<Contents> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is no plain file"));
+    }
+    let mut bytes = Vec::new();
+    if file.take(MOST + 1).read_to_end(&mut bytes)? as u64 > MOST {
+        return Err(io::Error::other("it is longer than 16 MiB"));
+    }
+    Ok(Contents { bytes, mode: metadata.mode() })
+}
+
+/// The certificates that the system trusts, where distributions keep them; a variable of OpenSSL's says otherwise.
+pub(super) fn system_roots() -> Option<PathBuf> {
+    if let Some(named) = std::env::var_os("SSL_CERT_FILE").filter(|named| !named.is_empty()) {
+        return Some(named.into());
+    }
+    let known = [
+        "/etc/ssl/certs/ca-certificates.crt",
+        "/etc/pki/tls/certs/ca-bundle.crt",
+        "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+        "/etc/ssl/ca-bundle.pem",
+        "/etc/ssl/cert.pem",
+    ];
+    known.into_iter().map(PathBuf::from).find(|path| path.exists())
+}

@@ -1,0 +1,258 @@
+//! The bytes of a connection, in both directions at once, with TLS or without.
+
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+
+use bytes::{Buf, BytesMut};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+use rustls::ClientConnection;
+
+use super::dial::{Deadline, said, wait};
+
+/// Why a line gives no more.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The deadline has passed. The line could go on.
+    Overdue,
+    /// The other end, or something between, has ended it.
+    Ended(String),
+    /// TLS could not be agreed on, or was violated.
+    Tls(String),
+    /// What came is no message that belongs there.
+    Senseless(String),
+}
+
+impl Trouble {
+    pub(super) fn words(self) -> String {
+        match self {
+            Trouble::Overdue => "no answer came in time".to_owned(),
+            Trouble::Ended(why) | Trouble::Tls(why) => why,
+            Trouble::Senseless(why) => format!("what came is not PostgreSQL's protocol: {why}"),
+        }
+    }
+}
+
+/// A socket, with what has come and what has still to go.
+pub(super) struct Line {
+    socket: OwnedFd,
+    tls: Option<Box<ClientConnection>>,
+    outgoing: BytesMut,
+    incoming: BytesMut,
+    /// Why nothing comes any more, once that is so.
+    ended: Option<String>,
+}
+
+impl Line {
+    pub(super) fn over(socket: OwnedFd) -> Line {
+        Line { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
+    }
+
+    /// What has to go. Bytes are put at its end.
+    pub(super) fn outgoing(&mut self) -> &mut BytesMut {
+        &mut self.outgoing
+    }
+
+    /// What has come. Whole messages are taken from its front.
+    pub(super) fn incoming(&mut self) -> &mut BytesMut {
+        &mut self.incoming
+    }
+
+    /// Whether the system has taken over all that had to go.
+    pub(super) fn has_handed_over(&self) -> bool {
+        !self.has_to_send()
+    }
+
+    fn has_to_send(&self) -> bool {
+        !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Waits until the socket gives or takes something, and does both as far as it goes. Neither direction waits for the
+    /// other, so two ends that both have megabytes to say can't block each other.
+    pub(super) fn step(&mut self, deadline: Deadline) -> Result<(), Trouble> {
+        if let Some(why) = &self.ended {
+            return Err(Trouble::Ended(why.clone()));
+        }
+        let mut flags = PollFlags::IN;
+        if self.has_to_send() {
+            flags |= PollFlags::OUT;
+        }
+        let ready = wait(&self.socket, flags, deadline).map_err(|errno| Trouble::Ended(said(errno)))?;
+        let Some(ready) = ready else { return Err(Trouble::Overdue) };
+        if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+            self.receive()?;
+        }
+        if ready.contains(PollFlags::OUT) && self.ended.is_none() && self.has_to_send() {
+            self.send();
+            if self.ended.is_some() {
+                // The server may have said why it ended the connection.
+                let why = self.ended.take();
+                self.receive()?;
+                self.ended = why;
+            }
+        }
+        Ok(())
+    }
+
+    /// Steps until all has been handed over.
+    pub(super) fn hand_over(&mut self, deadline: Deadline) -> Result<(), Trouble> {
+        while self.has_to_send() {
+            self.step(deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for one byte, and takes no more than that from the socket: what follows belongs to TLS.
+    pub(super) fn one_byte(&mut self, deadline: Deadline) -> Result<u8, Trouble> {
+        let mut byte = [0];
+        loop {
+            let ready =
+                wait(&self.socket, PollFlags::IN, deadline).map_err(|errno| Trouble::Ended(said(errno)))?;
+            if ready.is_none() {
+                return Err(Trouble::Overdue);
+            }
+            match rustix::io::read(&self.socket, &mut byte) {
+                Ok(0) => return Err(Trouble::Ended(closed())),
+                Ok(_) => return Ok(byte[0]),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(Trouble::Ended(said(errno))),
+            }
+        }
+    }
+
+    /// Begins TLS. Returns the server's certificate.
+    pub(super) fn encrypt(&mut self, tls: ClientConnection, deadline: Deadline) -> Result<Vec<u8>, Trouble> {
+        self.tls = Some(Box::new(tls));
+        while let Some(tls) = &self.tls {
+            if !tls.is_handshaking() && !tls.wants_write() {
+                break;
+            }
+            if deadline.is_over() {
+                return Err(Trouble::Overdue);
+            }
+            self.step(deadline)?;
+        }
+        let certificates = self.tls.as_ref().and_then(|tls| tls.peer_certificates());
+        let own = certificates.and_then(|all| all.first());
+        own.map(|own| own.to_vec()).ok_or_else(|| Trouble::Tls("the server has no certificate".to_owned()))
+    }
+
+    /// Says goodbye, as far as that goes without waiting.
+    pub(super) fn part(&mut self) {
+        if self.ended.is_some() {
+            return;
+        }
+        if self.tls.is_some() {
+            self.fill();
+        }
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+        self.send();
+    }
+
+    /// Moves what has to go into TLS, as far as that takes it.
+    fn fill(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            while !self.outgoing.is_empty() {
+                match tls.writer().write(&self.outgoing) {
+                    Ok(0) | Err(_) => break,
+                    Ok(length) => self.outgoing.advance(length),
+                }
+            }
+        }
+    }
+
+    /// Sends until the socket takes no more.
+    fn send(&mut self) {
+        while self.has_to_send() {
+            self.fill();
+            let sent = match &mut self.tls {
+                None => rustix::net::send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL)
+                    .inspect(|length| self.outgoing.advance(*length))
+                    .map_err(io::Error::from),
+                // Before the handshake is over, what has to go waits in TLS.
+                Some(tls) if !tls.wants_write() => return,
+                Some(tls) => tls.write_tls(&mut Raw(&self.socket)),
+            };
+            match sent {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) => {
+                    self.ended = Some(crate::error::describe(&error));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes what the socket has, once.
+    fn receive(&mut self) -> Result<(), Trouble> {
+        let Some(tls) = &mut self.tls else {
+            let mut buffer = [0; 1 << 16];
+            let read = rustix::io::read(&self.socket, &mut buffer).map_err(io::Error::from);
+            if let Some(length) = came(read, &mut self.ended) {
+                self.incoming.extend_from_slice(&buffer[..length]);
+            }
+            return Ok(());
+        };
+        let read = tls.read_tls(&mut Raw(&self.socket));
+        if came(read, &mut self.ended).is_none() {
+            return Ok(());
+        }
+        let state = match tls.process_new_packets() {
+            Ok(state) => state,
+            Err(error) => {
+                // The other end is told, if it can be told at once.
+                let _ = tls.write_tls(&mut Raw(&self.socket));
+                return Err(Trouble::Tls(format!("TLS: {error}")));
+            }
+        };
+        let before = self.incoming.len();
+        self.incoming.resize(before + state.plaintext_bytes_to_read(), 0);
+        if let Err(error) = tls.reader().read_exact(&mut self.incoming[before..]) {
+            self.incoming.truncate(before);
+            return Err(Trouble::Tls(format!("TLS: {error}")));
+        }
+        if state.peer_has_closed() {
+            self.ended = Some(closed());
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes came; `None` if none did. Notes an end.
+fn came(read: io::Result<usize>, ended: &mut Option<String>) -> Option<usize> {
+    match read {
+        Ok(0) => *ended = Some(closed()),
+        Ok(length) => return Some(length),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+        Err(error) => *ended = Some(crate::error::describe(&error)),
+    }
+    None
+}
+
+fn closed() -> String {
+    "the server closed the connection".to_owned()
+}
+
+/// The socket as TLS reads and writes it.
+struct Raw<'s>(&'s OwnedFd);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0, buffer)?)
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! From a socket to a server that takes statements: TLS, who we are, and whether the server is fit.
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{
+    ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256,
+};
+use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
+use postgres_protocol::message::frontend;
+
+use super::dial::{Deadline, dial};
+use super::fault::Fault;
+use super::line::{Line, Trouble};
+use super::message;
+use super::password::Sources;
+use super::tls;
+use super::url::{Host, Tls, Url};
+
+/// The oldest server whose statements ours are.
+const OLDEST: u32 = 140_000;
+
+/// A line to a server that is fit and waits for statements.
+pub(super) struct Session {
+    pub(super) line: Line,
+    pub(super) version: u32,
+}
+
+/// Connects, agrees on TLS, and logs in.
+pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result<Session, Fault> {
+    let mut line = Line::over(dial(url, deadline)?);
+    let fault = |trouble: Trouble| of_trouble(url, trouble);
+    let mut binding = None;
+    if url.tls != Tls::Disable {
+        let client = tls::client(url)?;
+        frontend::ssl_request(line.outgoing());
+        line.hand_over(deadline).map_err(fault)?;
+        match line.one_byte(deadline).map_err(fault)? {
+            b'S' => {}
+            b'N' => {
+                return Err(Fault::Unfit(format!(
+                    "the server at {} has no TLS: turn it on there (ssl = on), or write sslmode=disable if nobody else \
+                     is on the way to it",
+                    url.host.text()
+                )));
+            }
+            other => return Err(fault(Trouble::Senseless(format!("{other:#04x} is no answer about TLS")))),
+        }
+        let certificate = line.encrypt(client, deadline).map_err(fault)?;
+        binding = tls::end_point(&certificate);
+    }
+    let user = user(url)?;
+    let parameters = [
+        ("user", &*user),
+        ("database", &*url.database),
+        ("client_encoding", "UTF8"),
+        ("application_name", "dormouse"),
+    ];
+    frontend::startup_message(parameters, line.outgoing())
+        .map_err(|error| Fault::Unfit(format!("{}: {error}", url.shown())))?;
+    let mut login = Login { url, sources, user, binding, deadline, line, proof: Proof::NotAsked };
+    login.authenticate()?;
+    login.get_ready()
+}
+
+/// Whom the server should take us for.
+fn user(url: &Url) -> Result<String, Fault> {
+    let from = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = url.user.clone().or_else(|| ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(from));
+    user.ok_or_else(|| {
+        Fault::Unfit(
+            "it is not known which user to log in as: write postgres://USER@… or set PGUSER".to_owned(),
+        )
+    })
+}
+
+/// What a trouble means as long as nothing was asked of the server.
+fn of_trouble(url: &Url, trouble: Trouble) -> Fault {
+    let host = url.host.text();
+    match trouble {
+        Trouble::Overdue | Trouble::Ended(_) => Fault::Unreachable(format!("{host}: {}", trouble.words())),
+        Trouble::Tls(_) | Trouble::Senseless(_) => Fault::Unfit(format!("{host}: {}", trouble.words())),
+    }
+}
+
+/// How far the server has shown that it knows the password, too.
+enum Proof {
+    NotAsked,
+    /// It was shown, or the way of the login has none.
+    Done,
+    Begun(Box<ScramSha256>),
+}
+
+/// A login under way.
+struct Login<'u> {
+    url: &'u Url,
+    sources: &'u Sources,
+    user: String,
+    binding: Option<Vec<u8>>,
+    deadline: Deadline,
+    line: Line,
+    proof: Proof,
+}
+
+impl Login<'_> {
+    fn next(&mut self) -> Result<Message, Fault> {
+        loop {
+            let found = message::next(self.line.incoming(), message::LONGEST_OF_STRANGER);
+            match found.map_err(|trouble| self.fault(trouble))? {
+                Some((Message::ErrorResponse(body), _)) => {
+                    let (refused, _) = message::refusal(&body).map_err(|trouble| self.fault(trouble))?;
+                    return Err(refused_login(&self.url.host.text(), refused));
+                }
+                Some((Message::NoticeResponse(_), _)) => {}
+                Some((message, _)) => return Ok(message),
+                None if self.deadline.is_over() => return Err(self.fault(Trouble::Overdue)),
+                None => self.line.step(self.deadline).map_err(|trouble| self.fault(trouble))?,
+            }
+        }
+    }
+
+    fn fault(&self, trouble: Trouble) -> Fault {
+        of_trouble(self.url, trouble)
+    }
+
+    fn out_of_order(&self) -> Fault {
+        self.fault(Trouble::Senseless("a message that has no place in a login".to_owned()))
+    }
+
+    /// Until the server says that we are who we say.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "most messages have no place here, and more may be added"
+    )]
+    fn authenticate(&mut self) -> Result<(), Fault> {
+        loop {
+            let message = self.next()?;
+            match message {
+                Message::AuthenticationOk => {
+                    return match self.proof {
+                        Proof::NotAsked | Proof::Done => Ok(()),
+                        Proof::Begun(_) => Err(Fault::Unfit(format!(
+                            "{}: the server has not shown that it knows the password",
+                            self.url.host.text()
+                        ))),
+                    };
+                }
+                Message::AuthenticationCleartextPassword => {
+                    self.only_once()?;
+                    let is_trusted = self.url.tls == Tls::VerifyFull || self.is_socket();
+                    self.refuse_unless(is_trusted, "as it is")?;
+                    let password = self.sources.find(self.url, &self.user)?;
+                    self.say(|buffer| frontend::password_message(&password, buffer))?;
+                }
+                Message::AuthenticationMd5Password(body) => {
+                    self.only_once()?;
+                    // Whoever hears an MD5 answer can guess passwords against it, and one who pretends to be the server can
+                    // pass it on. On this machine nobody hears it, and PgBouncer is often set up so.
+                    let is_trusted = self.url.tls == Tls::VerifyFull || self.url.host.is_here();
+                    self.refuse_unless(is_trusted, "hashed with MD5")?;
+                    let password = self.sources.find(self.url, &self.user)?;
+                    let hashed = md5_hash(self.user.as_bytes(), &password, body.salt());
+                    self.say(|buffer| frontend::password_message(hashed.as_bytes(), buffer))?;
+                }
+                Message::AuthenticationSasl(body) => {
+                    self.only_once()?;
+                    self.begin_scram(&body)?;
+                }
+                Message::AuthenticationSaslContinue(body) => {
+                    let Proof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
+                    let updated = scram.update(body.data());
+                    let answer = updated.map(|()| scram.message().to_vec());
+                    let answer = answer.map_err(|error| self.fault(Trouble::Senseless(error.to_string())))?;
+                    self.say(|buffer| frontend::sasl_response(&answer, buffer))?;
+                }
+                Message::AuthenticationSaslFinal(body) => {
+                    let Proof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
+                    if let Err(error) = scram.finish(body.data()) {
+                        let host = self.url.host.text();
+                        return Err(Fault::Unfit(format!(
+                            "{host}: the server has not shown that it knows the password: {error}"
+                        )));
+                    }
+                    self.proof = Proof::Done;
+                }
+                Message::AuthenticationGss
+                | Message::AuthenticationKerberosV5
+                | Message::AuthenticationScmCredential
+                | Message::AuthenticationSspi => {
+                    return Err(Fault::Unfit(format!(
+                        "the server wants {} to log in by Kerberos or the like: dormouse knows passwords (SCRAM) and what the \
+                         server takes without one",
+                        self.user
+                    )));
+                }
+                _ => return Err(self.out_of_order()),
+            }
+        }
+    }
+
+    fn is_socket(&self) -> bool {
+        matches!(self.url.host, Host::Socket(_))
+    }
+
+    /// A server asks once. One that asks again after a proof would get the password in another way.
+    fn only_once(&mut self) -> Result<(), Fault> {
+        match self.proof {
+            Proof::NotAsked => self.proof = Proof::Done,
+            Proof::Done | Proof::Begun(_) => return Err(self.out_of_order()),
+        }
+        Ok(())
+    }
+
+    fn refuse_unless(&self, is_trusted: bool, how: &str) -> Result<(), Fault> {
+        if is_trusted {
+            return Ok(());
+        }
+        Err(Fault::Unfit(format!(
+            "the server at {} wants the password {how}, and it is not certain who would get it: use scram-sha-256 there, or \
+             sslmode=verify-full",
+            self.url.host.text()
+        )))
+    }
+
+    /// Begins SCRAM: both sides show that they know the password, and with TLS that nobody is between them.
+    fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), Fault> {
+        let (mut is_plain, mut is_bound) = (false, false);
+        let mut mechanisms = body.mechanisms();
+        while let Some(name) =
+            mechanisms.next().map_err(|error| self.fault(Trouble::Senseless(error.to_string())))?
+        {
+            is_plain |= name == SCRAM_SHA_256;
+            is_bound |= name == SCRAM_SHA_256_PLUS;
+        }
+        let (mechanism, binding) = match self.binding.take() {
+            Some(binding) if is_bound => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding)),
+            // A server that does offer it sees from this that somebody took the offer away.
+            Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+            Some(_) | None => {
+                return Err(Fault::Unfit("the server knows no SCRAM-SHA-256, which it asks for".to_owned()));
+            }
+        };
+        let password = self.sources.find(self.url, &self.user)?;
+        let scram = ScramSha256::new(&password, binding);
+        self.say(|buffer| frontend::sasl_initial_response(mechanism, scram.message(), buffer))?;
+        self.proof = Proof::Begun(Box::new(scram));
+        Ok(())
+    }
+
+    fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), Fault> {
+        // The only words that do not fit into a message are ones with NUL.
+        write(self.line.outgoing())
+            .map_err(|error| Fault::Unfit(format!("the password can't be sent: {error}")))?;
+        self.line.hand_over(self.deadline).map_err(|trouble| of_trouble(self.url, trouble))
+    }
+
+    /// Until the server takes statements. Looks at what it says of itself.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "most messages have no place here, and more may be added"
+    )]
+    fn get_ready(mut self) -> Result<Session, Fault> {
+        let (mut version, mut quotes, mut encoding) = (None, None, None);
+        loop {
+            match self.next()? {
+                Message::ParameterStatus(body) => {
+                    let (name, value) = (body.name().unwrap_or_default(), body.value().unwrap_or_default());
+                    match name {
+                        "server_version" => version = Some(value.to_owned()),
+                        "standard_conforming_strings" => quotes = Some(value.to_owned()),
+                        "server_encoding" => encoding = Some(value.to_owned()),
+                        _ => {}
+                    }
+                }
+                Message::BackendKeyData(_) => {}
+                Message::ReadyForQuery(_) => break,
+                _ => return Err(self.out_of_order()),
+            }
+        }
+        let host = self.url.host.text();
+        let said = version.unwrap_or_default();
+        let number = version_of(&said).unwrap_or_default();
+        if number < OLDEST {
+            return Err(Fault::Unfit(format!(
+                "{host} is PostgreSQL {said}: dormouse needs version 14 or newer"
+            )));
+        }
+        if quotes.as_deref() != Some("on") {
+            return Err(Fault::Unfit(format!(
+                "{host} has not standard_conforming_strings = on, so texts can't be quoted safely: turn it on for this \
+                 server, database and role"
+            )));
+        }
+        if let Some(encoding) = encoding
+            && encoding != "UTF8"
+        {
+            return Err(Fault::Unfit(format!(
+                "the database {} keeps text in {encoding}: make one with ENCODING 'UTF8'",
+                self.url.database
+            )));
+        }
+        Ok(Session { line: self.line, version: number })
+    }
+}
+
+/// What a refused login means: some refusals pass by themselves.
+fn refused_login(host: &str, refused: Fault) -> Fault {
+    // The server is starting or ending, has no more connections or memory; PgBouncer has no server behind it.
+    let passes =
+        refused.code().is_some_and(|code| ["57P", "53", "08"].iter().any(|class| code.starts_with(class)));
+    if passes { Fault::Unreachable(format!("{host}: {refused}")) } else { refused }
+}
+
+/// `15.6 (Debian 15.6-0+deb12u1)` is 150006, and `16beta1` is 160000.
+pub(super) fn version_of(text: &str) -> Option<u32> {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    let major = digits(text);
+    let minor = text[major.len()..].strip_prefix('.').map(digits).unwrap_or_default();
+    let major: u32 = major.parse().ok().filter(|major| *major < 10_000)?;
+    let minor: u32 = minor.parse().ok().filter(|minor| *minor < 10_000).unwrap_or_default();
+    Some(major * 10_000 + minor)
+}

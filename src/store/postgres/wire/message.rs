@@ -1,0 +1,73 @@
+//! Messages of a server, as they are taken from what has come.
+
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
+
+use super::answer::Row;
+use super::fault::Fault;
+use super::line::Trouble;
+
+/// The longest message of a server that is logged in: a row can have about this much.
+pub(super) const LONGEST: usize = 1 << 30;
+
+/// The longest message of a server that still has to say who it is.
+pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
+
+/// Takes the next message and says how many bytes it had; `None` while it is not whole. No space is made for a
+/// message before its bytes have come.
+pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, Trouble> {
+    let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+    let Some(header) = Header::parse(incoming).map_err(senseless)? else { return Ok(None) };
+    let length = usize::try_from(header.len()).unwrap_or(usize::MAX).saturating_add(1);
+    if length > longest {
+        return Err(Trouble::Senseless(format!("a message of {length} bytes")));
+    }
+    if incoming.len() < length {
+        return Ok(None);
+    }
+    Ok(Message::parse(incoming).map_err(senseless)?.map(|message| (message, length)))
+}
+
+/// What an error of the server says, and whether it ends the connection.
+pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble> {
+    let (mut code, mut message, mut detail, mut hint) = (String::new(), String::new(), None, None);
+    let (mut severity, mut is_plain) = (String::new(), false);
+    let mut fields = body.fields();
+    while let Some(field) = fields.next().map_err(|error| Trouble::Senseless(error.to_string()))? {
+        let text = String::from_utf8_lossy(field.value_bytes()).into_owned();
+        match field.type_() {
+            b'C' => code = text,
+            b'M' => message = text,
+            b'D' => detail = Some(text),
+            b'H' => hint = Some(text),
+            // `V` is never translated, and `S` may be.
+            b'V' => (severity, is_plain) = (text, true),
+            b'S' if !is_plain => severity = text,
+            _ => {}
+        }
+    }
+    let is_end = matches!(severity.as_str(), "FATAL" | "PANIC");
+    Ok((Fault::Server { code, message, detail, hint }, is_end))
+}
+
+/// A row of so many columns, each of them UTF-8.
+pub(super) fn row(body: &DataRowBody, columns: usize) -> Result<Row, Trouble> {
+    let senseless = |why: String| Trouble::Senseless(why);
+    let bytes = body.buffer_bytes().clone();
+    let mut ranges = body.ranges();
+    let mut found = Vec::with_capacity(columns);
+    while let Some(range) = ranges.next().map_err(|error| senseless(error.to_string()))? {
+        if let Some(range) = &range {
+            let text = bytes.get(range.clone()).map(std::str::from_utf8);
+            if !matches!(text, Some(Ok(_))) {
+                return Err(senseless("a column is not UTF-8".to_owned()));
+            }
+        }
+        found.push(range);
+    }
+    if found.len() != columns {
+        return Err(senseless(format!("a row of {} columns where {columns} were announced", found.len())));
+    }
+    Ok(Row { bytes, columns: found })
+}

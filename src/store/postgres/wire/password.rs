@@ -1,0 +1,109 @@
+//! Where a password comes from: `PGPASSWORD`, or a file that only its owner can read. Never the URL.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::fault::Fault;
+use super::files;
+use super::url::{Host, Url};
+use crate::error::describe;
+
+/// What the environment says.
+pub(super) struct Sources {
+    password: Option<OsString>,
+    file: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Those of this process: the same variables that other clients of PostgreSQL read.
+    pub(super) fn of_environment() -> Sources {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let file = set("PGPASSFILE").map(PathBuf::from);
+        let file = file.or_else(|| Some(Path::new(&set("HOME")?).join(".pgpass")));
+        Sources { password: set("PGPASSWORD"), file }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(password: Option<&str>, file: Option<&Path>) -> Sources {
+        Sources { password: password.map(OsString::from), file: file.map(Path::to_owned) }
+    }
+
+    /// The password for a login.
+    pub(super) fn find(&self, url: &Url, user: &str) -> Result<Vec<u8>, Fault> {
+        if let Some(password) = &self.password {
+            return Ok(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()).to_vec());
+        }
+        let missing = |looked: &str| {
+            Fault::Unfit(format!(
+                "the server wants a password for {user}, and there is none: set PGPASSWORD, or write \
+                 HOST:PORT:DATABASE:USER:PASSWORD into {looked} and make it readable to you alone (chmod 0600)"
+            ))
+        };
+        let Some(path) = &self.file else { return Err(missing("~/.pgpass")) };
+        let shown = path.display().to_string();
+        let contents = match files::read(path) {
+            Ok(contents) => contents,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&shown)),
+            Err(error) => return Err(Fault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
+        };
+        // Others may have read it already, and may write another server's password into it.
+        if contents.mode & 0o077 != 0 {
+            let mode = contents.mode & 0o777;
+            return Err(Fault::Unfit(format!(
+                "{shown} holds passwords and has mode {mode:04o}: make it readable to you alone (chmod 0600)"
+            )));
+        }
+        let text = String::from_utf8(contents.bytes)
+            .map_err(|_| Fault::Unfit(format!("{shown} holds passwords and is not UTF-8")))?;
+        in_file(&text, url, user).map(String::into_bytes).ok_or_else(|| missing(&shown))
+    }
+}
+
+/// The password of the first line that fits.
+fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
+    let (host, port) = (url.host.text(), url.port.to_string());
+    let is_socket = matches!(url.host, Host::Socket(_));
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let [its_host, its_port, database, its_user, password] = fields(line)?;
+        let fits = |pattern: &Field, value: &str| pattern.raw == "*" || pattern.text == value;
+        // Other clients call the usual directory of sockets `localhost`.
+        let fits_host = fits(&its_host, &host.to_lowercase())
+            || fits(&its_host, &host)
+            || is_socket && its_host.text == "localhost";
+        let is_it =
+            fits_host && fits(&its_port, &port) && fits(&database, &url.database) && fits(&its_user, user);
+        is_it.then_some(password.text)
+    })
+}
+
+/// One field of a line: as it stands there, and without its backslashes.
+#[derive(Default)]
+struct Field {
+    raw: String,
+    text: String,
+}
+
+/// The five fields of a line. A backslash takes the meaning from a colon or a backslash.
+fn fields(line: &str) -> Option<[Field; 5]> {
+    let mut fields: [Field; 5] = Default::default();
+    let mut at = 0;
+    let mut chars = line.trim_end_matches('\r').chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                let next = chars.next().unwrap_or('\\');
+                let field = fields.get_mut(at)?;
+                field.raw.extend([c, next]);
+                field.text.push(next);
+            }
+            ':' => at += 1,
+            c => {
+                let field = fields.get_mut(at)?;
+                field.raw.push(c);
+                field.text.push(c);
+            }
+        }
+    }
+    (at == 4 && !fields[4].text.is_empty()).then_some(fields)
+}

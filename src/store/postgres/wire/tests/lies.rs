@@ -1,0 +1,226 @@
+//! The client against what no server should say, and against connections that are cut at any byte.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use super::super::Fault;
+use super::liar::*;
+use super::rig::LONG;
+use super::{SHORT, open, refused};
+
+#[test]
+fn an_answer_may_be_cut_at_any_byte() {
+    let whole = good_answer();
+    for length in 0..whole.len() {
+        let (url, server) = answering(whole[..length].to_vec());
+        let mut connection = open(&url, None).unwrap();
+        let lost = connection.flight("SELECT 'x'", LONG).unwrap_err();
+        assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{length}: {lost:?}");
+        assert!(!connection.is_usable());
+        server.join().unwrap();
+    }
+    // And it may come byte by byte.
+    let (url, server) = serve(move |stream| {
+        stream.set_nodelay(true).unwrap();
+        for byte in good_greeting() {
+            stream.write_all(&[byte]).unwrap();
+        }
+        hear(stream);
+        for byte in whole {
+            stream.write_all(&[byte]).unwrap();
+        }
+    });
+    let mut connection = open(&url, None).unwrap();
+    assert_eq!(connection.flight("SELECT 'x'", LONG).unwrap()[0].rows[0].get(0), Some("x"));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_greeting_may_be_cut_at_any_byte() {
+    let whole = good_greeting();
+    for length in 0..whole.len() {
+        let part = whole[..length].to_vec();
+        let (url, server) = serve(move |stream| stream.write_all(&part).unwrap());
+        let fault = refused(&url, None);
+        assert!(matches!(fault, Fault::Unreachable(_)), "{length}: {fault:?}");
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_answer_loses_the_connection() {
+    let long_row = [&[b'D'][..], &u32::MAX.to_be_bytes()].concat();
+    for answer in [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+        long_row,
+        [&[b'D'][..], &0x7fff_ffffu32.to_be_bytes()].concat(),
+        [&[b'D'][..], &3u32.to_be_bytes()].concat(),
+        row(b"x"),
+        [header(), header()].concat(),
+        [header(), row(b"\xff")].concat(),
+        [header(), message(b'D', b"\0\x02\0\0\0\x01a")].concat(),
+        [header(), message(b'D', b"\0\x01\0\0\0\x09a")].concat(),
+        [header(), message(b'D', b"\0\0")].concat(),
+        message(b'E', b"Mno end"),
+        message(b'E', b""),
+        message(b'C', b"SELECT 1"),
+        message(b'C', b"\xff\0"),
+        message(b'Z', b""),
+        message(b'Z', b"?"),
+        message(b'Z', b"II"),
+        message(b'R', &[0; 4]),
+        message(b'R', &[0, 0, 0, 3]),
+        message(b'G', &[0, 0, 0]),
+        message(b'T', &[0, 9]),
+        message(b'1', &[]),
+        message(b'!', &[]),
+        message(b'A', b"\0\0\0\0no end"),
+        status("standard_conforming_strings", "off"),
+    ] {
+        let (url, server) = answering(answer.clone());
+        let mut connection = open(&url, None).unwrap();
+        let lost = connection.flight("SELECT 'x'", LONG).unwrap_err();
+        assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{answer:?}: {lost:?}");
+        assert!(!connection.is_usable());
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn a_server_must_be_fit() {
+    for (greeting, says) in [
+        (greeting("13.14", "on", "UTF8"), "version 14"),
+        (greeting("", "on", "UTF8"), "version 14"),
+        (greeting("99999999999", "on", "UTF8"), "version 14"),
+        (greeting("15.6", "off", "UTF8"), "standard_conforming_strings"),
+        (greeting("15.6", "on", "SQL_ASCII"), "ENCODING"),
+        (message(b'R', &[0, 0, 0, 7]), "Kerberos"),
+        (message(b'R', b"\0\0\0\x0aPLAIN\0\0"), "SCRAM"),
+        (message(b'R', b"\0\0\0\x0a"), "protocol"),
+        (message(b'R', b"\0\0\0\x0b"), "protocol"),
+        (message(b'R', b"\0\0\0\x0c"), "protocol"),
+        (message(b'R', b"\0\0\0\x63"), "protocol"),
+        ([&[b'S'][..], &0x10_0000u32.to_be_bytes()].concat(), "1048577 bytes"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(), "protocol"),
+        (row(b"x"), "protocol"),
+    ] {
+        let (url, server) = serve(move |stream| stream.write_all(&greeting).unwrap());
+        let fault = refused(&url, Some("secret"));
+        assert!(matches!(&fault, Fault::Unfit(words) if words.contains(says)), "{says}: {fault:?}");
+        server.join().unwrap();
+    }
+    let (url, server) = serve(|stream| {
+        stream
+            .write_all(&message(b'E', b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"))
+            .unwrap();
+    });
+    assert!(matches!(refused(&url, None), Fault::Unreachable(_)));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_has_to_show_that_it_knows_the_password() {
+    let first = |client: &[u8], iterations: &str| {
+        let text = String::from_utf8_lossy(client).into_owned();
+        let nonce = text.split("r=").nth(1).unwrap().to_owned();
+        message(b'R', &[b"\0\0\0\x0b", format!("r={nonce}x,s=c2FsdA==,i={iterations}").as_bytes()].concat())
+    };
+    for (at, says) in [
+        (0, "has not shown"),
+        (1, "has not shown"),
+        (2, "has not shown"),
+        (3, "iteration count"),
+        (4, "protocol"),
+        (5, "protocol"),
+    ] {
+        let (url, server) = serve(move |stream| {
+            stream.write_all(&message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0")).unwrap();
+            let client = hear(stream);
+            let wrong = message(b'R', b"\0\0\0\x0cv=AAAA");
+            let mut say = |bytes: &[u8]| drop(stream.write_all(bytes));
+            match at {
+                0 => say(&message(b'R', &[0; 4])),
+                1 => say(&[first(&client, "4096"), message(b'R', &[0; 4])].concat()),
+                2 => say(&[first(&client, "4096"), wrong].concat()),
+                3 => say(&first(&client, "2000000000")),
+                4 => say(&message(b'R', &[0, 0, 0, 3])),
+                _ => say(&message(b'R', b"\0\0\0\x0br=other,s=c2FsdA==,i=4096")),
+            }
+            hear(stream);
+        });
+        let fault = refused(&url, Some("secret"));
+        assert!(matches!(&fault, Fault::Unfit(words) if words.contains(says)), "{at}: {fault:?}");
+        server.join().unwrap();
+    }
+}
+
+#[test]
+fn both_may_have_megabytes_to_say_at_once() {
+    let (url, server) = serve(|stream| {
+        stream.write_all(&good_greeting()).unwrap();
+        // It hears nothing until it has said all this.
+        let notice = message(b'N', &[b"SNOTICE\0M", "x".repeat(1 << 16).as_bytes(), b"\0\0"].concat());
+        for _ in 0..256 {
+            stream.write_all(&notice).unwrap();
+        }
+        assert_eq!(hear(stream).len(), (16 << 20) + 1);
+        stream.write_all(&good_answer()).unwrap();
+    });
+    let mut connection = open(&url, None).unwrap();
+    connection.flight(&" ".repeat(16 << 20), LONG).unwrap();
+    server.join().unwrap();
+}
+
+#[test]
+fn what_was_not_handed_over_was_not_sent() {
+    let (url, server) = serve(|stream| {
+        stream.write_all(&good_greeting()).unwrap();
+        std::thread::sleep(SHORT * 3);
+    });
+    let mut connection = open(&url, None).unwrap();
+    let begun = Instant::now();
+    // More than the system's buffers take.
+    let lost = connection.flight(&" ".repeat(64 << 20), SHORT).unwrap_err();
+    assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    server.join().unwrap();
+}
+
+#[test]
+fn a_server_that_never_comes_to_an_end_is_left() {
+    for greets in [true, false] {
+        let (url, server) = serve(move |stream| {
+            if greets {
+                stream.write_all(&good_greeting()).unwrap();
+                hear(stream);
+            }
+            while stream.write_all(&message(b'N', b"Mx\0\0").repeat(1000)).is_ok() {}
+        });
+        let begun = Instant::now();
+        if greets {
+            let lost = open(&url, None).unwrap().flight("SELECT 1", SHORT).unwrap_err();
+            assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{lost:?}");
+        } else {
+            let fault = refused(&format!("{url}?connect_timeout=300ms"), None);
+            assert!(matches!(fault, Fault::Unreachable(_)), "{fault:?}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        server.join().unwrap();
+    }
+}
+
+/// Each byte of a good conversation is replaced by others: nothing panics, and nothing hangs.
+#[test]
+fn any_byte_may_be_wrong() {
+    let whole = good_answer();
+    for at in 0..whole.len() {
+        for wrong in [0, 1, 0x7f, 0xff] {
+            let mut answer = whole.clone();
+            answer[at] = wrong;
+            let (url, server) = answering(answer);
+            let mut connection = open(&url, None).unwrap();
+            let _ = connection.flight("SELECT 'x'", LONG);
+            server.join().unwrap();
+        }
+    }
+}

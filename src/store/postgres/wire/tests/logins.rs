@@ -1,0 +1,145 @@
+//! Who gets in, by which password and which TLS, and through PgBouncer.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::super::{Connection, Fault, Url};
+use super::rig::{self, LONG, server};
+use super::{SHORT, open, refused};
+
+#[test]
+fn passwords_are_shown_by_scram() {
+    let url = server().tcp_url("scram", "127.0.0.1", "");
+    open(&url, Some("secret")).unwrap();
+    assert_eq!(refused(&url, Some("wrong")).code(), Some("28P01"));
+    assert!(matches!(refused(&url, None), Fault::Unfit(says) if says.contains("PGPASSWORD")));
+    assert_eq!(refused(&server().tcp_url("nobody_like_this", "127.0.0.1", ""), None).code(), Some("28000"));
+}
+
+#[test]
+fn weaker_ways_need_a_server_that_is_certain() {
+    let roots = format!("&sslrootcert={}", server().roots().display());
+    // Nobody else hears what stays on this machine.
+    open(&server().tcp_url("hashed", "127.0.0.1", ""), Some("secret")).unwrap();
+    let says = refused(&server().tcp_url("clear", "127.0.0.1", ""), Some("secret")).to_string();
+    assert!(says.contains("wants the password as it is"), "{says}");
+    for mode in ["&sslmode=require", &format!("&sslmode=verify-ca{roots}")] {
+        assert!(matches!(
+            refused(&server().tcp_url("clear", "localhost", mode), Some("secret")),
+            Fault::Unfit(_)
+        ));
+    }
+    open(&server().tcp_url("clear", "localhost", &roots), Some("secret")).unwrap();
+}
+
+#[test]
+fn tls_is_as_strict_as_its_mode() {
+    let roots = server().roots();
+    let own = format!("&sslrootcert={}", roots.display());
+    let other = format!("&sslrootcert={}", roots.with_file_name("other.pem").display());
+    let is_encrypted = |host: &str, more: &str| {
+        let mut connection = open(&server().tcp_url("scram", host, more), Some("secret")).unwrap();
+        let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        connection.flight(sql, LONG).unwrap()[0].rows[0].get(0) == Some("t")
+    };
+    assert!(!is_encrypted("localhost", ""));
+    // Login by SCRAM is bound to the certificate here, which the server checks.
+    assert!(is_encrypted("localhost", &own));
+    assert!(is_encrypted("127.0.0.1", "&sslmode=require"));
+    assert!(is_encrypted("127.0.0.1", &format!("&sslmode=verify-ca{own}")));
+    for (host, more) in [
+        ("127.0.0.1", own.clone()),
+        ("localhost", other.clone()),
+        ("localhost", format!("&sslmode=verify-ca{other}")),
+        ("localhost", "&sslmode=verify-full".to_owned()),
+        ("localhost", "&sslrootcert=/no/such/file".to_owned()),
+        ("localhost", format!("&sslrootcert={}", roots.with_file_name("names").display())),
+    ] {
+        let fault = refused(&server().tcp_url("scram", host, &more), Some("secret"));
+        assert!(matches!(fault, Fault::Unfit(_)), "{host}{more}: {fault:?}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_unreachable() {
+    let port = rig::free_port();
+    for url in [
+        format!("postgres://u@127.0.0.1:{port}/d"),
+        format!("postgres://u@localhost:{port}/d"),
+        format!("postgres://u@/d?host={}&port=1", server().socket_dir().display()),
+        "postgres://u@no-such-host.invalid/d".to_owned(),
+    ] {
+        assert!(matches!(refused(&url, None), Fault::Unreachable(_)), "{url}");
+    }
+    assert_eq!(refused(&server().url("s").replace("/dormouse?", "/no_such?"), None).code(), Some("3D000"));
+}
+
+#[test]
+fn nobody_is_waited_for_beyond_the_deadline() {
+    // It listens, and never says a word: the queue of the system takes the connection.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    for more in ["", "?sslmode=require"] {
+        let url = Url::parse(&format!("postgres://u@127.0.0.1:{port}/d{more}")).unwrap();
+        let begun = Instant::now();
+        let fault = Connection::open(&url, SHORT).err().unwrap();
+        assert!(matches!(fault, Fault::Unreachable(_)), "{fault:?}");
+        assert!(begun.elapsed() >= SHORT && begun.elapsed() < Duration::from_secs(5));
+    }
+    let url = Url::parse(&format!("postgres://u@127.0.0.1:{port}/d?connect_timeout=300ms")).unwrap();
+    let begun = Instant::now();
+    assert!(Connection::open(&url, LONG).is_err());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn pgbouncer_passes_flights_on() {
+    let program = rig::pgbouncer();
+    let dir = tempfile::tempdir().unwrap();
+    let (port, server) = (rig::free_port(), server());
+    let path = dir.path().display();
+    let settings = format!(
+        "[databases]\ndormouse = host={} port={} user=dormouse\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nunix_socket_dir = {path}\nauth_type = scram-sha-256\nauth_file = {path}/users\n\
+         pool_mode = transaction\ndefault_pool_size = 2\n",
+        server.socket_dir().display(),
+        server.port()
+    );
+    std::fs::write(dir.path().join("ini"), settings).unwrap();
+    std::fs::write(dir.path().join("users"), "\"me\" \"secret\"\n").unwrap();
+    rig::own(dir.path());
+    let mut command = Command::new(program);
+    command.arg(dir.path().join("ini"));
+    let mut bouncer = rig::as_user(command)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let url = format!("postgres://me@127.0.0.1:{port}/dormouse");
+    let until = Instant::now() + LONG;
+    let mut first = loop {
+        match open(&url, Some("secret")) {
+            Ok(connection) => break connection,
+            Err(fault) => assert!(Instant::now() < until, "{fault}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let by_socket = format!("postgres://me@/dormouse?host={path}&port={port}");
+    let mut others: Vec<Connection> = (0..4).map(|_| open(&by_socket, Some("secret")).unwrap()).collect();
+    for round in 0..20 {
+        for connection in others.iter_mut().chain([&mut first]) {
+            let sql = format!("BEGIN; SET LOCAL lock_timeout = '1s'; SELECT {round}; COMMIT");
+            let answers = connection.flight(&sql, LONG).unwrap();
+            assert_eq!(answers[2].rows[0].get(0), Some(round.to_string().as_str()));
+            assert_eq!(connection.flight("SELECT 1/0", LONG).unwrap_err().code(), Some("22012"));
+        }
+    }
+    assert!(first.server_version() >= 140_000);
+    assert!(open(&url, Some("wrong")).is_err());
+    bouncer.kill().unwrap();
+    bouncer.wait().unwrap();
+    let lost = first.flight("SELECT 1", LONG).unwrap_err();
+    assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
+}

@@ -1,0 +1,174 @@
+//! TLS: which certificates are trusted, and what of a certificate an authentication is bound to.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256, Sha384, Sha512};
+
+use super::fault::Fault;
+use super::files;
+use super::url::{Host, Tls, Url};
+use crate::error::describe;
+
+/// Makes the client's side of TLS, as the URL demands it.
+pub(super) fn client(url: &Url) -> Result<ClientConnection, Fault> {
+    let name = match &url.host {
+        Host::Address(address) => ServerName::IpAddress((*address).into()),
+        Host::Name(text) | Host::Socket(text) => ServerName::try_from(text.clone())
+            .map_err(|_| Fault::Unfit(format!("`{text}` is no name that a certificate can have")))?,
+    };
+    let unfit = |error: Error| Fault::Unfit(format!("TLS: {error}"));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(unfit)?;
+    let mut config = match url.tls {
+        Tls::VerifyFull => builder.with_root_certificates(roots(url)?).with_no_client_auth(),
+        Tls::VerifyCa | Tls::Require | Tls::Disable => {
+            let roots = (url.tls == Tls::VerifyCa).then(|| roots(url)).transpose()?;
+            let verifier = Arc::new(Verifier { roots, provider });
+            builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()
+        }
+    };
+    // A command makes one connection, and keeps no sessions.
+    config.resumption = Resumption::disabled();
+    ClientConnection::new(Arc::new(config), name).map_err(unfit)
+}
+
+/// The certificates of authorities that the URL names, or that the system trusts.
+fn roots(url: &Url) -> Result<RootCertStore, Fault> {
+    let path = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots);
+    let Some(path) = path else {
+        return Err(Fault::Unfit(
+            "no certificates of authorities were found on this machine: install ca-certificates, or name a file with \
+             sslrootcert="
+                .to_owned(),
+        ));
+    };
+    read_roots(&path, url.roots.is_some())
+}
+
+/// `is_named`: whether a person has chosen this file. In the system's, a certificate that is not understood is passed over.
+fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, Fault> {
+    let shown = path.display();
+    let contents = files::read(path).map_err(|error| {
+        Fault::Unfit(format!("can't read the certificates in {shown}: {}", describe(&error)))
+    })?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&contents.bytes) {
+        let added = certificate
+            .map_err(|error| error.to_string())
+            .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
+        if let Err(why) = added
+            && is_named
+        {
+            return Err(Fault::Unfit(format!("a certificate in {shown} can't be read: {why}")));
+        }
+    }
+    if roots.is_empty() {
+        return Err(Fault::Unfit(format!("{shown} has no certificate in it")));
+    }
+    Ok(roots)
+}
+
+/// Looks at less of a certificate than its name. That the server has the key of its certificate is always looked at.
+#[derive(Debug)]
+struct Verifier {
+    /// Who may have signed it; `None`: anybody.
+    roots: Option<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if let Some(roots) = &self.roots {
+            let certificate = ParsedCertificate::try_from(certificate)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, algorithms)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// What binds an authentication to this certificate (RFC 5929, `tls-server-end-point`): its hash, by the algorithm of its
+/// signature. `None` for a signature that goes with no hash, as Ed25519.
+pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
+    const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];
+    let (_, whole, _) = element(certificate)?;
+    let (_, _, after_content) = element(whole)?;
+    let (_, algorithm, _) = element(after_content)?;
+    let (0x06, oid, _) = element(algorithm)? else { return None };
+    let sha256 = || Sha256::digest(certificate).to_vec();
+    let sha384 = || Sha384::digest(certificate).to_vec();
+    let sha512 = || Sha512::digest(certificate).to_vec();
+    if let Some(rest) = oid.strip_prefix(RSA) {
+        return match rest {
+            // MD5 and SHA-1 are replaced by SHA-256.
+            [4 | 5 | 11] => Some(sha256()),
+            [12] => Some(sha384()),
+            [13] => Some(sha512()),
+            _ => None,
+        };
+    }
+    match oid.strip_prefix(ECDSA)? {
+        [1] | [3, 2] => Some(sha256()),
+        [3, 3] => Some(sha384()),
+        [3, 4] => Some(sha512()),
+        _ => None,
+    }
+}
+
+/// The first element of DER: its tag, what is in it, and what follows.
+fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = if *first < 0x80 {
+        (usize::from(*first), rest)
+    } else {
+        let digits = usize::from(first & 0x7f);
+        if !(1..=4).contains(&digits) {
+            return None;
+        }
+        let (digits, rest) = rest.split_at_checked(digits)?;
+        (digits.iter().fold(0, |length, digit| length << 8 | usize::from(*digit)), rest)
+    };
+    let (inside, after) = rest.split_at_checked(length)?;
+    Some((*tag, inside, after))
+}

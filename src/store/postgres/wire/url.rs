@@ -1,0 +1,344 @@
+//! The address of a store: `postgres://user@host:port/database?schema=team&sslmode=verify-full`.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Where a server listens if nothing else is said.
+const PORT: u16 = 5432;
+
+/// Where the packages of most distributions put the server's socket.
+const SOCKETS: &str = "/var/run/postgresql";
+
+const SCHEMA: &str = "dormouse";
+
+/// How long it may take to connect if nothing else is said.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a store is. It never holds a password: it is shown, handed on to turns, and kept in settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Url {
+    pub(super) host: Host,
+    pub(super) port: u16,
+    pub(super) user: Option<String>,
+    pub(super) database: String,
+    schema: String,
+    pub(super) tls: Tls,
+    /// A file of certificates in PEM. `None`: those that the system trusts.
+    pub(super) roots: Option<String>,
+    pub(super) connect_timeout: Duration,
+}
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Host {
+    /// The directory of a unix socket.
+    Socket(String),
+    Address(IpAddr),
+    /// A name, in lower case.
+    Name(String),
+}
+
+impl Host {
+    /// Whether nothing leaves this machine. The name `localhost` counts: `dial` takes no other address for it.
+    pub(super) fn is_here(&self) -> bool {
+        match self {
+            Host::Socket(_) => true,
+            Host::Address(address) => address.to_canonical().is_loopback(),
+            Host::Name(name) => name == "localhost",
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        match self {
+            Host::Socket(text) | Host::Name(text) => text.clone(),
+            Host::Address(address) => address.to_string(),
+        }
+    }
+}
+
+/// What is demanded of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tls {
+    /// None is used.
+    Disable,
+    /// It is used, and anybody may be at the other end: it helps against those who only listen.
+    Require,
+    /// The server has a certificate of a trusted authority, made out to anybody.
+    VerifyCa,
+    /// The server has a certificate of a trusted authority, made out to the name or address in the URL.
+    VerifyFull,
+}
+
+impl Tls {
+    fn word(self) -> &'static str {
+        match self {
+            Tls::Disable => "disable",
+            Tls::Require => "require",
+            Tls::VerifyCa => "verify-ca",
+            Tls::VerifyFull => "verify-full",
+        }
+    }
+
+    fn read(word: &str) -> Result<Tls, String> {
+        let all = [Tls::Disable, Tls::Require, Tls::VerifyCa, Tls::VerifyFull];
+        all.into_iter().find(|mode| mode.word() == word).ok_or_else(|| {
+            format!("sslmode is one of disable, require, verify-ca and verify-full, and not `{word}`")
+        })
+    }
+}
+
+impl Url {
+    /// Whether a text means a store in PostgreSQL, and no directory.
+    pub fn is_one(text: &str) -> bool {
+        text.starts_with("postgres://") || text.starts_with("postgresql://")
+    }
+
+    /// Reads a URL. The error is a sentence for the person who wrote it, and never repeats a password.
+    pub fn parse(text: &str) -> Result<Url, String> {
+        let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
+        let rest = rest.ok_or("a store in PostgreSQL begins with postgres://")?;
+        if rest.contains('#') {
+            return Err("a URL of PostgreSQL has no part after `#`; write %23 for the sign itself".to_owned());
+        }
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, place) = match authority.rsplit_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, authority),
+        };
+        if user.is_some_and(|user| user.contains(':')) {
+            return Err("a URL must not hold a password: put it into PGPASSWORD, or into a file that only you can read \
+                        (~/.pgpass, or what PGPASSFILE names), and write postgres://user@host/database"
+                .to_owned());
+        }
+        let user = user.map(decode).transpose()?.filter(|user| !user.is_empty());
+        let (mut host, mut port) = place_of(place)?;
+        let parameters = parameters(query)?;
+        let given = |name: &str| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| value);
+        if let Some(value) = given("host") {
+            if host.is_some() {
+                return Err("the host is given twice, before the path and as `host=`".to_owned());
+            }
+            host = Some(value.clone());
+        }
+        if let Some(value) = given("port") {
+            if port.is_some() {
+                return Err("the port is given twice, before the path and as `port=`".to_owned());
+            }
+            port = Some(port_of(value)?);
+        }
+        let host = host_of(&host.filter(|host| !host.is_empty()).unwrap_or_else(|| SOCKETS.to_owned()))?;
+        let database = decode(database)?;
+        if database.is_empty() || database.contains('/') {
+            return Err("the URL has to name the database: postgres://host/database".to_owned());
+        }
+        let schema = given("schema").cloned().unwrap_or_else(|| SCHEMA.to_owned());
+        check_schema(&schema)?;
+        let roots = given("sslrootcert").filter(|roots| *roots != "system").cloned();
+        let tls = tls_of(&host, given("sslmode"), given("sslrootcert").is_some())?;
+        let connect_timeout = match given("connect_timeout") {
+            None => CONNECT_TIMEOUT,
+            Some(value) => timeout_of(value)?,
+        };
+        let port = port.unwrap_or(PORT);
+        let url = Url { host, port, user, database, schema, tls, roots, connect_timeout };
+        let texts =
+            [url.user.as_ref(), Some(&url.database), url.roots.as_ref()].into_iter().flatten().cloned();
+        if texts.chain([url.host.text()]).any(|text| text.contains(char::is_control)) {
+            return Err("a URL of PostgreSQL has no control characters in it".to_owned());
+        }
+        Ok(url)
+    }
+
+    /// The schema that is the state directory.
+    pub fn schema(&self) -> &str {
+        &self.schema
+    }
+
+    /// The canonical text: what is the default is left out, except for the schema. It parses to the same URL.
+    pub fn shown(&self) -> String {
+        let mut shown = "postgres://".to_owned();
+        if let Some(user) = &self.user {
+            shown.push_str(&encode(user));
+            shown.push('@');
+        }
+        match &self.host {
+            Host::Socket(_) => {}
+            Host::Address(IpAddr::V6(address)) => {
+                let _ = write!(shown, "[{address}]");
+            }
+            Host::Address(_) | Host::Name(_) => shown.push_str(&encode(&self.host.text())),
+        }
+        if self.port != PORT {
+            let _ = write!(shown, ":{}", self.port);
+        }
+        let _ = write!(shown, "/{}?schema={}", encode(&self.database), self.schema);
+        if let Host::Socket(directory) = &self.host
+            && directory != SOCKETS
+        {
+            let _ = write!(shown, "&host={}", encode(directory));
+        }
+        if Ok(self.tls) != tls_of(&self.host, None, self.roots.is_some()) {
+            let _ = write!(shown, "&sslmode={}", self.tls.word());
+        }
+        if let Some(roots) = &self.roots {
+            let _ = write!(shown, "&sslrootcert={}", encode(roots));
+        }
+        if self.connect_timeout != CONNECT_TIMEOUT {
+            let _ = write!(shown, "&connect_timeout={}ms", self.connect_timeout.as_millis());
+        }
+        shown
+    }
+}
+
+/// The host and the port between `//` and `/`.
+fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
+    if place.contains(',') {
+        return Err("the URL names one host; put a name or an address in front of several servers".to_owned());
+    }
+    let (host, port) = match place.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) =
+                rest.split_once(']').ok_or("an IPv6 address stands in brackets: [::1]:5432")?;
+            match rest.strip_prefix(':') {
+                Some(port) => (host, Some(port)),
+                None if rest.is_empty() => (host, None),
+                None => return Err("after an IPv6 address in brackets stands `:port` or `/`".to_owned()),
+            }
+        }
+        None => match place.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (place, None),
+        },
+    };
+    let host = decode(host)?;
+    let port = port.filter(|port| !port.is_empty()).map(port_of).transpose()?;
+    Ok(((!host.is_empty()).then_some(host), port))
+}
+
+fn port_of(text: &str) -> Result<u16, String> {
+    let port = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+    port.filter(|port| *port != 0)
+        .ok_or_else(|| format!("a port is a number from 1 to 65535, and not `{text}`"))
+}
+
+fn host_of(text: &str) -> Result<Host, String> {
+    if text.starts_with('/') {
+        let directory = text.trim_end_matches('/');
+        return Ok(Host::Socket(if directory.is_empty() { "/" } else { directory }.to_owned()));
+    }
+    if let Ok(address) = text.parse() {
+        return Ok(Host::Address(address));
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if text.len() > 253 || !text.chars().all(fits) {
+        return Err(format!("`{text}` is no host: a name, an address, or the directory of a unix socket"));
+    }
+    Ok(Host::Name(text.to_ascii_lowercase()))
+}
+
+/// What is demanded of TLS. Only where nothing leaves this machine is it not the strictest by itself.
+fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls, String> {
+    let is_socket = matches!(host, Host::Socket(_));
+    let mode = match asked {
+        Some(word) => Tls::read(word)?,
+        None if names_roots => Tls::VerifyFull,
+        None if host.is_here() => Tls::Disable,
+        None => Tls::VerifyFull,
+    };
+    if is_socket && mode != Tls::Disable {
+        return Err("a unix socket has no TLS: leave sslmode and sslrootcert out".to_owned());
+    }
+    if names_roots && matches!(mode, Tls::Disable | Tls::Require) {
+        let word = mode.word();
+        return Err(format!(
+            "sslrootcert has no meaning with sslmode={word}: write sslmode=verify-full, or leave it out"
+        ));
+    }
+    Ok(mode)
+}
+
+/// A time with a unit (`10s`, `500ms`), or a number of seconds.
+fn timeout_of(text: &str) -> Result<Duration, String> {
+    let parsed = match text.parse::<u32>() {
+        Ok(seconds) => Some(Duration::from_secs(seconds.into())),
+        Err(_) => humantime::parse_duration(text).ok(),
+    };
+    let fits = |time: &Duration| (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(time);
+    parsed
+        .filter(fits)
+        .ok_or_else(|| format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`"))
+}
+
+/// A schema is named so that it means the same with and without quotes.
+fn check_schema(schema: &str) -> Result<(), String> {
+    let begins = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    if !begins || schema.len() > 63 || !schema.bytes().all(fits) {
+        return Err(format!(
+            "`{schema}` is no schema for dormouse: use up to 63 of a-z, 0-9 and _, without a digit in front"
+        ));
+    }
+    if schema.starts_with("pg_") || schema == "information_schema" {
+        return Err(format!("`{schema}` is the server's own: choose another schema"));
+    }
+    Ok(())
+}
+
+/// The parameters after `?`. Each is known, and given once.
+fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
+    const KNOWN: [&str; 6] = ["schema", "host", "port", "sslmode", "sslrootcert", "connect_timeout"];
+    let mut parameters: Vec<(&'static str, String)> = Vec::new();
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let name = decode(name)?;
+        if name == "password" {
+            return Err("a URL must not hold a password: put it into PGPASSWORD, or into a file that only you can read \
+                        (~/.pgpass, or what PGPASSFILE names)"
+                .to_owned());
+        }
+        let Some(known) = KNOWN.into_iter().find(|known| *known == name) else {
+            return Err(format!("`{name}` is no parameter here; there are {}", KNOWN.join(", ")));
+        };
+        if parameters.iter().any(|(before, _)| *before == known) {
+            return Err(format!("`{known}` is given twice"));
+        }
+        let value = decode(value)?;
+        if value.is_empty() {
+            return Err(format!("`{known}=` has no value"));
+        }
+        parameters.push((known, value));
+    }
+    Ok(parameters)
+}
+
+/// A text with `%2F` and the like resolved.
+fn decode(text: &str) -> Result<String, String> {
+    let wrong = || format!("in `{text}`, `%` is not followed by two digits of a byte in hexadecimal");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(wrong);
+        let value = digit()? * 16 + digit()?;
+        bytes.push(u8::try_from(value).map_err(|_| wrong())?);
+    }
+    String::from_utf8(bytes).map_err(|_| format!("`{text}` is not UTF-8 after its `%` are resolved"))
+}
+
+/// A text as a part of a URL.
+fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}

@@ -1,0 +1,327 @@
+//! One agent's records, read without a lock.
+
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::ops::Deref;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::beneath;
+use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::bound::RECORD;
+use crate::model::id::{AgentName, TriggerId};
+use crate::model::message::{Message, WakeHint};
+use crate::model::policy::Policy;
+use crate::model::records::Misfit;
+use crate::model::state::State;
+use crate::model::time::{Span, Time};
+use crate::model::trigger::Trigger;
+
+use super::super::dir::{self, Guard, Sharing, Subject, layout};
+use super::super::elsewhere::{Arrival, Records, Sight};
+use super::beside::Beside;
+use super::change::Change;
+use super::leased::Leased;
+use super::seen::Seen;
+use super::snapshot::Snapshot;
+use super::{Store, pieces};
+
+/// How often a process that waits for a lease asks for it.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+
+/// An agent of an open store.
+#[derive(Debug)]
+pub struct Agent<'s> {
+    store: &'s Store,
+    local: dir::Agent<'s>,
+    beside: Option<Beside>,
+}
+
+impl<'s> Deref for Agent<'s> {
+    type Target = dir::Agent<'s>;
+
+    fn deref(&self) -> &dir::Agent<'s> {
+        &self.local
+    }
+}
+
+/// Which revision it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Version {
+    Dir(beneath::Version),
+    Beside(u64),
+}
+
+impl<'s> Agent<'s> {
+    pub(super) fn of_dir(store: &'s Store, local: dir::Agent<'s>) -> Agent<'s> {
+        Agent { store, local, beside: None }
+    }
+
+    pub(super) fn beside_of(
+        store: &'s Store,
+        name: &AgentName,
+        shown: String,
+        records: Rc<dyn Records>,
+    ) -> Agent<'s> {
+        let beside = Beside { name: name.clone(), shown, records };
+        Agent { store, local: store.room(name), beside: Some(beside) }
+    }
+
+    pub(super) fn beside(&self) -> Option<&Beside> {
+        self.beside.as_ref()
+    }
+
+    pub(super) fn local(&self) -> &dir::Agent<'s> {
+        &self.local
+    }
+
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
+    pub fn policy(&self) -> Result<Policy> {
+        let Some(beside) = &self.beside else { return self.local.policy() };
+        let text = beside.records.policy()?;
+        self.store.policy_from(&self.settings(), &text).map_err(|error| {
+            if matches!(&error, Error::Damaged { hint: None, .. }) {
+                error.with_hint(format!("mend it with `dormouse edit {}`", beside.name))
+            } else {
+                error
+            }
+        })
+    }
+
+    /// Where the agent's settings are, for people.
+    pub fn settings(&self) -> String {
+        match &self.beside {
+            None => self.local.settings(),
+            Some(beside) => beside.place(layout::POLICY).display().to_string(),
+        }
+    }
+
+    /// The text of the agent's settings.
+    pub fn policy_text(&self) -> Result<String> {
+        self.beside.as_ref().map_or_else(|| self.local.policy_text(), |beside| beside.records.policy())
+    }
+
+    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that of two editors one
+    /// comes first. Returns `false` where they have changed meanwhile; they then stay as they are.
+    pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
+        if self.beside.is_none() {
+            return self.local.replace_policy(before, after, now);
+        }
+        let locked = self.change(now)?;
+        locked.state()?;
+        let are_same = self.policy_text()? == before;
+        if are_same {
+            locked.replace_policy(after)?;
+        }
+        Ok(are_same)
+    }
+
+    pub fn identity(&self) -> Result<Identity> {
+        let Some(beside) = &self.beside else { return self.local.identity() };
+        beside.decoded(layout::IDENTITY, &beside.records.identity()?)
+    }
+
+    pub fn triggers(&self) -> Result<Vec<Trigger>> {
+        if self.beside.is_none() { self.local.triggers() } else { self.glimpse().open() }
+    }
+
+    /// The current state, without the lock: the one read of a step that finds nothing to do.
+    pub fn peek(&self) -> Result<State> {
+        match &self.beside {
+            None => self.local.peek(),
+            Some(beside) => beside.state_of(&beside.records.state()?),
+        }
+    }
+
+    /// Tells one revision from another without reading it. `None`: there is none, or it can't be told.
+    pub fn version(&self) -> Option<Version> {
+        match &self.beside {
+            None => self.local.version().map(Version::Dir),
+            Some(beside) => beside.records.version().map(Version::Beside),
+        }
+    }
+
+    /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
+    pub fn is_quiet(&self, state: &State) -> Result<bool> {
+        match &self.beside {
+            None => self.local.is_quiet(state),
+            Some(beside) => Ok(!beside.records.has_arrivals()?),
+        }
+    }
+
+    /// Calls `read` with one revision of the records, without a lock.
+    pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+        let Some(beside) = &self.beside else {
+            return self.local.look(|dir, state| read(Snapshot::of_dir(dir), state));
+        };
+        let sight: Rc<dyn Sight> = beside.records.see()?;
+        let state = beside.state_of(&sight.state()?)?;
+        read(Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight))), state)
+    }
+
+    /// The records as they are now, without the lock. Other commands may change them while they are read.
+    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+        if self.beside.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
+    }
+
+    /// The same without a look at what was interrupted. For a caller that has just seen that no transaction was, or that
+    /// can use records of a moment ago.
+    pub fn glimpse(&self) -> Snapshot<'_> {
+        Snapshot::new(self.local.glimpse(), self.beside.as_ref().map(Seen::later))
+    }
+
+    /// Puts a message into the inbox without a lock. When this returns it is durable.
+    pub fn arrive(&self, message: &Message) -> Result<()> {
+        match &self.beside {
+            None => self.local.arrive(message),
+            Some(beside) => admit(beside, pieces::arrival(message)),
+        }
+    }
+
+    /// The same for a wake hint.
+    pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
+        match &self.beside {
+            None => self.local.arrive_hint(hint),
+            Some(beside) => admit(beside, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
+        }
+    }
+
+    /// What is wrong with something in the inbox, as an error that says where it is.
+    pub fn damage(&self, misfit: &Misfit) -> Error {
+        let Some(beside) = &self.beside else { return self.local.damage(misfit) };
+        let place = beside.place(format_args!("{}/{}", layout::INBOX, misfit.name));
+        Error::damaged(place, format!("no message of {}: {}", beside.name, misfit.reason))
+    }
+
+    /// Takes the agent's lock, and finishes a transaction that was interrupted.
+    pub fn change(&self, now: Time) -> Result<Change<'_>> {
+        let Some(beside) = &self.beside else {
+            return Ok(Change::new(self, self.local.change(now)?, None));
+        };
+        let begun = Instant::now();
+        let room = self.local.lock_room(now)?;
+        let left = self.store.patience().saturating_sub(begun.elapsed());
+        let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
+        Ok(Change::new(self, room, Some(hold)))
+    }
+
+    /// The same without waiting. `None`: another process has the lock.
+    pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
+        let Some(beside) = &self.beside else {
+            return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None)));
+        };
+        let Some(room) = self.local.try_lock_room(now)? else { return Ok(None) };
+        Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold))))
+    }
+
+    /// The same for `doctor`: a transaction that can't be finished stays as it is.
+    pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
+        self.store.files_only("`dormouse doctor`")?;
+        Ok(Change::new(self, self.local.change_damaged(now)?, None))
+    }
+
+    /// Brings all that was committed to where a copy of the directory has it.
+    pub fn empty_journal(&self, now: Time) -> Result<()> {
+        if self.beside.is_none() { self.local.empty_journal(now) } else { Ok(()) }
+    }
+
+    /// The lock of telling. Processes that have transitions to tell share it; a process that tells what others have left
+    /// takes it alone. `None`: it is not free.
+    pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
+        self.room()?.telling(sharing)
+    }
+
+    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
+    pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
+        self.room()?.hand_over_alone()
+    }
+
+    /// Keeps the key of a trigger's signatures on this machine, durably.
+    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
+        self.room()?.keep_key(trigger, key)
+    }
+
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute on this machine.
+    pub fn use_trigger(
+        &self,
+        id: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        self.room()?.use_trigger(id, most, now)
+    }
+
+    /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be alive.
+    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
+        let Some(guard) = self.room()?.lease(subject, now)? else { return Ok(None) };
+        self.leased(subject, guard)
+    }
+
+    /// Takes the lease, and waits for a process that has it as long as for any lock.
+    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Leased> {
+        let begun = Instant::now();
+        let mut guard = self.room()?.lease_in_time(subject, now)?;
+        loop {
+            match self.leased_or(subject, guard)? {
+                Ok(leased) => return Ok(leased),
+                Err(back) if begun.elapsed() < self.store.patience() => guard = back,
+                Err(_) => return Err(self.busy(begun.elapsed())),
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+    }
+
+    fn busy(&self, waited: Duration) -> Error {
+        match &self.beside {
+            Some(beside) => beside.busy(waited),
+            None => Error::busy(Path::new(""), "another process".to_owned(), waited),
+        }
+    }
+
+    /// Takes over a lease that the process which has started this one held already.
+    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Leased> {
+        let guard = self.local.inherited_lease(subject, file, now)?;
+        self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
+    }
+
+    /// Whether a living process has the lease, without taking it.
+    pub fn is_leased(&self, subject: Subject) -> Result<bool> {
+        match &self.beside {
+            None => self.local.is_leased(subject),
+            Some(beside) => Ok(self.local.is_leased(subject)? || beside.records.is_leased(subject)?),
+        }
+    }
+
+    fn leased(&self, subject: Subject, guard: Guard) -> Result<Option<Leased>> {
+        Ok(self.leased_or(subject, guard)?.ok())
+    }
+
+    /// With the lock of this machine the lease of the other store, or the lock back.
+    fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
+        let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
+        let claimant = self.store.claimant();
+        Ok(match beside.records.lease(subject, &claimant)? {
+            Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
+            None => Err(guard),
+        })
+    }
+
+    /// The directory of the agent on this machine, for something that is to lie in it.
+    fn room(&self) -> Result<&dir::Agent<'s>> {
+        if self.beside.is_some() {
+            self.local.make_room()?;
+        }
+        Ok(&self.local)
+    }
+}
+
+fn admit(beside: &Beside, arrival: Arrival) -> Result<()> {
+    let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
+    RECORD.check(text.len() as u64)?;
+    beside.records.arrive(&[arrival])
+}

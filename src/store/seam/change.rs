@@ -1,0 +1,245 @@
+//! One agent's records under its lock. A change takes place as a whole or not at all.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+
+use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::state::State;
+use crate::model::time::{Span, Time};
+use crate::model::transaction::{Delete, Put, Transaction};
+
+use super::super::dir::{self, Aside, Dropped, aside, moved_away};
+use super::super::elsewhere::{Hold, Piece};
+use super::agent::Agent;
+use super::beside::Beside;
+use super::pieces;
+use super::seen::{LeftOut, Seen};
+use super::snapshot::Snapshot;
+
+/// An agent whose lock is held: the only way to change its records.
+#[derive(Debug)]
+pub struct Change<'a> {
+    agent: &'a Agent<'a>,
+    beside: Option<Held<'a>>,
+    // The lock of this machine goes last.
+    dir: dir::Change<'a>,
+}
+
+/// The lock of an agent whose records are elsewhere.
+#[derive(Debug)]
+struct Held<'a> {
+    of: &'a Beside,
+    hold: Box<dyn Hold>,
+    /// The revision that was read under this lock.
+    base: Cell<Option<u64>>,
+    /// What the last look has passed over in the inbox.
+    left_out: RefCell<Vec<String>>,
+    is_wait_told: Cell<bool>,
+}
+
+impl Held<'_> {
+    /// Whether a dedupe key stands for a later message by now, so that the end of this one is not to be noted under it.
+    fn is_outdated(&self, put: &Put) -> Result<bool> {
+        let Put::Dedupe(entry) = put else { return Ok(false) };
+        let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
+        Ok(noted.is_some_and(|noted| {
+            noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
+        }))
+    }
+}
+
+impl<'a> Deref for Change<'a> {
+    type Target = dir::Change<'a>;
+
+    fn deref(&self) -> &dir::Change<'a> {
+        &self.dir
+    }
+}
+
+impl<'a> Change<'a> {
+    pub(super) fn new(agent: &'a Agent<'a>, dir: dir::Change<'a>, hold: Option<Box<dyn Hold>>) -> Change<'a> {
+        let held = |hold| {
+            Some(Held {
+                of: agent.beside()?,
+                hold,
+                base: Cell::new(None),
+                left_out: RefCell::default(),
+                is_wait_told: Cell::new(false),
+            })
+        };
+        Change { agent, beside: hold.and_then(held), dir }
+    }
+
+    /// How long this process waited for the lock. `None` if the lock was free, and at every later call.
+    pub fn take_wait(&self) -> Option<Span> {
+        let here = self.dir.take_wait();
+        let Some(held) = self.beside.as_ref().filter(|held| !held.is_wait_told.replace(true)) else {
+            return here;
+        };
+        let there = Span::from_millis(u64::try_from(held.hold.waited().as_millis()).unwrap_or(u64::MAX));
+        if there.as_millis() == 0 {
+            return here;
+        }
+        Some(Span::from_millis(here.map_or(0, Span::as_millis).saturating_add(there.as_millis())))
+    }
+
+    /// The current state, to be changed. Refused for an agent that was moved away.
+    pub fn state(&self) -> Result<State> {
+        if self.beside.is_none() {
+            return self.dir.state();
+        }
+        let state = self.any_state()?;
+        match &state.moved {
+            Some(moved) => Err(moved_away(self.agent, moved)),
+            None => Ok(state),
+        }
+    }
+
+    /// The same, also for an agent that was moved away.
+    pub fn any_state(&self) -> Result<State> {
+        let Some(held) = &self.beside else { return self.dir.any_state() };
+        let state = held.of.state_of(&held.hold.now()?.state()?)?;
+        held.base.set(Some(state.revision));
+        Ok(state)
+    }
+
+    /// The records as they are under this lock, without what steps pass over in the inbox.
+    pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
+        self.seen(|dir| dir.look(state), || aside::all_passed_over(state))
+    }
+
+    /// The same for a step, which tries again what has changed since it was passed over, without `stuck`, the names that it
+    /// has tried already.
+    pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
+        let left_out = || {
+            let mut names = aside::all_passed_over(state);
+            names.extend_from_slice(stuck);
+            names
+        };
+        self.seen(|dir| dir.look_for_step(state, stuck), left_out)
+    }
+
+    fn seen<'c>(
+        &'c self,
+        look: impl FnOnce(&'c dir::Change<'_>) -> Result<dir::Snapshot<'c>>,
+        left_out: impl FnOnce() -> Vec<String>,
+    ) -> Result<Snapshot<'c>> {
+        let Some(held) = &self.beside else { return Ok(Snapshot::of_dir(look(&self.dir)?)) };
+        held.left_out.replace(left_out());
+        self.look_again()
+    }
+
+    /// The records as they are now. What the last look has passed over in the inbox is passed over again.
+    pub fn look_again(&self) -> Result<Snapshot<'_>> {
+        let Some(held) = &self.beside else { return Ok(Snapshot::of_dir(self.dir.look_again()?)) };
+        Ok(self.snapshot(held, LeftOut::Names(held.left_out.borrow().clone())))
+    }
+
+    /// The same with an empty inbox, for a change that has nothing to do with the inbox.
+    pub fn look_past_inbox(&self) -> Snapshot<'_> {
+        match &self.beside {
+            None => Snapshot::of_dir(self.dir.look_past_inbox()),
+            Some(held) => self.snapshot(held, LeftOut::All),
+        }
+    }
+
+    fn snapshot<'c>(&'c self, held: &'c Held<'_>, left_out: LeftOut) -> Snapshot<'c> {
+        Snapshot::new(self.dir.look_past_inbox(), Some(Seen::under(held.of, &*held.hold, left_out)))
+    }
+
+    /// Forgets the dedupe keys that no window reaches any more.
+    pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
+        match &self.beside {
+            None => self.dir.forget_old_keys(now, window),
+            Some(held) => {
+                let before = now.as_millis().saturating_sub_unsigned(window.as_millis());
+                held.hold.forget_keys(Time::from_millis(before))
+            }
+        }
+    }
+
+    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the transaction was made from
+    /// another revision.
+    ///
+    /// After an error it is not known whether the transaction has happened, so nothing more is committed under this lock.
+    pub fn commit(&self, transaction: Transaction) -> Result<State> {
+        let Some(held) = &self.beside else { return self.dir.commit(transaction) };
+        let base = transaction.base_revision;
+        if held.base.take() != Some(base) {
+            return Err(Error::refused(
+                "stale_revision",
+                format!("the records of `{}` have moved on from revision {base}", held.of.name),
+            )
+            .with_hint("try again"));
+        }
+        let mut state = transaction.state.clone();
+        let pieces = self.pieces(held, &transaction, &mut state)?;
+        held.hold.commit(base, &pieces)?;
+        held.base.set(Some(state.revision));
+        for delete in &transaction.deletes {
+            if let Delete::Checkpoint(checkpoint) = delete {
+                // One that stays goes with the directory of its run.
+                let _ = self.agent.workdir().checkpoint(*checkpoint).remove();
+            }
+        }
+        Ok(state)
+    }
+
+    fn pieces(&self, held: &Held<'_>, transaction: &Transaction, state: &mut State) -> Result<Vec<Piece>> {
+        // Versions before this one kept some events in the state.
+        let riding = aside::take_riding(state);
+        let mut pieces = Vec::new();
+        for put in &transaction.puts {
+            if !held.is_outdated(put)? {
+                pieces.push(pieces::put(put));
+            }
+        }
+        pieces.extend(transaction.deletes.iter().filter_map(|delete| pieces::delete(*delete)));
+        pieces.extend(riding.iter().chain(&transaction.events).map(pieces::event));
+        pieces.extend(transaction.archived.iter().map(pieces::ended));
+        pieces.push(pieces::state(state));
+        Ok(pieces)
+    }
+
+    /// Puts other settings in the place of the agent's.
+    pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
+        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(policy))
+    }
+
+    /// Replaces the identity of the agent.
+    pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
+        match &self.beside {
+            None => self.dir.replace_identity(identity),
+            Some(held) => held.hold.replace_identity(&pieces::text(identity)),
+        }
+    }
+
+    /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns the names of what was in
+    /// the inbox and in no stream.
+    pub fn vanish(&self) -> Result<Vec<String>> {
+        let Some(held) = &self.beside else { return self.dir.vanish() };
+        held.hold.remove()?;
+        self.agent.local().clear_room();
+        Ok(Vec::new())
+    }
+
+    /// Moves something aside that lies in the inbox and can't be taken up. Where the records are no files it stays, and
+    /// steps pass it over.
+    pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
+        match &self.beside {
+            None => self.dir.set_aside(file, reason),
+            Some(_) => Ok(Aside::Stays("it is no file that could be moved".to_owned())),
+        }
+    }
+
+    /// Applies what interrupted commands have committed.
+    pub fn finish_journal(&self) -> Result<()> {
+        if self.beside.is_none() { self.dir.finish_journal() } else { Ok(()) }
+    }
+
+    /// Brings all that was committed to where a copy of the directory has it.
+    pub fn empty_journal(&self) -> Result<()> {
+        if self.beside.is_none() { self.dir.empty_journal() } else { Ok(()) }
+    }
+}

@@ -1,0 +1,188 @@
+//! The lease of a run or a task: a lock of this machine, and where the records are elsewhere a lease of that store as well.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::ops::Deref;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+
+use super::super::dir::Guard;
+use super::super::elsewhere::{Beat, Lease};
+
+/// How often the store is asked again that could not be reached.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// A lease that this process has. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Leased {
+    guard: Guard,
+    kept: Option<Kept>,
+}
+
+/// A lease in the store that has the records.
+#[derive(Debug)]
+struct Kept {
+    lease: Box<dyn Lease>,
+    /// Whether another process of this machine holds it as well by now, and takes it over by its name.
+    is_shared: Cell<bool>,
+    /// The pause between two beats.
+    every: Duration,
+    pulse: RefCell<Pulse>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Pulse {
+    next: Instant,
+    /// When it is lost at the latest, while the store can't be reached.
+    until: Option<Instant>,
+    is_lost: bool,
+}
+
+impl Leased {
+    /// `lasts`: how long the lease lasts without a beat.
+    pub(super) fn new(guard: Guard, lease: Option<Box<dyn Lease>>, lasts: Duration) -> Leased {
+        // One beat in six has to come through.
+        let every = lasts / 6;
+        let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
+        let kept =
+            |lease| Kept { lease, is_shared: Cell::new(false), every, pulse: RefCell::new(pulse(every)) };
+        Leased { guard, kept: lease.map(kept) }
+    }
+
+    /// A number that grows with every lease of the agent. `None`: the lock of this machine is all that there is.
+    pub fn fence(&self) -> Option<u64> {
+        self.kept.as_ref().map(|kept| kept.lease.fence())
+    }
+
+    /// Keeps the lease alive, if it is time to. Whether this process still has it: if not, what it works on must end, and
+    /// nothing of it counts.
+    pub fn beat(&self) -> bool {
+        self.kept.as_ref().is_none_or(Kept::beat)
+    }
+
+    /// Refuses to go on with what this process has lost the right to.
+    pub fn refuse_lost(&self, what: &str) -> Result<()> {
+        if self.kept.as_ref().is_none_or(|kept| !kept.pulse.borrow().is_lost) {
+            return Ok(());
+        }
+        Err(Error::refused(
+            Error::FENCED,
+            format!("{what} was ended here, and nothing of it counts: this machine has lost its lease"),
+        )
+        .with_hint("its output is still on this machine; another one may have taken over"))
+    }
+
+    /// The lock of this machine once more, for a process that is to hold the lease after this one. This one then does not
+    /// give it back.
+    pub fn share(&self) -> Result<File> {
+        let shared = self.guard.share()?;
+        if let Some(kept) = &self.kept {
+            kept.is_shared.set(true);
+        }
+        Ok(shared)
+    }
+}
+
+impl Kept {
+    fn beat(&self) -> bool {
+        let mut pulse = self.pulse.borrow_mut();
+        let now = Instant::now();
+        if !pulse.is_lost && now >= pulse.next {
+            match self.lease.beat() {
+                Beat::Held { .. } => *pulse = Pulse { next: now + self.every, until: None, is_lost: false },
+                Beat::Lost => pulse.is_lost = true,
+                Beat::Unreachable { left } => {
+                    let over = Instant::now() + left;
+                    pulse.next = now + AGAIN.min(self.every);
+                    pulse.until = Some(pulse.until.map_or(over, |until| until.min(over)));
+                }
+            }
+        }
+        if pulse.until.is_some_and(|until| Instant::now() >= until) {
+            pulse.is_lost = true;
+        }
+        !pulse.is_lost
+    }
+}
+
+impl Deref for Leased {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.guard
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        // The lock of this machine goes after this, so that whoever gets it finds the lease free. A lease that could not
+        // be given back ends by itself.
+        if let Some(kept) = self.kept.take()
+            && !kept.is_shared.get()
+        {
+            let _ = kept.lease.release();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Played(Rc<RefCell<VecDeque<Beat>>>);
+
+    impl Lease for Played {
+        fn fence(&self) -> u64 {
+            7
+        }
+
+        fn beat(&self) -> Beat {
+            self.0.borrow_mut().pop_front().unwrap_or(Beat::Lost)
+        }
+
+        fn release(self: Box<Self>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    fn kept(beats: impl IntoIterator<Item = Beat>) -> (Kept, Rc<RefCell<VecDeque<Beat>>>) {
+        let beats = Rc::new(RefCell::new(beats.into_iter().collect()));
+        let pulse = RefCell::new(Pulse { next: Instant::now(), until: None, is_lost: false });
+        let lease = Box::new(Played(Rc::clone(&beats)));
+        (Kept { lease, is_shared: Cell::new(false), every: Duration::ZERO, pulse }, beats)
+    }
+
+    #[test]
+    fn a_lease_is_lost_once_and_for_all() {
+        let held = Beat::Held { revision: 1 };
+        let (one, left) = kept([held, Beat::Lost, held]);
+        assert!(one.beat());
+        assert!(!one.beat() && !one.beat());
+        assert_eq!(left.borrow().len(), 1, "a lost lease is asked for no more");
+    }
+
+    #[test]
+    fn who_cannot_reach_the_store_ends_in_time_and_goes_on_if_it_is_back() {
+        let away = |left| Beat::Unreachable { left };
+        let held = Beat::Held { revision: 1 };
+        let hour = Duration::from_secs(3600);
+        let (back, _) = kept([away(hour), held, held]);
+        assert!(back.beat() && back.pulse.borrow().until.is_some());
+        assert!(back.beat() && back.pulse.borrow().until.is_none());
+        let (gone, _) = kept([away(Duration::ZERO), held]);
+        assert!(!gone.beat());
+    }
+
+    #[test]
+    fn between_two_beats_the_store_is_not_asked() {
+        let (mut one, left) = kept([Beat::Held { revision: 1 }, Beat::Lost]);
+        one.every = Duration::from_secs(3600);
+        assert!(one.beat() && one.beat());
+        assert_eq!(left.borrow().len(), 1);
+    }
+}

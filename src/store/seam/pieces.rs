@@ -1,0 +1,115 @@
+//! A transaction as the pieces that a store takes which keeps records elsewhere.
+
+use crate::model::event::Event;
+use crate::model::message::Message;
+use crate::model::record::{Kept, Record};
+use crate::model::run::{Brief, Run};
+use crate::model::state::State;
+use crate::model::task::Task;
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+
+use super::super::dir::record::{encode, encode_plain_line};
+use super::super::dir::{NewAgent, archive};
+use super::super::elsewhere::{Arrival, Piece};
+
+/// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
+fn into_text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The text of a record, as its file has it.
+pub fn text<T: Record>(record: &T) -> String {
+    into_text(encode(record))
+}
+
+/// What makes a new agent.
+pub fn of_new(new: &NewAgent) -> Vec<Piece> {
+    let mut pieces =
+        vec![Piece::Identity(text(&new.identity)), Piece::Policy(new.policy.clone()), open(&new.trigger)];
+    pieces.extend(new.events.iter().map(event));
+    pieces.push(state(&new.state));
+    pieces
+}
+
+/// The new state, and when it has something to do.
+///
+/// An agent that does not rest has something to do at once. So has one with a run, with open tasks, with messages to
+/// deliver or with something to tell: only a look at what is beside the records says whether their processes live.
+pub fn state(state: &State) -> Piece {
+    let is_unfinished = state.current_run.is_some()
+        || state.open_tasks > 0
+        || !state.outbox.is_empty()
+        || state.is_to_be_told()
+        || !state.is_at_rest();
+    let due = match &state.moved {
+        Some(_) => None,
+        None if is_unfinished => Some(Time::from_millis(0)),
+        None => state.next_due_at,
+    };
+    Piece::State { revision: state.revision, due, text: text(state) }
+}
+
+pub fn event(event: &Event) -> Piece {
+    Piece::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
+}
+
+fn open<T: Kept>(record: &T) -> Piece {
+    Piece::Open { plane: T::PLANE, id: record.id().to_string(), text: text(record) }
+}
+
+fn closed<T: Kept>(id: T::Id) -> Piece {
+    Piece::Closed { plane: T::PLANE, id: id.to_string() }
+}
+
+pub fn arrival(message: &Message) -> Arrival {
+    Arrival::Message { key: message.key(), text: text(message) }
+}
+
+pub fn put(put: &Put) -> Piece {
+    match put {
+        Put::Message(message) => Piece::Arrived(arrival(message)),
+        Put::Hint(hint) => Piece::Arrived(Arrival::Hint { id: hint.id, text: text(hint.as_ref()) }),
+        Put::Work(item) => open(item.as_ref()),
+        Put::Plan(id, plan) => Piece::Plan { work: id.to_string(), text: plan.clone() },
+        Put::Wait(wait) => open(wait.as_ref()),
+        Put::Timer(timer) => open(timer.as_ref()),
+        Put::Task(task) => open(task.as_ref()),
+        Put::Trigger(trigger) => open(trigger.as_ref()),
+        Put::Dedupe(entry) => {
+            Piece::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: text(entry.as_ref()) }
+        }
+    }
+}
+
+/// `None` for a checkpoint, which is in the directory of its run.
+pub fn delete(delete: Delete) -> Option<Piece> {
+    Some(match delete {
+        Delete::Message(key) => Piece::Taken(key),
+        Delete::Hint(id) => Piece::Heard(id),
+        Delete::Wait(id) => closed::<Wait>(id),
+        Delete::Work(id) => closed::<WorkItem>(id),
+        Delete::Timer(id) => closed::<Timer>(id),
+        Delete::Task(id) => closed::<Task>(id),
+        Delete::Trigger(id) => closed::<Trigger>(id),
+        Delete::Checkpoint(_) => return None,
+    })
+}
+
+pub fn ended(archived: &Archived) -> Piece {
+    let (kind, id) = match archived {
+        Archived::Message(message) => (Message::KIND, Some(message.id.to_string())),
+        Archived::Wait(wait) => (Wait::KIND, Some(wait.id.to_string())),
+        Archived::Work(item) => (WorkItem::KIND, Some(item.id.to_string())),
+        Archived::Timer(timer) => (Timer::KIND, Some(timer.id.to_string())),
+        Archived::Task(task) => (Task::KIND, Some(task.id.to_string())),
+        Archived::Trigger(trigger) => (Trigger::KIND, Some(trigger.id.to_string())),
+        Archived::Run(run) => (Run::KIND, Some(run.id.to_string())),
+        Archived::Brief(_) => (Brief::KIND, None),
+    };
+    Piece::Ended { kind, id, at: archive::at(archived), text: into_text(archive::line(archived).1) }
+}

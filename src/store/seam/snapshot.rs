@@ -1,0 +1,264 @@
+//! One revision of an agent's records, and what can be asked of it.
+
+use std::collections::HashSet;
+use std::ops::Deref;
+
+use crate::error::Result;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::event::Event;
+use crate::model::id::{MessageId, RunId, WorkId};
+use crate::model::message::{InboxKey, Message, WakeHint};
+use crate::model::record::{Kept, Record};
+use crate::model::records::Misfit;
+use crate::model::run::{Brief, Run};
+use crate::model::state::State;
+use crate::model::time::{Span, Time};
+
+use super::super::dir::{self, Dropped, Waiting};
+use super::seen::{Seen, waiting};
+
+/// One revision of an agent's records. What is asked for is read when it is asked for.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    dir: dir::Snapshot<'a>,
+    seen: Option<Seen<'a>>,
+}
+
+impl<'a> Deref for Snapshot<'a> {
+    type Target = dir::Snapshot<'a>;
+
+    fn deref(&self) -> &dir::Snapshot<'a> {
+        &self.dir
+    }
+}
+
+/// Answers from the records elsewhere if the agent has such, else from the directory.
+macro_rules! either {
+    ($from:expr, $seen:ident => $beside:expr, $dir:ident => $directory:expr) => {
+        match &$from.seen {
+            Some($seen) => $beside,
+            None => {
+                let $dir = &$from.dir;
+                $directory
+            }
+        }
+    };
+}
+
+impl<'a> Snapshot<'a> {
+    pub(super) fn of_dir(dir: dir::Snapshot<'a>) -> Snapshot<'a> {
+        Snapshot { dir, seen: None }
+    }
+
+    pub(super) fn new(dir: dir::Snapshot<'a>, seen: Option<Seen<'a>>) -> Snapshot<'a> {
+        Snapshot { dir, seen }
+    }
+
+    /// Leaves out what steps pass over in the inbox.
+    pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
+        match self.seen {
+            None => Snapshot::of_dir(self.dir.without_passed_over(state)),
+            Some(seen) => Snapshot { seen: Some(seen.without_passed_over(state)), ..self },
+        }
+    }
+
+    /// The same for a step, which looks again at what has changed since it was passed over.
+    pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
+        match self.seen {
+            None => Snapshot::of_dir(self.dir.without_unchanged(state)),
+            Some(_) => self.without_passed_over(state),
+        }
+    }
+}
+
+/// Open records.
+impl Snapshot<'_> {
+    /// Every open record of a kind, in order of id.
+    pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
+        either!(self, seen => seen.open(), dir => dir.open())
+    }
+
+    /// Tells whether open records were added, replaced or removed since. `None` if that can't be told: then the caller reads
+    /// them again.
+    pub fn touched(&self, state: &State) -> Option<dir::Touched> {
+        either!(self, _seen => None, dir => dir.touched(state))
+    }
+
+    /// One open record.
+    pub fn open_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
+        either!(self, seen => seen.open_one(id), dir => dir.open_one(id))
+    }
+
+    /// The ids of the open records of a kind, in order.
+    pub fn open_ids<T: Kept>(&self) -> Result<Vec<T::Id>> {
+        either!(self, seen => Ok(seen.open::<T>()?.iter().map(Kept::id).collect()), dir => dir.open_ids::<T>())
+    }
+
+    pub fn is_open<T: Kept>(&self, id: T::Id) -> Result<bool> {
+        either!(self, seen => Ok(seen.open_one::<T>(id)?.is_some()), dir => dir.is_open::<T>(id))
+    }
+
+    /// The prose plan of an open work item.
+    pub fn plan(&self, id: WorkId) -> Result<Option<String>> {
+        either!(self, seen => seen.plan(id), dir => dir.plan(id))
+    }
+}
+
+/// The inbox.
+impl Snapshot<'_> {
+    /// The first messages in processing order, at most `count`.
+    pub fn first(&self, count: usize) -> Result<Vec<Waiting>> {
+        either!(self, seen => Ok(seen.keys(count)?.into_iter().map(waiting).collect()), dir => dir.first(count))
+    }
+
+    /// Every message in processing order, by its key.
+    pub fn keys(&self) -> Result<Vec<InboxKey>> {
+        either!(self, seen => seen.keys(usize::MAX), dir => dir.keys())
+    }
+
+    /// A message by its id alone, if it is in the inbox.
+    pub fn waiting(&self, id: MessageId) -> Result<Option<Waiting>> {
+        either!(self, seen => seen.waiting(id), dir => dir.waiting(id))
+    }
+
+    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's, is an error.
+    pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
+        either!(self, seen => seen.read(waiting.key), dir => dir.read(waiting))
+    }
+
+    /// The same for a caller that goes on with the next message: one that can't be read, or is another agent's, is returned
+    /// as a misfit.
+    pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
+        either!(self, seen => seen.try_read(waiting.key), dir => dir.try_read(waiting))
+    }
+
+    /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
+    pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
+        either!(self, seen => seen.hints(), dir => dir.hints())
+    }
+
+    /// The last message of priority `interject`.
+    pub fn last_interject(&self) -> Result<Option<MessageId>> {
+        either!(self, seen => seen.last_interject(), dir => dir.last_interject())
+    }
+
+    /// Whether a message of background priority may be in the inbox. `true` also where the inbox has a backlog that was not
+    /// looked through.
+    pub fn has_background(&self) -> Result<bool> {
+        either!(self, seen => seen.has_background(), dir => dir.has_background())
+    }
+
+    /// When the oldest message or hint in the inbox was made, as far as names tell.
+    pub fn waits_since(&self) -> Result<Option<Time>> {
+        either!(self, seen => seen.waits_since(), dir => dir.waits_since())
+    }
+
+    /// Whether a message has ended and was not requeued since. The caller must hold the lock.
+    pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
+        either!(self, seen => seen.is_settled(id), dir => dir.is_settled(id, now))
+    }
+
+    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision` is the agent's. Without
+    /// the lock this may miss an entry.
+    pub fn admitted_under(
+        &self,
+        key: &str,
+        now: Time,
+        window: Span,
+        revision: u64,
+    ) -> Result<Option<DedupeEntry>> {
+        either!(self, seen => seen.admitted_under(key, now, window),
+            dir => dir.admitted_under(key, now, window, revision))
+    }
+}
+
+/// Files that other programs and people have put into the inbox: there are none where the records are no files.
+impl Snapshot<'_> {
+    /// The hand-written files, in the order in which a step takes them in.
+    pub fn dropped(&self) -> Result<Vec<Dropped>> {
+        either!(self, _seen => Ok(Vec::new()), dir => dir.dropped())
+    }
+}
+
+/// The past.
+impl Snapshot<'_> {
+    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
+    pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
+        either!(self, seen => seen.ended(each), dir => dir.ended(each))
+    }
+
+    /// The newest ended record of a kind that has this id.
+    pub fn ended_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.ended_one(id))
+    }
+
+    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`, newest first. This reads
+    /// a bounded part of the archive.
+    pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
+        either!(self, seen => seen.recent(count, wanted), dir => dir.recent(now, count, wanted))
+    }
+
+    /// The newest version of a message in the archive.
+    pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.ended_message(id))
+    }
+
+    /// Those of the messages that are in the archive.
+    pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
+        either!(self, seen => seen.ended_among(ids), dir => dir.ended_among(ids))
+    }
+
+    /// The record of a settled run. `None` for a live run.
+    pub fn run(&self, id: RunId) -> Result<Option<Run>> {
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.run(id))
+    }
+
+    /// Whether there is a run of this id, settled or not: its directory or its record.
+    pub fn is_run(&self, id: RunId) -> Result<bool> {
+        Ok(self.dir.is_run(id)? || self.seen.is_some() && self.run(id)?.is_some())
+    }
+
+    /// The settled runs, newest first, at most `count`, and whether there are more.
+    pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
+        either!(self, seen => seen.runs(count), dir => dir.runs(count))
+    }
+
+    /// The settled runs of the months from this moment on, and perhaps some before it, newest first.
+    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
+        either!(self, seen => seen.runs_since(since), dir => dir.runs_since(since))
+    }
+
+    /// The ids of all runs that have a record, or a directory on this machine.
+    pub fn run_ids(&self) -> Result<Vec<RunId>> {
+        let mut ids = self.dir.run_ids()?;
+        if let Some(seen) = &self.seen {
+            ids.extend(seen.run_ids()?);
+        }
+        Ok(ids)
+    }
+
+    /// The last briefs, newest first.
+    pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
+        either!(self, seen => seen.newest(count), dir => dir.briefs(count))
+    }
+
+    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older may come as well.
+    pub fn events(
+        &self,
+        state: &State,
+        since: Option<Time>,
+        each: impl FnMut(Event) -> Result<()>,
+    ) -> Result<()> {
+        either!(self, seen => seen.events(state, since, each), dir => dir.events(state, since, each))
+    }
+
+    /// The last events that satisfy `wanted`, newest first, at most `count`.
+    pub fn last_events(
+        &self,
+        state: &State,
+        count: usize,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<Vec<Event>> {
+        either!(self, seen => seen.last_events(state, count, wanted), dir => dir.last_events(state, count, wanted))
+    }
+}
