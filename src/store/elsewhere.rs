@@ -18,6 +18,9 @@ use crate::model::time::{Span, Time};
 
 use super::dir::Subject;
 
+/// The kind of the error of a sight whose records have changed before all of them were read: look again.
+pub const CHANGED: &str = "changed";
+
 /// All agents of one store.
 pub trait Elsewhere: Debug {
     /// What people call the store, without a password.

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Status};
 
+use super::super::elsewhere::CHANGED;
 use super::wire::{Fault, Url};
 
 /// Why a flight has no answer.
@@ -137,7 +138,7 @@ fn crossed(url: &Url) -> Error {
 pub fn changed(url: &Url, agent: &str) -> Error {
     Error::database(
         Status::Busy,
-        "changed",
+        CHANGED,
         format!("`{agent}` has changed in {} while it was read", url.shown()),
     )
     .with_hint("try again")

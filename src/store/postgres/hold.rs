@@ -297,8 +297,8 @@ impl Hold for Held {
         let statements = statements::change(one.schema(), one.id, base, pieces)?;
         let revision = statements::revision_of(pieces);
         core.change(&statements, &revision.map_or(Sign::None, Sign::Revision), |seen| {
-            if seen.revision != base {
-                return Err(faults::stale(one.name.as_str(), base, seen.revision));
+            if seen.seen_at != base {
+                return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
             }
             core.check_fences(seen)
         })

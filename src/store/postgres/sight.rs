@@ -27,7 +27,7 @@ const MANY_LINES: usize = 512;
 #[derive(Debug)]
 pub struct Seen {
     one: Rc<One>,
-    pub revision: u64,
+    pub seen_at: u64,
     pub fence: i64,
     state: String,
     open: BTreeMap<(Plane, String), String>,
@@ -56,7 +56,7 @@ impl Seen {
     pub fn read(one: &Rc<One>, rows: &[Row]) -> Result<Option<Seen>> {
         let mut seen = Seen {
             one: Rc::clone(one),
-            revision: 0,
+            seen_at: 0,
             fence: 0,
             state: String::new(),
             open: BTreeMap::new(),
@@ -79,7 +79,7 @@ impl Seen {
         let text = |column| row.get(column).map(str::to_owned);
         match row.get(0)? {
             "s" => {
-                self.revision = number(Some(row), 1)?;
+                self.seen_at = number(Some(row), 1)?;
                 self.fence = number(Some(row), 2)?;
                 self.state = text(3)?;
             }
@@ -117,7 +117,7 @@ impl Seen {
         );
         let mut answers = one.ask(&asked)?;
         let rows = if answers.is_empty() { Vec::new() } else { answers.remove(0).rows };
-        let is_same = number(rows.first(), 0) == Some(self.revision);
+        let is_same = number(rows.first(), 0) == Some(self.seen_at);
         Ok((rows, is_same))
     }
 
@@ -147,7 +147,7 @@ impl Seen {
                  ORDER BY t.seq {order} LIMIT {most}",
                 one.schema(),
                 one.id,
-                self.revision
+                self.seen_at
             ))?;
             let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
             for row in rows {

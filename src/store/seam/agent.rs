@@ -20,13 +20,17 @@ use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
-use super::super::elsewhere::{Arrival, Records, Sight};
+use super::super::elsewhere::{Arrival, CHANGED, Records, Sight};
 use super::beside::Beside;
 use super::change::Change;
 use super::leased::Leased;
 use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::{Store, pieces};
+
+/// How often a reader tries at least to read one revision while other commands change the records, even if its
+/// patience is shorter.
+const READ_ATTEMPTS: u32 = 100;
 
 /// How often a process that waits for a lease asks for it.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
@@ -159,9 +163,19 @@ impl<'s> Agent<'s> {
         let Some(beside) = &self.beside else {
             return self.local.look(|dir, state| read(Snapshot::of_dir(dir), state));
         };
-        let sight: Rc<dyn Sight> = beside.records.see()?;
-        let state = beside.state_of(&sight.state()?)?;
-        read(Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight))), state)
+        let begun = Instant::now();
+        let mut attempts = 0;
+        loop {
+            let sight: Rc<dyn Sight> = beside.records.see()?;
+            let state = beside.state_of(&sight.state()?)?;
+            let found = read(Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight))), state);
+            attempts += 1;
+            // Other commands go on meanwhile: what they have changed is read anew, as long as for any lock.
+            let is_overtaken = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
+            if !is_overtaken || (attempts >= READ_ATTEMPTS && begun.elapsed() >= self.store.patience()) {
+                return found;
+            }
+        }
     }
 
     /// The records as they are now, without the lock. Other commands may change them while they are read.
