@@ -241,13 +241,17 @@ fn number<T: std::str::FromStr>(variable: &str, otherwise: T) -> T {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
+fn lives() -> ProptestConfig {
+    ProptestConfig {
         cases: number("DORMOUSE_LIVES", CASES),
         rng_seed: RngSeed::Fixed(number("DORMOUSE_LIVES_SEED", SEED)),
         failure_persistence: None,
         ..ProptestConfig::default()
-    })]
+    }
+}
+
+proptest! {
+    #![proptest_config(lives())]
 
     #[test]
     fn random_lives_are_the_same_on_both_stores(acts in proptest::collection::vec(act(), 1..30)) {
@@ -258,12 +262,7 @@ proptest! {
 
 #[cfg(feature = "postgres")]
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: number("DORMOUSE_LIVES", CASES),
-        rng_seed: RngSeed::Fixed(number("DORMOUSE_LIVES_SEED", SEED)),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(lives())]
 
     #[test]
     fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {

@@ -200,37 +200,17 @@ const KEYS: [(&str, &str); 16] = [
 ];
 
 /// What the last line says of the keys, as far as there is room for it.
-const OF_FLEET: &[&str] = &[
-    "? keys",
-    "q quit",
-    "Enter look",
-    "/ find",
-    "t tick",
-    "s start",
-    "S stop",
-    "p preempt",
-    "r recover",
-    "R requeue",
-];
-const OF_ONE: &[&str] = &[
-    "? keys",
-    "q quit",
-    "Esc back",
-    "n/N next",
-    "t tick",
-    "s start",
-    "S stop",
-    "p preempt",
-    "r recover",
-    "R requeue",
-];
+const OF_FLEET: &[&str] = &["? keys", "q quit", "Enter look", "/ find"];
+const OF_ONE: &[&str] = &["? keys", "q quit", "Esc back", "n/N next"];
+/// What can be done to an agent, from far and from near.
+const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 
 fn foot_row(shown: &Shown<'_>, paint: Paint, width: usize) -> Row<'static> {
-    let keys = match &shown.view {
-        View::Fleet { .. } => OF_FLEET,
-        View::One { .. } => OF_ONE,
-        View::Keys { .. } => OF_KEYS,
+    let (keys, acts) = match &shown.view {
+        View::Fleet { .. } => (OF_FLEET, ACTS),
+        View::One { .. } => (OF_ONE, ACTS),
+        View::Keys { .. } => (OF_KEYS, &[][..]),
     };
     match shown.foot {
         Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),
@@ -238,7 +218,7 @@ fn foot_row(shown: &Shown<'_>, paint: Paint, width: usize) -> Row<'static> {
         Foot::Filter(word) => Row::styled(fit(&format!("show agents with: {word}_"), width), paint.head()),
         Foot::Keys => {
             let mut text = String::new();
-            for key in keys {
+            for key in keys.iter().chain(acts) {
                 let gap = if text.is_empty() { "" } else { "  " };
                 if text.len() + gap.len() + key.len() > width {
                     break;

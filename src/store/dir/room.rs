@@ -22,6 +22,7 @@ impl Store {
     }
 
     /// The same with leases that last so long without a beat.
+    #[cfg(test)]
     pub(in crate::store) fn with_lease(self, lasts: Span) -> Store {
         Store { lease: lasts, ..self }
     }

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 
 use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener, agent_exists};
@@ -70,8 +70,8 @@ impl Store {
     }
 
     /// The same with leases that last so long without a beat: 60 s unless this is said.
-    #[cfg_attr(not(test), allow(dead_code, reason = "for the stores that are to come"))]
-    pub fn with_lease(self, lasts: Span) -> Store {
+    #[cfg(test)]
+    pub fn with_lease(self, lasts: crate::model::time::Span) -> Store {
         Store { local: self.local.with_lease(lasts), ..self }
     }
 

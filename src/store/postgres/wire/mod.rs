@@ -7,10 +7,13 @@
 //! It speaks only the simple query protocol, because that is what PgBouncer passes on in transaction mode. Every answer
 //! of a server is taken for hostile until it is read: a torn, huge or senseless message is a [`Fault`], and never a panic.
 
-// The store that will use all of this is not written yet.
 #![cfg_attr(
     not(test),
-    allow(dead_code, unused_imports, reason = "not all of it is called by the store on top")
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "the store on top calls a part of it; notices and names of servers it does not"
+    )
 )]
 
 mod answer;

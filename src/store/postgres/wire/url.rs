@@ -89,11 +89,6 @@ impl Tls {
 }
 
 impl Url {
-    /// Whether a text means a store in PostgreSQL, and no directory.
-    pub fn is_one(text: &str) -> bool {
-        text.starts_with("postgres://") || text.starts_with("postgresql://")
-    }
-
     /// Reads a URL. The error is a sentence for the person who wrote it, and never repeats a password.
     pub fn parse(text: &str) -> Result<Url, String> {
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));

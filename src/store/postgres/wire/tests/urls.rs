@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::super::password::Sources;
 use super::super::{Fault, Url};
+use crate::store::is_url;
 
 #[test]
 fn a_url_is_shown_so_that_it_means_the_same() {
@@ -27,9 +28,9 @@ fn a_url_is_shown_so_that_it_means_the_same() {
         let url = Url::parse(text).unwrap();
         assert_eq!(url.shown(), shown, "{text}");
         assert_eq!(Url::parse(shown).unwrap(), url, "{text}");
-        assert!(Url::is_one(text));
+        assert!(is_url(text));
     }
-    assert!(!Url::is_one("/srv/postgres") && !Url::is_one("postgres"));
+    assert!(!is_url("/srv/postgres") && !is_url("postgres"));
     assert_eq!(Url::parse("postgres://h/d?schema=_a1").unwrap().schema(), "_a1");
 }
 
