@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::desk::Desk;
-use crate::engine::environment::{claimant, environment};
+use crate::engine::environment::{claimant, environment, set};
 use crate::engine::oversee::Kept;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -16,9 +16,9 @@ use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskJob};
 use crate::model::time::Span;
-use crate::process::Mark;
 use crate::process::supervisor::{Input, Seat};
 use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
+use crate::process::{FENCE, Mark};
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::{Dir, Stream};
@@ -52,7 +52,7 @@ fn look_after(
     let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
     let end = match task {
         Some(task) => {
-            let run = prepare(store, &agent, &task).and_then(|(spec, input)| {
+            let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 seat.begun();
                 match input {
                     Some(input) => run(&spec, &mut Kept::new(input, &held)),
@@ -81,7 +81,13 @@ fn look_after(
 }
 
 /// The command of a task, and the pipe of its input, if it has one.
-fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, Option<Input>)> {
+/// `fence`: of the lease of the task, where machines share its records.
+fn prepare(
+    store: &Store,
+    agent: &Agent<'_>,
+    task: &Task,
+    fence: Option<u64>,
+) -> Result<(TurnSpec, Option<Input>)> {
     let TaskJob::Command { argv } = &task.job else {
         return Err(Error::failed(format!("{} is no command", task.id)));
     };
@@ -89,10 +95,14 @@ fn prepare(store: &Store, agent: &Agent<'_>, task: &Task) -> Result<(TurnSpec, O
     let dir = agent.workdir().task(task.id);
     dir.make()?;
     let (stdin, input) = stdin(task, &dir)?;
+    let mut env = environment(store, agent, &policy, None);
+    if let Some(fence) = fence {
+        set(&mut env, FENCE, fence.to_string().into());
+    }
     let spec = TurnSpec {
         argv: argv.iter().map(OsString::from).collect(),
         workdir: store.anchor().leads_to(&policy.turn.workdir),
-        env: environment(store, agent, &policy, None),
+        env,
         mark: Mark::task(task.id),
         stdin,
         stdout: dir.stream(Stream::Stdout),

@@ -18,13 +18,14 @@ use crate::model::policy::Policy;
 use crate::model::run::Exit;
 use crate::model::state::{FailureTold, State, Untold};
 use crate::model::time::Span;
+use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Ended, Nobody, Overseer};
 use crate::rules::telling as rules;
 use crate::store::{Agent, Store};
 
 use super::desk::Desk;
-use super::environment::{environment, workspace_path};
+use super::environment::{environment, set, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
 
@@ -125,6 +126,8 @@ pub struct Hook<'a> {
     agent: &'a Agent<'a>,
     name: &'static str,
     program: PathBuf,
+    /// Of the lease under which it runs.
+    fence: Option<u64>,
 }
 
 /// The hook of an agent: its own, else that of the state directory.
@@ -133,7 +136,7 @@ pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> O
         return None;
     }
     let program = program(agent, name)?;
-    Some(Hook { store, agent, name, program })
+    Some(Hook { store, agent, name, program, fence: None })
 }
 
 /// How a hook ended.
@@ -172,6 +175,11 @@ impl std::fmt::Display for Failure {
 }
 
 impl Hook<'_> {
+    /// The same under the lease of a run: what the hook changes in the name of the run is refused once the lease is lost.
+    pub fn under(self, fence: Option<u64>) -> Self {
+        Hook { fence, ..self }
+    }
+
     /// Runs it to its end, without the lock. Its failure, and its output if no run has a log for it, go into
     /// the ledger.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
@@ -212,11 +220,15 @@ impl Hook<'_> {
             agent.workdir().run(run.run_id).make()?;
         }
         let log = self.log(occasion);
+        let mut env = environment(store, agent, policy, current.as_ref());
+        if let Some(fence) = self.fence.filter(|_| current.is_some()) {
+            set(&mut env, FENCE, fence.to_string().into());
+        }
         Ok(HookSpec {
             name: self.name,
             program: self.program.clone(),
             workdir: workspace_path(store, policy),
-            env: environment(store, agent, policy, current.as_ref()),
+            env,
             document: document(self.name, occasion),
             tmp: agent.workdir().tmp(),
             log,

@@ -9,7 +9,7 @@ use crate::model::records::Records;
 use crate::model::state::State;
 use crate::process::Mark;
 use crate::process::remains::Remains;
-use crate::process::turn::{Fate, Nobody};
+use crate::process::turn::Fate;
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
@@ -55,7 +55,7 @@ pub fn settle_abandoned(
 ) -> Result<Option<Vec<Errand>>> {
     let leader = agent.workdir().run(run_id).leader();
     Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
-    before_suspension(session, store, agent, run_id, &mut Nobody)?;
+    before_suspension(session, store, agent, run_id, None)?;
     let desk = Desk::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;

@@ -17,7 +17,8 @@ use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
 use crate::store::anchor::Anchor;
-use crate::store::{Opener, Store, is_url};
+use crate::store::elsewhere::Claim;
+use crate::store::{Opener, Store, Subject, is_url};
 
 use super::untold::{Moves, ToTell};
 
@@ -132,6 +133,14 @@ impl Session {
     }
 
     pub fn store(&self) -> Result<Store> {
+        let store = self.found_store()?;
+        if let Some(claim) = claimed(&store) {
+            store.claim(claim);
+        }
+        Ok(store)
+    }
+
+    fn found_store(&self) -> Result<Store> {
         if let Some(url) = self.named_url() {
             return Store::open_at(anchor_of(&url)?, &url, self.opener());
         }
@@ -256,9 +265,23 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
+/// The lease in whose name this command speaks, if a turn or a task called it whose records machines share.
+fn claimed(store: &Store) -> Option<Claim> {
+    let fence = set(process::FENCE)?.parse().ok()?;
+    let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
+    let subject = match (set(process::RUN), set(process::TASK)) {
+        (Some(_), _) => Subject::Run,
+        (None, task) => Subject::Task(task?.parse().ok()?),
+    };
+    is_about(store).then_some(Claim { agent, subject, fence })
+}
+
 fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
-    let state = store.agent(&agent)?.peek()?;
+    let found = store.agent(&agent)?;
+    let state = found.peek()?;
+    // Before it is said that the run is over: it may be over because another machine has taken it for lost.
+    found.refuse_fenced()?;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
         return Err(Error::refused(
             "run_not_current",
@@ -272,7 +295,9 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
 
 fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result<Caller> {
     let task_id: TaskId = task.parse().map_err(|error| Error::in_word(process::TASK, error))?;
-    let Some(task) = store.agent(&agent)?.look(|seen, _| seen.open_one::<Task>(task_id))? else {
+    let found = store.agent(&agent)?;
+    found.refuse_fenced()?;
+    let Some(task) = found.look(|seen, _| seen.open_one::<Task>(task_id))? else {
         return Err(Error::refused(
             "task_ended",
             format!("{task_id} is no longer an open task of `{agent}`"),

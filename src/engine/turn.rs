@@ -21,8 +21,8 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
-use crate::process::Mark;
-use crate::process::turn::{Ended, Nobody, Overseer, Stdin, TurnSpec};
+use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec};
+use crate::process::{self, Mark};
 use crate::report::context::{self, Past};
 use crate::report::output;
 use crate::report::prompt;
@@ -86,7 +86,7 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<Tur
     let started = std::time::Instant::now();
     let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
         let overseer = oversee::of_turn(session, turn.agent, run_id, section);
-        crate::process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease))
+        process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease))
     });
     let end = match ended {
         Ok(ended) => end_of(session, turn, ended),
@@ -101,7 +101,7 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<Tur
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
     turn.lease.refuse_lost(&run_id.to_string())?;
-    before_suspension(session, turn.store, turn.agent, run_id, &mut Kept::new(Nobody, &turn.lease))?;
+    before_suspension(session, turn.store, turn.agent, run_id, Some(&turn.lease))?;
     turn.lease.refuse_lost(&run_id.to_string())?;
     Ok(end)
 }
@@ -137,6 +137,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
             let max_section = turn.records.policy.preemption.max_section;
             let overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
             let mut overseer = Kept::new(overseer, &turn.lease);
+            let hook = hook.under(turn.lease.fence());
             if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
                 return Err(Error::failed(failure.to_string()));
             }
@@ -178,7 +179,7 @@ pub fn before_suspension(
     store: &Store,
     agent: &Agent<'_>,
     run_id: RunId,
-    overseer: &mut dyn Overseer,
+    lease: Option<&Leased>,
 ) -> Result<()> {
     let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
@@ -186,7 +187,8 @@ pub fn before_suspension(
     if will_be_suspended(run) {
         let reason = why_suspended(run).to_owned();
         let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
-        hooks::recorded(session, hook.run_within(session, &occasion, None, overseer));
+        let hook = hook.under(lease.and_then(Leased::fence));
+        hooks::recorded(session, hook.run_within(session, &occasion, None, &mut Kept::new(Nobody, lease)));
     }
     Ok(())
 }
@@ -363,7 +365,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
     if let Some(fence) = turn.lease.fence() {
-        set(&mut env, "DORMOUSE_FENCE", fence.to_string().into());
+        set(&mut env, process::FENCE, fence.to_string().into());
     }
     Ok(TurnSpec {
         argv,

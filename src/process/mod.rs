@@ -35,6 +35,8 @@ pub const RUN: &str = "DORMOUSE_RUN";
 
 /// The variable with the id of a background task. Everything that the task starts has it.
 pub const TASK: &str = "DORMOUSE_TASK";
+/// The variable with the fence of the lease under which a turn or task runs, where records are shared by machines.
+pub const FENCE: &str = "DORMOUSE_FENCE";
 /// The variable with the name of a hook. Everything that the hook starts has it.
 pub const HOOK: &str = "DORMOUSE_HOOK";
 /// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run of the

@@ -36,6 +36,18 @@ pub trait Elsewhere: Debug {
     ///
     /// Returns `false` if there is an agent of this name already; it stays as it is.
     fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool>;
+
+    /// Says once from inside which lease this process speaks: whatever it changes of that agent is refused as `fenced`
+    /// from when the lease is somebody else's.
+    fn claim(&self, claim: Claim);
+}
+
+/// A lease in whose name a command speaks that a turn or a task has called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    pub agent: AgentName,
+    pub subject: Subject,
+    pub fence: u64,
 }
 
 /// The records of one agent.
@@ -70,6 +82,10 @@ pub trait Records: Debug {
 
     /// Whether somebody keeps the lease alive.
     fn is_leased(&self, subject: Subject) -> Result<bool>;
+
+    /// Whether the lease of this agent in whose name the process speaks is somebody else's by now. `false` where it speaks
+    /// in the name of none.
+    fn is_fenced(&self) -> Result<bool>;
 }
 
 /// One revision of an agent's records.
@@ -131,7 +147,7 @@ pub trait Hold: Debug {
     /// # Errors
     ///
     /// `stale_revision` if the records are not at `base` any more; `fenced` if this process had taken a lease of this
-    /// agent and has lost it.
+    /// agent, or speaks in the name of one, and it is lost. Each other change is refused as `fenced` in the same way.
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()>;
 
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.

@@ -12,7 +12,9 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::Subject;
-use super::elsewhere::{Arrival, Beat, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight};
+use super::elsewhere::{
+    Arrival, Beat, Claim, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight,
+};
 
 /// All records of one agent, as texts.
 #[derive(Debug, Clone, Default)]
@@ -72,10 +74,26 @@ struct Known {
     fence: Cell<u64>,
     leases: RefCell<Vec<(Subject, u64, Claimant)>>,
     is_removed: Cell<bool>,
+    claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
 }
 
 impl Known {
+    fn is_fenced(&self) -> bool {
+        self.claim.borrow().as_ref().is_some_and(|claim| {
+            let leases = self.leases.borrow();
+            !leases.iter().any(|(subject, fence, _)| (*subject, *fence) == (claim.subject, claim.fence))
+        })
+    }
+
+    fn refuse_fenced(&self) -> Result<()> {
+        if self.is_fenced() {
+            Err(Error::refused(Error::FENCED, "another one has taken over"))
+        } else {
+            Ok(())
+        }
+    }
+
     fn edit(&self, edit: impl FnOnce(&mut Texts)) {
         edit(Rc::make_mut(&mut self.texts.borrow_mut()));
     }
@@ -117,6 +135,12 @@ impl Elsewhere for Memory {
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
     }
+
+    fn claim(&self, claim: Claim) {
+        if let Some(known) = self.0.borrow().get(&claim.agent) {
+            known.claim.replace(Some(claim));
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -151,6 +175,7 @@ impl Records for Of {
     }
 
     fn arrive(&self, arrivals: &[Arrival]) -> Result<()> {
+        self.0.refuse_fenced()?;
         self.0.edit(|texts| {
             for arrival in arrivals {
                 let is_there = match arrival {
@@ -190,6 +215,10 @@ impl Records for Of {
 
     fn is_leased(&self, subject: Subject) -> Result<bool> {
         Ok(self.0.leases.borrow().iter().any(|(other, ..)| *other == subject))
+    }
+
+    fn is_fenced(&self) -> Result<bool> {
+        Ok(self.0.is_fenced())
     }
 }
 
@@ -275,6 +304,7 @@ impl Hold for Locked {
         if now != base {
             return Err(Error::refused("stale_revision", now.to_string()));
         }
+        self.0.refuse_fenced()?;
         self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone())));
         Ok(())
     }
@@ -285,16 +315,19 @@ impl Hold for Locked {
     }
 
     fn replace_policy(&self, policy: &str) -> Result<()> {
+        self.0.refuse_fenced()?;
         self.0.edit(|texts| policy.clone_into(&mut texts.policy));
         Ok(())
     }
 
     fn replace_identity(&self, identity: &str) -> Result<()> {
+        self.0.refuse_fenced()?;
         self.0.edit(|texts| identity.clone_into(&mut texts.identity));
         Ok(())
     }
 
     fn remove(&self) -> Result<()> {
+        self.0.refuse_fenced()?;
         self.0.is_removed.set(true);
         Ok(())
     }

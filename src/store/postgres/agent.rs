@@ -11,7 +11,7 @@ use super::super::dir::Subject;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
-use super::{hold, lease, sql, statements};
+use super::{faults, hold, lease, sql, statements};
 
 /// How old an answer may be that came along with another one. It is given once.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -118,9 +118,10 @@ impl Records for Agent {
         }
         self.glance.forget();
         let schema = one.schema();
-        let once = statements::arrive(schema, one.id, arrivals, false)?;
+        let provided = one.not_fenced()?;
+        let once = statements::arrive(schema, one.id, arrivals, false, &provided)?;
         let wait = one.shared.pool.patience().as_millis().max(1);
-        let again = statements::arrive(schema, one.id, arrivals, true)?;
+        let again = statements::arrive(schema, one.id, arrivals, true, &provided)?;
         // Under the lock of this process it would wait for itself.
         let again = if one.lock().is_some_and(|lock| lock.is_open()) {
             again
@@ -130,7 +131,11 @@ impl Records for Agent {
         let answers = one.shared.pool.insist(&once, &again)?;
         // The count of agents is the last row that there is.
         let count = answers.iter().rev().find_map(|answer| answer.rows.first());
-        if number::<u64>(count, 0) == Some(0) { Err(one.gone()) } else { Ok(()) }
+        if number::<u64>(count, 0) == Some(0) {
+            return Err(one.gone());
+        }
+        let is_fenced = count.and_then(|row| row.get(1)) == Some("f");
+        if is_fenced { Err(faults::fenced(one.name.as_str())) } else { Ok(()) }
     }
 
     fn see(&self) -> Result<Rc<dyn Sight>> {
@@ -161,5 +166,14 @@ impl Records for Agent {
             sql::SERVER_NOW
         );
         Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
+    }
+
+    fn is_fenced(&self) -> Result<bool> {
+        let one = &self.one;
+        if one.claimed().is_none() {
+            return Ok(false);
+        }
+        let answers = one.ask(&format!("SELECT {}", one.not_fenced()?))?;
+        Ok(first(&answers).and_then(|row| row.get(0)) == Some("f"))
     }
 }

@@ -149,7 +149,7 @@ pub fn fenced(agent: &str) -> Error {
         Error::FENCED,
         format!("another machine has taken `{agent}` over: nothing of this turn was recorded"),
     )
-    .with_hint("the turn's output is kept on this machine")
+    .with_hint("the turn's output is kept on this machine; end what still runs for it here")
 }
 
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {

@@ -183,8 +183,14 @@ impl Core {
         }
     }
 
-    /// Fails if this process has taken a lease of this agent that is somebody else's by now.
+    /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is somebody else's by now.
     fn check_fences(&self, seen: &Seen) -> Result<()> {
+        if let Some((subject, fence)) = self.one.claimed() {
+            let held = seen.leases.get(&subject).map(|leased| leased.fence.unsigned_abs());
+            if held != Some(fence) {
+                return Err(faults::fenced(self.one.name.as_str()));
+            }
+        }
         for ((agent, subject), fence) in self.one.shared.leases.borrow().iter() {
             let is_ours = seen.leases.get(subject).is_some_and(|leased| leased.fence == *fence);
             let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
@@ -319,7 +325,7 @@ impl Hold for Held {
             sql::text(policy)?,
             one.id
         );
-        self.core.change(&changed, &Sign::None, |_| Ok(()))?;
+        self.core.change(&changed, &Sign::None, |seen| self.core.check_fences(seen))?;
         one.policy.replace(policy.to_owned());
         Ok(())
     }
@@ -332,7 +338,7 @@ impl Hold for Held {
             sql::text(identity)?,
             one.id
         );
-        self.core.change(&changed, &Sign::None, |_| Ok(()))?;
+        self.core.change(&changed, &Sign::None, |seen| self.core.check_fences(seen))?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -340,7 +346,9 @@ impl Hold for Held {
     fn remove(&self) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
-        self.core.change(&statements::remove(one.schema(), one.id), &Sign::None, |_| Ok(()))
+        self.core.change(&statements::remove(one.schema(), one.id), &Sign::None, |seen| {
+            self.core.check_fences(seen)
+        })
     }
 }
 

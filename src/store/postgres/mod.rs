@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::AgentName;
 
-use super::elsewhere::{Elsewhere, Piece, Records};
+use super::elsewhere::{Claim, Elsewhere, Piece, Records};
 use faults::Trouble;
 use pool::Pool;
 use shared::Shared;
@@ -101,5 +101,9 @@ impl Elsewhere for Postgres {
 
     fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
         hold::create(&self.shared, name, pieces)
+    }
+
+    fn claim(&self, claim: Claim) {
+        self.shared.claim.replace(Some(claim));
     }
 }

@@ -8,8 +8,9 @@ use std::rc::{Rc, Weak};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::Claimant;
+use super::super::elsewhere::{Claim, Claimant};
 use super::pool::Pool;
+use super::sql;
 use super::wire::{Answer, Row};
 
 /// One store.
@@ -18,6 +19,8 @@ pub struct Shared {
     pub pool: Pool,
     /// The leases that this process has: agent and subject, with the fence. A change is refused if one was taken over.
     pub leases: RefCell<BTreeMap<(i64, String), i64>>,
+    /// The lease in whose name this process speaks, though another one has it.
+    pub claim: RefCell<Option<Claim>>,
     /// The agents whose lock this process has.
     pub locks: RefCell<BTreeMap<i64, Weak<dyn Locked>>>,
 }
@@ -67,7 +70,7 @@ pub struct Mark {
 
 impl Shared {
     pub fn new(pool: Pool) -> Shared {
-        Shared { pool, leases: RefCell::default(), locks: RefCell::default() }
+        Shared { pool, leases: RefCell::default(), claim: RefCell::default(), locks: RefCell::default() }
     }
 }
 
@@ -78,6 +81,24 @@ impl One {
 
     pub fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
+    }
+
+    /// The lease of this agent in whose name the process speaks: its subject and its fence.
+    pub fn claimed(&self) -> Option<(String, u64)> {
+        let claim = self.shared.claim.borrow();
+        let own = claim.as_ref().filter(|claim| claim.agent == self.name);
+        own.map(|claim| (sql::subject(claim.subject), claim.fence))
+    }
+
+    /// A condition on the rows: the lease in whose name the process speaks is still that one. `true` if it speaks for none.
+    pub fn not_fenced(&self) -> Result<String> {
+        let Some((subject, fence)) = self.claimed() else { return Ok("true".to_owned()) };
+        Ok(format!(
+            "EXISTS (SELECT FROM {}.lease l WHERE l.agent_id = {} AND l.subject = {} AND l.fence = {fence})",
+            self.schema(),
+            self.id,
+            sql::text(&subject)?
+        ))
     }
 
     /// The lock, if this process has it.

@@ -83,7 +83,10 @@ fn arrived(arrival: &Arrival) -> Result<String> {
 
 /// Puts arrivals into the inbox of an agent that is there. `again`: after an answer that was lost, under the agent's lock:
 /// what was put before may have ended since, and ids of messages that have ended don't come again.
-pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool) -> Result<String> {
+///
+/// `provided`: a condition without which nothing arrives. The row of the answer says how many agents there are and whether
+/// it holds.
+pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provided: &str) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
     let not_ended = if again {
         format!(
@@ -96,8 +99,8 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool) -> Re
     Ok(format!(
         "INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
          SELECT a.id, v.prio, v.id, v.body FROM {schema}.agent a, (VALUES {rows}) v (prio, id, body) \
-         WHERE a.id = {agent}{not_ended} ON CONFLICT DO NOTHING;\
-         SELECT count(*) FROM {schema}.agent WHERE id = {agent}"
+         WHERE a.id = {agent}{not_ended} AND {provided} ON CONFLICT DO NOTHING;\
+         SELECT (SELECT count(*) FROM {schema}.agent WHERE id = {agent}), {provided}"
     ))
 }
 

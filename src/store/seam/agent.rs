@@ -311,6 +311,20 @@ impl<'s> Agent<'s> {
         }
     }
 
+    /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is somebody else's by now.
+    pub fn refuse_fenced(&self) -> Result<()> {
+        match &self.beside {
+            Some(beside) if beside.records.is_fenced()? => Err(Error::refused(
+                Error::FENCED,
+                format!("another machine has taken `{}` over: nothing was changed", beside.name),
+            )
+            .with_hint(
+                "end: nothing of this turn or task counts any more; its output is kept on its machine",
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+
     fn leased(&self, subject: Subject, guard: Guard) -> Result<Option<Leased>> {
         Ok(self.leased_or(subject, guard)?.ok())
     }

@@ -25,7 +25,7 @@ use crate::model::time::Time;
 
 use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener, agent_exists};
-use super::elsewhere::Elsewhere;
+use super::elsewhere::{Claim, Elsewhere};
 
 pub use agent::{Agent, Version};
 
@@ -136,6 +136,14 @@ impl Store {
             return Err(agent_exists(name));
         }
         room.furnish(&new.hooks)
+    }
+
+    /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that
+    /// there is to a lease.
+    pub fn claim(&self, claim: Claim) {
+        if let Some(elsewhere) = &self.elsewhere {
+            elsewhere.claim(claim);
+        }
     }
 
     /// Fails where the records can't be reached.

@@ -1,7 +1,7 @@
 //! Leases and fences.
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::{Beat, Claimant};
+use super::super::super::elsewhere::{Beat, Claim, Claimant};
 use super::*;
 use crate::error::Status;
 use crate::model::time::Span;
@@ -110,4 +110,40 @@ fn a_beat_that_reaches_nobody_says_how_long_is_left() {
     proxy.stop();
     let Beat::Unreachable { left } = lease.beat() else { panic!("it can't be reached") };
     assert!(left > Duration::from_secs(40) && left <= Duration::from_secs(45), "{left:?}");
+}
+
+#[test]
+fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
+    let fresh = Fresh::made();
+    let (ticker, command, other) = (fresh.open(), fresh.open(), fresh.open());
+    let (ticking, theirs) = (create(&ticker, "a"), agent_of(&other, "a"));
+    create(&ticker, "b");
+    let lease = ticking.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    // A process that the turn has started: it has taken no lease itself.
+    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence() });
+    let (mine, another) = (agent_of(&command, "a"), agent_of(&command, "b"));
+    assert!(!mine.is_fenced().unwrap());
+    hold(&mine).commit(1, &[state(2)]).unwrap();
+    mine.arrive(&[message(1)]).unwrap();
+    // The machine was away for longer than its lease, and another one took over.
+    fresh.run("UPDATE @.lease SET expires_at = 0");
+    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
+    assert!(mine.is_fenced().unwrap());
+    let locked = |change: fn(&dyn Hold) -> crate::error::Result<()>| change(&*hold(&mine));
+    let refused = [
+        locked(|hold| hold.commit(2, &[state(3)])),
+        locked(|hold| hold.replace_policy("x")),
+        locked(|hold| hold.replace_identity("{}")),
+        locked(|hold| hold.remove()),
+        mine.arrive(&[message(2)]),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));
+    }
+    assert_eq!((mine.version(), fresh.count("inbox"), fresh.count("agent")), (Some(2), 1, 2));
+    // What it may do to other agents is not a matter of this lease, and who has the lease goes on.
+    another.arrive(&[message(3)]).unwrap();
+    hold(&theirs).commit(2, &[state(3)]).unwrap();
+    taken.release().unwrap();
+    assert!(mine.is_fenced().unwrap(), "a lease that was given back is nobody's");
 }

@@ -55,9 +55,14 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     hold(&agent).commit(1, &taken).unwrap();
     let pool = super::super::pool::Pool::new(fresh.url.clone(), PATIENCE);
     let id = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
-    let again =
-        super::super::statements::arrive(pool.schema(), id, &[message(1), message(2), message(3)], true)
-            .unwrap();
+    let again = super::super::statements::arrive(
+        pool.schema(),
+        id,
+        &[message(1), message(2), message(3)],
+        true,
+        "true",
+    )
+    .unwrap();
     pool.ask(&again).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
 }
