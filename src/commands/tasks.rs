@@ -6,7 +6,7 @@ use crate::cli::{AgentAndText, PlaneAgent, TaskCommand, TaskStart};
 use crate::engine::authority;
 use crate::engine::background;
 use crate::engine::desk::Desk;
-use crate::engine::due::{self, Due, is_here};
+use crate::engine::due::{self, Due, is_here, is_ours};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
 use crate::engine::hearing::Heard;
@@ -206,7 +206,9 @@ fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) 
 fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
     let task = read(agent, id)?;
     if !task.status.is_terminal() {
-        refuse_elsewhere(&task)?;
+        if !is_ours(agent, &task) {
+            refuse_elsewhere(&task)?;
+        }
         if own_task() == Some(id) {
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
                 .with_hint("end the command; that ends the task"));

@@ -15,7 +15,7 @@ use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Leased, Store, Subject};
 
 use super::desk::Desk;
-use super::due::{SUPERVISOR_GONE, unseen};
+use super::due::{SUPERVISOR_GONE, is_here, unseen};
 use super::patience::wait_until;
 use super::session::Session;
 
@@ -101,7 +101,10 @@ pub fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration
 
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let mut looks = 0;
-    let is_settled = wait_until(SETTLES_IN, || {
+    let elsewhere = agent.look(|seen, _| seen.open_one::<Task>(id))?.filter(|task| !is_here(task));
+    // A supervisor of another machine sees only now that its task is to end, and gives it the time that it gives any.
+    let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
+    let is_settled = wait_until(patience, || {
         if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
             return Ok(true);
         }
@@ -116,6 +119,15 @@ fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration
         }
         Ok(false)
     })?;
+    if let Some(task) = elsewhere.filter(|_| !is_settled) {
+        return Err(Error::failed(format!(
+            "{id} has not ended yet: {} runs it, and does not answer",
+            task.host
+        ))
+        .with_hint(
+            "it is marked: it ends when that machine looks, or is interrupted when its lease has run out",
+        ));
+    }
     if !is_settled {
         let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
         finish(session, agent, id, end)?;

@@ -78,8 +78,9 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Opt
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
 }
 
-/// Whether this machine may look after the task: where machines share a store, its lease says whether its supervisor lives.
-fn is_ours(agent: &Agent<'_>, task: &Task) -> bool {
+/// Whether this machine may look after the task: where machines share a store, its lease says whether its supervisor lives,
+/// and a supervisor on another machine sees in the records that its task is to end.
+pub fn is_ours(agent: &Agent<'_>, task: &Task) -> bool {
     agent.store().is_beside() || is_here(task)
 }
 

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::model::id::RunId;
+use crate::model::id::{RunId, TaskId};
 use crate::model::state::State;
+use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::process::is_past;
 use crate::process::turn::{Fate, Overseer};
@@ -60,6 +61,59 @@ impl<O: Overseer> Overseer for Kept<'_, O> {
 
     fn late(&mut self) -> Fate {
         if self.lease.is_none_or(Leased::beat) { self.inner.late() } else { Fate::Ends }
+    }
+
+    fn signalled(&mut self, signal: i32) {
+        self.inner.signalled(signal);
+    }
+}
+
+/// Ends the command of a task that is stopped on another machine, which can't signal its processes. Where the records are
+/// files, whoever stops a task is on its machine, and nothing is looked at.
+pub struct OfTask<'a, O> {
+    inner: O,
+    agent: &'a Agent<'a>,
+    id: TaskId,
+    /// The revision at which the task was looked at last.
+    seen: Option<Version>,
+    next: Instant,
+}
+
+impl<'a, O> OfTask<'a, O> {
+    pub fn new(inner: O, agent: &'a Agent<'a>, id: TaskId) -> OfTask<'a, O> {
+        OfTask { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
+    }
+
+    /// Whether the task is to end, or is over for everybody else. An unreadable record is no reason to end it.
+    fn is_unwanted(&mut self) -> bool {
+        let version = self.agent.version();
+        if version.is_none() || version == self.seen {
+            return false;
+        }
+        let Ok(task) = self.agent.look(|seen, _| seen.open_one::<Task>(self.id)) else { return false };
+        self.seen = version;
+        task.is_none_or(|task| task.status == TaskStatus::Cancelling)
+    }
+}
+
+impl<O: Overseer> Overseer for OfTask<'_, O> {
+    fn ask(&mut self) -> Fate {
+        let fate = self.inner.ask();
+        let Fate::GoesOn { ask_again } = fate else { return fate };
+        if !self.agent.store().is_beside() {
+            return fate;
+        }
+        if Instant::now() >= self.next {
+            if self.is_unwanted() {
+                return Fate::Ends;
+            }
+            self.next = Instant::now() + LOOKS_BESIDE;
+        }
+        Fate::GoesOn { ask_again: Some(ask_again.map_or(self.next, |at| at.min(self.next))) }
+    }
+
+    fn late(&mut self) -> Fate {
+        self.inner.late()
     }
 
     fn signalled(&mut self, signal: i32) {

@@ -15,7 +15,7 @@ use crate::store::{Agent, Store};
 use super::background::{self, KILL_GRACE};
 use super::delegate::{self, Withdrawn};
 use super::desk::Desk;
-use super::due::is_here;
+use super::due::is_ours;
 use super::gate::{EndedRun, Halted, Stop, halt};
 use super::resources;
 use super::session::Session;
@@ -167,7 +167,7 @@ impl<'s> Ending<'s> {
     fn begin_all(&mut self, session: &Session) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
         let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
-            open.into_iter().partition(|task| task.child().is_some() || is_here(task));
+            open.into_iter().partition(|task| task.child().is_some() || is_ours(&self.agent, task));
         for task in &elsewhere {
             let (name, id, host) = (self.agent.name(), task.id, &task.host);
             session.out.note(&format!("{name}: {id} goes on: it runs on {host}"));

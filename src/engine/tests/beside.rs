@@ -3,6 +3,10 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::engine::background::cancel;
+use crate::engine::desk::Desk;
+use crate::engine::environment::claimant;
+use crate::engine::oversee::OfTask;
 use crate::engine::step::step;
 use crate::error::{Error, Status};
 use crate::model::id::{AgentName, MessageId};
@@ -11,6 +15,8 @@ use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::alone;
+use crate::process::turn::{Fate, Nobody, Overseer};
+use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::elsewhere::{Arrival, Elsewhere, Piece};
 use crate::store::memory::Memory;
 use crate::store::{Store, Subject};
@@ -136,4 +142,37 @@ fn what_is_about_files_is_refused_with_the_reason() {
     }
     let directory = Store::open(made(other.path()), opener()).expect("open");
     directory.files_only("anything").expect("they are files");
+}
+
+#[test]
+fn a_supervisor_ends_what_another_machine_has_stopped() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_, store) = stores(dir.path());
+    let play = Play::new(&store).expect("made");
+    let new = NewTask {
+        job: NewJob::Command { argv: vec!["sleep".to_owned(), "60".to_owned()] },
+        summary: None,
+        work_item_id: None,
+        notify: false,
+        interactive: false,
+        timeout: None,
+        from_turn: false,
+        hops: None,
+        at: claimant(),
+    };
+    let desk = Desk::new(&play.session, &play.agent);
+    let id = desk.change(|draft| task::start(draft, new)).expect("started").made.id;
+    let mut overseer = OfTask::new(Nobody, &play.agent, id);
+    let mut asked = |looks: usize| {
+        let mut last = overseer.ask();
+        for _ in 0..looks {
+            let Fate::GoesOn { ask_again } = last else { break };
+            std::thread::sleep(ask_again.expect("a moment").saturating_duration_since(Instant::now()));
+            last = overseer.ask();
+        }
+        last
+    };
+    assert_ne!(asked(1), Fate::Ends);
+    cancel(&play.session, &play.agent, &[id]).expect("marked");
+    assert_eq!(asked(1), Fate::Ends);
 }
