@@ -19,10 +19,17 @@ struct Wake {
 
 pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     let store = session.store()?;
-    let names = agents(&store, &args.agents, args.all)?;
     let now = session.clock.now();
-    let mut earliest: Option<Time> = None;
-    let status = session.each_agent(&names, args.all, |session, name| {
+    let known = if args.all { store.due(now)? } else { None };
+    // Only JSON tells of the others.
+    let names = if known.is_none() || session.out.is_json() {
+        agents(&store, &args.agents, args.all)?
+    } else {
+        Vec::new()
+    };
+    let mut earliest = known.as_ref().and_then(|known| known.next);
+    let to_look_at = known.as_ref().map_or(&names, |known| &known.names);
+    let status = session.each_agent(to_look_at, args.all, |session, name| {
         let due = due(session, &store, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)

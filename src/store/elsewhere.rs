@@ -29,6 +29,10 @@ pub trait Elsewhere: Debug {
     /// The agents, in order of their names.
     fn agents(&self) -> Result<Vec<AgentName>>;
 
+    /// The agents for which a step may find something to do at `now`, and when the next of the others has something to do
+    /// by itself. At least these: a step may find nothing all the same. Costs as much as there are such agents.
+    fn due(&self, now: Time) -> Result<Due>;
+
     /// The records of one agent. `None`: there is no such agent.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
 
@@ -48,6 +52,15 @@ pub struct Claim {
     pub agent: AgentName,
     pub subject: Subject,
     pub fence: u64,
+}
+
+/// What there may be to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Due {
+    /// In order of their names: their moment has come, or something is in their inbox.
+    pub names: Vec<AgentName>,
+    /// When the next moment comes, if ever. An arrival may come before.
+    pub next: Option<Time>,
 }
 
 /// The records of one agent.

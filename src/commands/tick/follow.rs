@@ -27,6 +27,9 @@ use super::many::{Urgency, own_command, told};
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
+/// How often a store is asked that knows which agents have something to do. One question is about all of them.
+const ASKS: Span = Span::from_secs(2);
+
 /// How long the file of a dropped message may take to be written, where nothing tells that it is whole.
 const WRITTEN: Span = Span::from_secs(1);
 
@@ -186,7 +189,12 @@ impl Follower<'_> {
         }
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
-            self.is_going(session);
+            if self.store.is_beside() {
+                // The state directory is there; the store is asked again.
+                self.list_at = Some(session.clock.now().after(ASKS));
+            } else {
+                self.is_going(session);
+            }
         }
         Ok(())
     }
@@ -213,8 +221,17 @@ impl Follower<'_> {
 
     /// Which agents there are.
     fn list(&mut self, session: &Session) -> Result<()> {
-        let names: BTreeSet<AgentName> =
-            agents(&self.store, &self.args.agents, self.args.all)?.into_iter().collect();
+        let now = session.clock.now();
+        let known = if self.args.all { self.store.due(now)? } else { None };
+        let next = known.as_ref().map(|known| {
+            let asked = now.after(ASKS);
+            known.next.map_or(asked, |next| next.min(asked))
+        });
+        // Agents that rest are not followed where the store says which do not.
+        let names: BTreeSet<AgentName> = match known {
+            Some(known) => known.names.into_iter().collect(),
+            None => agents(&self.store, &self.args.agents, self.args.all)?.into_iter().collect(),
+        };
         self.followed.retain(|name, agent| agent.runs || names.contains(name));
         for name in names {
             self.followed.entry(name.clone()).or_insert_with(|| {
@@ -227,7 +244,7 @@ impl Follower<'_> {
             self.look_at_all();
         }
         let is_watched = self.news.follow_list(&self.store);
-        self.list_at = (!is_watched).then(|| session.clock.now().after(LOOKS));
+        self.list_at = next.or_else(|| (!is_watched).then(|| now.after(LOOKS)));
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::clock::seed;
 use crate::engine::desk::Desk;
+use crate::engine::foresee::{at_rest, outlook};
 use crate::engine::gate::{Stop, open_gate};
 use crate::engine::stop::stop_agent;
 use crate::error::{Error, Result};
@@ -269,6 +270,74 @@ proptest! {
         let _alone = alone();
         are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }
+}
+
+#[test]
+fn who_rests_is_not_due() {
+    let _alone = alone();
+    let home = tempfile::tempdir().expect("a directory");
+    let store = Store::with(made(home.path()), opener(), Rc::new(Memory::default())).expect("open");
+    let mut play = Play::new(&store).expect("made");
+    let due = |play: &Play<'_>| store.due(play.now).expect("due").expect("the store tells");
+    assert_eq!(due(&play).names, [play.agent.name().clone()], "no step has looked at it yet");
+    // A timer in an hour and a wait for a person.
+    for act in [Act::Say("plan"), Act::Step, Act::Step, Act::Step, Act::Step] {
+        play.act(&act).expect("acted");
+    }
+    let found = due(&play);
+    assert!(found.names.is_empty(), "{found:?}");
+    let next = found.next.expect("the timer");
+    play.now = next;
+    assert_eq!(due(&play).names.len(), 1);
+}
+
+proptest! {
+    #![proptest_config(lives())]
+
+    #[test]
+    fn whoever_has_something_to_do_is_due(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
+        is_due_in_time(&acts, Rc::new(Memory::default()))?;
+    }
+}
+
+#[cfg(feature = "postgres")]
+proptest! {
+    #![proptest_config(lives())]
+
+    #[test]
+    fn whoever_has_something_to_do_is_due_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        let _alone = alone();
+        is_due_in_time(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
+    }
+}
+
+/// Lives these acts, and asks after each whether a step would do something, then and at some later moments. Whenever it
+/// would, the store names the agent as due.
+fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
+    let home = tempfile::tempdir().expect("a directory");
+    let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
+    let mut play = Play::new(&store).expect("made");
+    for act in acts {
+        play.act(act).expect("acted");
+        let now = play.now;
+        let told = store.due(now).expect("due").expect("the store tells");
+        for later in [0, 1, 60, 3600, 86_400, 864_000] {
+            play.passes(Span::from_secs(later));
+            let at = play.now;
+            let is_at_rest = at_rest(&store, &play.agent, at).expect("looked at").is_some();
+            let would = outlook(&play.session, &store, &play.agent, at).expect("foreseen").due;
+            let named =
+                store.due(at).expect("due").expect("the store tells").names.contains(play.agent.name());
+            prop_assert!(is_at_rest || named, "it does not rest {later} s after {act:?}");
+            prop_assert!(would.is_none_or(|due| due > at) || named, "not named {later} s after {act:?}");
+            let foretold = !told.names.is_empty() || told.next.is_some_and(|next| next <= at);
+            prop_assert!(!named || foretold, "{:?} does not foretell {later} s after {act:?}", told.next);
+            play.now = now;
+            play.passes(Span::ZERO);
+        }
+    }
+    Ok(())
 }
 
 /// Both requeues write the same line into the archive.

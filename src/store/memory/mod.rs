@@ -13,7 +13,7 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Elsewhere, Hold, Lease, Order, Piece, Records, Sight,
+    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Hold, Lease, Order, Piece, Records, Sight,
 };
 
 /// All records of one agent, as texts.
@@ -24,6 +24,7 @@ struct Texts {
     /// The revision of the state.
     number: u64,
     state: String,
+    due: Option<Time>,
     open: BTreeMap<(Plane, String), String>,
     plans: BTreeMap<String, String>,
     inbox: BTreeMap<InboxKey, String>,
@@ -39,7 +40,8 @@ impl Texts {
         match piece {
             Piece::Identity(text) => self.identity = text,
             Piece::Policy(text) => self.policy = text,
-            Piece::State { revision, text, due: _ } => {
+            Piece::State { revision, text, due } => {
+                self.due = due;
                 self.number = revision;
                 self.state = text;
             }
@@ -118,6 +120,19 @@ impl Elsewhere for Memory {
     fn agents(&self) -> Result<Vec<AgentName>> {
         let agents = self.0.borrow();
         Ok(agents.iter().filter(|(_, known)| !known.is_removed.get()).map(|(name, _)| name.clone()).collect())
+    }
+
+    fn due(&self, now: Time) -> Result<Due> {
+        let mut due = Due::default();
+        for (name, known) in self.0.borrow().iter().filter(|(_, known)| !known.is_removed.get()) {
+            let texts = known.texts.borrow();
+            let has_arrivals = !texts.inbox.is_empty() || !texts.hints.is_empty();
+            if has_arrivals || texts.due.is_some_and(|due| due <= now) {
+                due.names.push(name.clone());
+            }
+            due.next = due.next.into_iter().chain(texts.due.filter(|due| *due > now)).min();
+        }
+        Ok(due)
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {

@@ -26,8 +26,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::time::Time;
 
-use super::elsewhere::{Claim, Elsewhere, Piece, Records};
+use super::elsewhere::{Claim, Due, Elsewhere, Piece, Records};
 use faults::Trouble;
 use pool::Pool;
 use shared::Shared;
@@ -92,6 +93,10 @@ impl Elsewhere for Postgres {
         let rows = answers.iter().flat_map(|answer| &answer.rows);
         let name = |row: &wire::Row| row.get(0).and_then(|name| name.parse().ok());
         rows.map(|row| name(row).ok_or_else(|| pool.unexpected("names of agents"))).collect()
+    }
+
+    fn due(&self, now: Time) -> Result<Due> {
+        due::ask(&self.shared.pool, now)
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {

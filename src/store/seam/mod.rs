@@ -25,7 +25,7 @@ use crate::model::time::Time;
 
 use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener, agent_exists};
-use super::elsewhere::{Claim, Elsewhere};
+use super::elsewhere::{Claim, Due, Elsewhere};
 
 pub use agent::{Agent, Version};
 
@@ -107,6 +107,12 @@ impl Store {
         let mut names = elsewhere.agents()?;
         names.retain(|name| name.as_str().starts_with(beginning));
         Ok(names)
+    }
+
+    /// The agents for which a step may find something to do, without a look at the others. `None` where only a look at
+    /// each of them tells.
+    pub fn due(&self, now: Time) -> Result<Option<Due>> {
+        self.elsewhere.as_ref().map(|elsewhere| elsewhere.due(now)).transpose()
     }
 
     /// One agent. Fails if there is none of this name.

@@ -45,7 +45,7 @@ pub fn state(state: &State) -> Piece {
         || state.open_tasks > 0
         || !state.outbox.is_empty()
         || state.is_to_be_told()
-        || !state.is_at_rest();
+        || state.resting.is_none();
     let due = match &state.moved {
         Some(_) => None,
         None if is_unfinished => Some(Time::from_millis(0)),
