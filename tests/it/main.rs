@@ -114,6 +114,7 @@ mod resources;
 mod scenarios;
 mod secrets;
 mod services;
+mod server;
 mod setup;
 #[cfg(target_os = "linux")]
 mod sharing;

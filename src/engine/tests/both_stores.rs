@@ -345,8 +345,8 @@ fn steps_come_to_the_same_on_both_stores() {
 #[cfg(feature = "postgres")]
 #[test]
 fn steps_come_to_the_same_in_a_database() {
-    let _alone = alone();
     let fresh = crate::store::postgres::tests::Fresh::made();
+    let _alone = alone();
     steps_come_to_the_same(Rc::new(fresh.open()));
 }
 

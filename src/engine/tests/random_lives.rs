@@ -267,8 +267,10 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        // It may have to start the server, alone.
+        let fresh = crate::store::postgres::tests::Fresh::made();
         let _alone = alone();
-        are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
+        are_the_same(&acts, Rc::new(fresh.open()))?;
     }
 }
 

@@ -1,7 +1,6 @@
 //! Who gets in, by which password and which TLS, and through PgBouncer.
 
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::{Connection, Fault, Url};
@@ -95,29 +94,10 @@ fn nobody_is_waited_for_beyond_the_deadline() {
 
 #[test]
 fn pgbouncer_passes_flights_on() {
-    let program = rig::pgbouncer();
-    let dir = tempfile::tempdir().unwrap();
-    let (port, server) = (rig::free_port(), server());
-    let path = dir.path().display();
-    let settings = format!(
-        "[databases]\ndormouse = host={} port={} user=dormouse\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-         listen_port = {port}\nunix_socket_dir = {path}\nauth_type = scram-sha-256\nauth_file = {path}/users\n\
-         pool_mode = transaction\ndefault_pool_size = 2\n",
-        server.socket_dir().display(),
-        server.port()
-    );
-    std::fs::write(dir.path().join("ini"), settings).unwrap();
-    std::fs::write(dir.path().join("users"), "\"me\" \"secret\"\n").unwrap();
-    rig::own(dir.path());
-    let mut command = Command::new(program);
-    command.arg(dir.path().join("ini"));
-    let mut bouncer = rig::as_user(command)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let url = format!("postgres://me@127.0.0.1:{port}/dormouse");
+    let server = server();
+    let _alone = crate::process::alone();
+    let bouncer = rig::Bouncer::before(server);
+    let url = bouncer.url("s");
     let until = Instant::now() + LONG;
     let mut first = loop {
         match open(&url, Some("secret")) {
@@ -126,7 +106,7 @@ fn pgbouncer_passes_flights_on() {
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    let by_socket = format!("postgres://me@/dormouse?host={path}&port={port}");
+    let by_socket = bouncer.socket_url("s");
     let mut others: Vec<Connection> = (0..4).map(|_| open(&by_socket, Some("secret")).unwrap()).collect();
     for round in 0..20 {
         for connection in others.iter_mut().chain([&mut first]) {
@@ -138,8 +118,7 @@ fn pgbouncer_passes_flights_on() {
     }
     assert!(first.server_version() >= 140_000);
     assert!(open(&url, Some("wrong")).is_err());
-    bouncer.kill().unwrap();
-    bouncer.wait().unwrap();
+    drop(bouncer);
     let lost = first.flight("SELECT 1", LONG).unwrap_err();
     assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
 }

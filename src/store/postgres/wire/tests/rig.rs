@@ -1,244 +1,30 @@
-//! A real PostgreSQL for tests: one server for all tests of a process, which ends with that process.
-//!
-//! Durability is off in it, so it is fast, and nothing in it is worth keeping. TLS is on, by certificates of its own.
+//! The server of these tests, asked by the client under test.
 
-use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
 use super::super::{Answer, Connection, Url};
 
-/// How long a test waits for what should come at once.
-pub const LONG: Duration = Duration::from_secs(30);
+#[path = "../../../../../tests/it/server.rs"]
+mod server;
 
-/// What a shell does beside the server: when the test process has ended, in whatever way, the pipe on its stdin ends.
-const WATCH: &str = r#"
-    "$@" </dev/null & server=$!
-    cat >/dev/null
-    kill -QUIT "$server"; wait "$server"
-    rm -rf "$0"
-"#;
+pub use server::{Bouncer, LONG, Server, free_port};
 
-/// The server that all tests of this process share. Each test uses a schema of its own.
-pub struct Server {
-    socket_dir: PathBuf,
-    port: u16,
-    /// As long as it is open the server lives. No child inherits it.
-    _life: ChildStdin,
-}
-
-/// The server. Starts it when it is first asked for; fails with what to install if it can't.
+/// The server that all tests of this process share. It starts when no other test of this process ends its children.
 pub fn server() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(Server::start)
-}
-
-impl Server {
-    /// The URL of a schema, by the server's socket, for the owner of the database: `dormouse`, who is no superuser.
-    pub fn url(&self, schema: &str) -> String {
-        let dir = self.socket_dir.display();
-        format!("postgres://dormouse@/dormouse?schema={schema}&host={dir}&port={}", self.port)
-    }
-
-    /// A URL by TCP, with more parameters (`&sslmode=require`). Users: `trusted`, `scram`, `hashed` (MD5), `clear`; the
-    /// passwords of the last three are `secret`.
-    pub fn tcp_url(&self, user: &str, host: &str, more: &str) -> String {
-        format!("postgres://{user}@{host}:{}/dormouse?schema=s{more}", self.port)
-    }
-
-    /// The directory of the socket.
-    pub fn socket_dir(&self) -> &Path {
-        &self.socket_dir
-    }
-
-    /// The port, on 127.0.0.1 and in the socket's name.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// The certificate of the authority that has signed the server's; that one is made out to `localhost`.
-    pub fn roots(&self) -> PathBuf {
-        self.socket_dir.join("ca.pem")
-    }
-
-    /// Runs statements as a superuser.
-    #[track_caller]
-    pub fn superuser_sql(&self, sql: &str) -> Vec<Answer> {
-        self.superuser().flight(sql, LONG).unwrap()
-    }
-
-    /// A connection as a superuser.
-    pub fn superuser(&self) -> Connection {
-        let url = self.url("s").replace("dormouse@", "postgres@");
-        Connection::open(&Url::parse(&url).unwrap(), LONG).unwrap()
-    }
-
-    fn start() -> Server {
-        let programs = programs();
-        let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
-        certificates(&dir);
-        let data = dir.join("data");
-        run(as_user(Command::new("true")));
-        own(&dir);
-        let mut init = Command::new(programs.join("initdb"));
-        init.args([
-            "--no-sync",
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "--username=postgres",
-            "--auth=trust",
-            "-D",
-        ]);
-        init.arg(&data);
-        run(as_user(init));
-        std::fs::write(data.join("pg_hba.conf"), RIGHTS).unwrap();
-        let port = free_port();
-        let settings = format!(
-            "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{0}'\nfsync = off\n\
-             max_connections = 200\nssl = on\nssl_cert_file = '{0}/server.pem'\nssl_key_file = '{0}/server.key'\n",
-            dir.display()
-        );
-        let configuration = data.join("postgresql.conf");
-        let before = std::fs::read_to_string(&configuration).unwrap();
-        std::fs::write(&configuration, before + &settings).unwrap();
-        own(&dir);
-        let mut watch = Command::new("sh");
-        watch.arg("-c").arg(WATCH).arg(&dir).arg(programs.join("postgres")).arg("-D").arg(&data);
-        // It is in a session of its own, and no child of this process: tests end what they find below themselves.
-        let mut start = Command::new("setsid");
-        let watch = as_user(watch);
-        start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
-        let log = std::fs::File::create(dir.join("log")).unwrap();
-        start.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut started = start.spawn().expect("setsid (package util-linux)");
-        let life = started.stdin.take().unwrap();
-        started.wait().unwrap();
-        let server = Server { socket_dir: dir, port, _life: life };
-        server.prepare();
-        server
-    }
-
-    /// Waits until it answers, and makes the users.
-    fn prepare(&self) {
-        let url =
-            format!("postgres://postgres@/postgres?host={}&port={}", self.socket_dir.display(), self.port);
-        let (url, until) = (Url::parse(&url).unwrap(), Instant::now() + LONG * 2);
-        let mut connection = loop {
-            match Connection::open(&url, LONG) {
-                Ok(connection) => break connection,
-                Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-                Err(fault) => {
-                    let log = std::fs::read_to_string(self.socket_dir.join("log")).unwrap_or_default();
-                    panic!("PostgreSQL does not answer: {fault}\n{log}");
-                }
-            }
-        };
-        for sql in [
-            "CREATE ROLE dormouse LOGIN; CREATE ROLE trusted LOGIN; CREATE ROLE scram LOGIN PASSWORD 'secret';
-             CREATE ROLE clear LOGIN PASSWORD 'secret'; SET password_encryption = 'md5';
-             CREATE ROLE hashed LOGIN PASSWORD 'secret'; CREATE ROLE bouncer SUPERUSER LOGIN",
-            "CREATE DATABASE dormouse OWNER dormouse",
-        ] {
-            connection.flight(sql, LONG).unwrap();
-        }
-    }
-}
-
-/// Who may log in, and how.
-const RIGHTS: &str = "local all all trust
-host all scram 127.0.0.1/32 scram-sha-256
-host all hashed 127.0.0.1/32 md5
-host all clear 127.0.0.1/32 password
-host all all 127.0.0.1/32 trust
-";
-
-/// Where the server's programs are: those of the newest version.
-fn programs() -> PathBuf {
-    let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| {
-            let entry = entry.ok()?;
-            let programs = entry.path().join("bin");
-            let is_whole = programs.join("initdb").exists() && programs.join("postgres").exists();
-            Some((entry.file_name().to_str()?.parse().ok()?, programs)).filter(|_| is_whole)
-        })
-        .collect();
-    found.sort();
-    let newest = found.pop().map(|(_, programs)| programs);
-    newest.expect("these tests need a PostgreSQL server: apt-get install postgresql")
-}
-
-/// PgBouncer's program.
-pub fn pgbouncer() -> PathBuf {
-    let known = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
-    let found = known.into_iter().map(PathBuf::from).find(|path| path.exists());
-    found.expect("these tests need PgBouncer: apt-get install pgbouncer")
-}
-
-/// The server and PgBouncer refuse to run as root: then they run as somebody else.
-fn ordinary() -> Option<&'static str> {
-    static USER: OnceLock<Option<&'static str>> = OnceLock::new();
-    *USER.get_or_init(|| {
-        let is_known = |name: &&str| {
-            let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-            users.lines().any(|line| line.starts_with(&format!("{name}:")))
-        };
-        let user = ["postgres", "nobody"].into_iter().find(is_known);
-        rustix::process::geteuid().is_root().then(|| user.expect("a user that is not root"))
+    static IS_THERE: OnceLock<&'static Server> = OnceLock::new();
+    IS_THERE.get_or_init(|| {
+        let _alone = crate::process::alone();
+        server::server()
     })
 }
 
-/// A command as an ordinary user.
-pub fn as_user(command: Command) -> Command {
-    let Some(user) = ordinary() else { return command };
-    let mut other = Command::new("setpriv");
-    other.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--clear-groups");
-    let group = std::fs::read_to_string("/etc/group").unwrap_or_default();
-    if !group.lines().any(|line| line.starts_with(&format!("{user}:"))) {
-        other = Command::new("setpriv");
-        other.arg(format!("--reuid={user}")).arg("--regid=nogroup").arg("--clear-groups");
-    }
-    other.arg(command.get_program()).args(command.get_args()).current_dir("/");
-    other
-}
-
-/// Gives a directory to the ordinary user.
-pub fn own(dir: &Path) {
-    if let Some(user) = ordinary() {
-        let mut chown = Command::new("chown");
-        chown.arg("-R").arg(user).arg(dir);
-        run(chown);
-    }
-}
-
-/// A port of 127.0.0.1 on which nobody listens.
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-/// Makes an authority, and a certificate of its for `localhost`. They are signed with SHA-384.
-fn certificates(dir: &Path) {
-    let openssl = |args: &str| {
-        let mut openssl = Command::new("openssl");
-        openssl.args(args.split_whitespace()).current_dir(dir);
-        run(openssl);
-    };
-    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 3650 -sha384 -subj /CN=ca"));
-    openssl(&format!("req -x509 {key} -keyout other.key -out other.pem -days 3650 -subj /CN=other"));
-    openssl(&format!("req {key} -keyout server.key -out server.csr -subj /CN=server"));
-    std::fs::write(dir.join("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
-    openssl(
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 3650 -sha384 -extfile names -out server.pem",
-    );
-}
-
-/// Runs a command to its end, which must be a good one.
+/// Runs statements as a superuser.
 #[track_caller]
-pub fn run(mut command: Command) {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{name}: {error}"));
-    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+pub fn superuser_sql(sql: &str) -> Vec<Answer> {
+    superuser().flight(sql, LONG).unwrap()
+}
+
+/// A connection as a superuser.
+pub fn superuser() -> Connection {
+    Connection::open(&Url::parse(&server().url_of("postgres", "s")).unwrap(), LONG).unwrap()
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::super::{Connection, Fault, bytes_literal, literal};
-use super::rig::{LONG, server};
+use super::rig::{self, LONG, server};
 use super::{SHORT, open};
 
 fn connected() -> Connection {
@@ -126,7 +126,7 @@ fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
     let mut connection = connected();
     let answers = connection.flight("SELECT pg_backend_pid()", LONG).unwrap();
     let pid = answers[0].rows[0].get(0).unwrap();
-    server().superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
+    rig::superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
     let lost = connection.flight("SELECT 1", LONG).unwrap_err();
     assert!(matches!(&lost, Fault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");
     // And under way the caller can't know.
