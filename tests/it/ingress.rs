@@ -80,11 +80,15 @@ pub fn parse(text: &str) -> Answered {
 /// The program on its end of a connection, and our end.
 fn connect(sandbox: &Sandbox) -> (Child, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
+    (on(sandbox, theirs), ours)
+}
+
+/// The program on this end of a connection.
+fn on(sandbox: &Sandbox, end: UnixStream) -> Child {
     let mut command = sandbox.cmd(["ingress"]).into_command();
-    command.stdin(Stdio::from(OwnedFd::from(theirs.try_clone().unwrap())));
-    command.stdout(Stdio::from(OwnedFd::from(theirs))).stderr(Stdio::null());
-    let child = command.spawn().unwrap();
-    (child, ours)
+    command.stdin(Stdio::from(OwnedFd::from(end.try_clone().unwrap())));
+    command.stdout(Stdio::from(OwnedFd::from(end))).stderr(Stdio::null());
+    command.spawn().unwrap()
 }
 
 /// Says all of it at once, and hears the answer. `half`: whether our side is closed after that.

@@ -113,8 +113,8 @@ mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
 mod secrets;
-mod services;
 mod server;
+mod services;
 mod setup;
 #[cfg(target_os = "linux")]
 mod sharing;

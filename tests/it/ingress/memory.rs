@@ -1,12 +1,14 @@
 //! What one request may take of memory, whatever is in it: 16 MiB.
 
 use std::fs;
-use std::io::{PipeWriter, Read, Write, pipe};
+use std::io::{Read, Write, pipe};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use super::{Answered, Hook, connect, hook, parse};
+use super::{Answered, Hook, hook, on, parse};
 use crate::harness::Sandbox;
 use crate::setup::started;
 
@@ -21,23 +23,37 @@ fn peak_kib(child: &Child) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// On a connection the program waits for the end of the other side when it has answered.
+/// The program can't answer until somebody reads, and what it has read is in its memory by then: the way to us is full.
 fn on_a_connection(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
-    let (mut child, mut stream) = connect(sandbox);
-    let mut writer = stream.try_clone().unwrap();
+    let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+    let full = fill(&mut theirs);
+    let child = on(sandbox, theirs);
+    let mut writer = ours.try_clone().unwrap();
     let request = request.to_vec();
     let said = thread::spawn(move || drop(writer.write_all(&request)));
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let peak = peak_kib(&child);
-    drop(stream);
+    let heard = hear(child, &mut ours, full);
+    drop(ours);
     said.join().unwrap();
-    child.wait().unwrap();
-    (parse(&text), peak.expect("it has not ended"))
+    heard
 }
 
-/// Leaves no room in a pipe. Returns how many bytes that took.
-fn fill(writer: &mut PipeWriter) -> usize {
+/// The peak when nothing is added any more, and then the answer, which comes after `full` other bytes.
+fn hear(mut child: Child, from: &mut impl Read, full: usize) -> (Answered, u64) {
+    let (mut peak, mut unchanged) = (0, 0);
+    while unchanged < 30 {
+        let now = peak_kib(&child).expect("it has not ended");
+        unchanged = if now == peak { unchanged + 1 } else { 0 };
+        peak = now;
+        thread::sleep(Duration::from_millis(10));
+    }
+    let mut said = Vec::new();
+    from.read_to_end(&mut said).unwrap();
+    child.wait().unwrap();
+    (parse(std::str::from_utf8(&said[full..]).unwrap()), peak)
+}
+
+/// Leaves no room in a pipe or a connection. Returns how many bytes that took.
+fn fill(writer: &mut (impl Write + AsFd)) -> usize {
     rustix::io::ioctl_fionbio(&*writer, true).unwrap();
     let mut bytes = 0;
     while let Ok(more) = writer.write(&[0; 4096]) {
@@ -47,7 +63,7 @@ fn fill(writer: &mut PipeWriter) -> usize {
     bytes
 }
 
-/// By CGI the program can't answer until somebody reads, and what it has read is in its memory by then.
+/// The same with a pipe, which is what a server gives.
 fn by_cgi(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
     let at = request.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap();
     let head = std::str::from_utf8(&request[..at]).unwrap();
@@ -65,19 +81,9 @@ fn by_cgi(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
     let (mut reader, mut writer) = pipe().unwrap();
     let full = fill(&mut writer);
     command.stdin(fs::File::open(&body).unwrap()).stdout(writer).stderr(Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let child = command.spawn().unwrap();
     drop(command);
-    let (mut peak, mut unchanged) = (0, 0);
-    while unchanged < 30 {
-        let now = peak_kib(&child).expect("it has not ended");
-        unchanged = if now == peak { unchanged + 1 } else { 0 };
-        peak = now;
-        thread::sleep(Duration::from_millis(10));
-    }
-    let mut said = Vec::new();
-    reader.read_to_end(&mut said).unwrap();
-    child.wait().unwrap();
-    (parse(std::str::from_utf8(&said[full..]).unwrap()), peak)
+    hear(child, &mut reader, full)
 }
 
 #[test]
