@@ -43,7 +43,7 @@ mod built {
 
     fn missing<T>() -> Result<T> {
         Err(Error::usage("this dormouse was built without PostgreSQL")
-            .with_hint("build it with `cargo build --features postgres`, or name a directory"))
+            .with_hint("build it without `--no-default-features`, or name a directory"))
     }
 
     pub fn shown(_url: &str) -> Result<String> {
