@@ -25,6 +25,8 @@
     )
 )]
 
+#[cfg(test)]
+mod alone;
 mod beneath;
 mod cli;
 mod clock;

@@ -91,13 +91,6 @@ impl Mark {
 /// network mount, or this user may not kill it.
 const KILL_TAKES: Duration = Duration::from_secs(10);
 
-/// Tests that start children take turns, because a turn ends every child of the process that runs it.
-#[cfg(test)]
-pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// A run id that no other test process has, because marked processes are searched for on the whole machine.
 #[cfg(test)]
 fn run_id() -> String {

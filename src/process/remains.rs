@@ -277,12 +277,12 @@ mod tests {
     use std::io::Read;
     use std::os::unix::process::{CommandExt, ExitStatusExt};
     use std::process::{Child, Command, Stdio};
-    use std::sync::MutexGuard;
 
     use tempfile::TempDir;
 
-    use super::super::{RUN, alone, mark, run_id};
+    use super::super::{RUN, mark, run_id};
     use super::*;
+    use crate::alone::{Alone, alone};
 
     /// Longer than anything here takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
@@ -293,7 +293,7 @@ mod tests {
         child: Child,
         leader: Spot,
         _dir: TempDir,
-        _alone: MutexGuard<'static, ()>,
+        _alone: Alone,
     }
 
     impl Turn {

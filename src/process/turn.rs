@@ -479,8 +479,9 @@ mod tests {
     use crate::beneath::at;
 
     use super::super::table::Process;
-    use super::super::{RUN, alone, mark, remains::Remains, run_id, signals};
+    use super::super::{RUN, mark, remains::Remains, run_id, signals};
     use super::*;
+    use crate::alone::alone;
 
     /// Longer than anything here takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);

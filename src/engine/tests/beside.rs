@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::alone::alone;
 use crate::engine::background::cancel;
 use crate::engine::desk::Desk;
 use crate::engine::environment::claimant;
@@ -14,7 +15,6 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
-use crate::process::alone;
 use crate::process::turn::{Fate, Nobody, Overseer};
 use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::elsewhere::{Arrival, Elsewhere, Piece};

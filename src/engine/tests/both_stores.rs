@@ -6,6 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::alone::alone;
 use crate::clock::Clock;
 use crate::engine::desk::Desk;
 use crate::engine::foresee::foresee;
@@ -28,7 +29,7 @@ use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::{alone, host};
+use crate::process::host;
 use crate::report::output::{Output, Style};
 use crate::rules::admission::admit;
 use crate::rules::authority::OPERATOR;
@@ -345,8 +346,8 @@ fn steps_come_to_the_same_on_both_stores() {
 #[cfg(feature = "postgres")]
 #[test]
 fn steps_come_to_the_same_in_a_database() {
-    let fresh = crate::store::postgres::tests::Fresh::made();
     let _alone = alone();
+    let fresh = crate::store::postgres::tests::Fresh::made();
     steps_come_to_the_same(Rc::new(fresh.open()));
 }
 

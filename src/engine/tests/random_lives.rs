@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError};
 use serde_json::{Value, json};
 
+use crate::alone::alone;
 use crate::clock::seed;
 use crate::engine::desk::Desk;
 use crate::engine::foresee::{at_rest, outlook};
@@ -26,7 +27,6 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::alone;
 use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
@@ -267,10 +267,8 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
-        // It may have to start the server, alone.
-        let fresh = crate::store::postgres::tests::Fresh::made();
         let _alone = alone();
-        are_the_same(&acts, Rc::new(fresh.open()))?;
+        are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }
 }
 

@@ -95,7 +95,7 @@ fn nobody_is_waited_for_beyond_the_deadline() {
 #[test]
 fn pgbouncer_passes_flights_on() {
     let server = server();
-    let _alone = crate::process::alone();
+    let _alone = crate::alone::alone();
     let bouncer = rig::Bouncer::before(server);
     let url = bouncer.url("s");
     let until = Instant::now() + LONG;

@@ -13,7 +13,7 @@ pub use server::{Bouncer, LONG, Server, free_port};
 pub fn server() -> &'static Server {
     static IS_THERE: OnceLock<&'static Server> = OnceLock::new();
     IS_THERE.get_or_init(|| {
-        let _alone = crate::process::alone();
+        let _alone = crate::alone::alone();
         server::server()
     })
 }

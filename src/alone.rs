@@ -1,0 +1,33 @@
+//! For tests alone: those that start children take turns.
+
+use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static IS_MINE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// As long as it lives, the other tests that start children wait.
+pub struct Alone {
+    /// `None`: the thread had it before, and gives it back later.
+    turn: Option<MutexGuard<'static, ()>>,
+}
+
+/// Waits for the other tests that start children, because a turn ends every child of the process that runs it. A thread
+/// that is alone already may ask again.
+pub fn alone() -> Alone {
+    if IS_MINE.replace(true) {
+        return Alone { turn: None };
+    }
+    Alone { turn: Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)) }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        if self.turn.is_some() {
+            IS_MINE.set(false);
+        }
+    }
+}
