@@ -292,7 +292,9 @@ impl Follower<'_> {
             agent.stands(due, now, || Urgency::of(&self.store, &name));
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
-        if std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0 {
+        let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
+        // Nobody expects of records elsewhere that they are watched.
+        if are_new && !self.store.is_beside() {
             session.out.note(&format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));

@@ -315,7 +315,8 @@ impl Panel {
             self.unwatched.remove(name);
             return;
         }
-        if self.unwatched.is_empty() {
+        // Nobody expects of records elsewhere that they are watched.
+        if self.unwatched.is_empty() && !self.store.is_beside() {
             self.talk = Talk::Said(format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));
