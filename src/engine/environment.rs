@@ -29,7 +29,7 @@ pub fn environment(
     policy: &Policy,
     run: Option<&CurrentRun>,
 ) -> Vec<(OsString, OsString)> {
-    let mut env = inherited(policy);
+    let mut env = inherited(store, policy);
     let mut set = |name: &str, value: OsString| set(&mut env, name, value);
     set("DORMOUSE_DIR", store.anchor().path().into());
     set("DORMOUSE_AGENT", agent.name().as_str().into());
@@ -46,15 +46,19 @@ pub fn environment(
     env
 }
 
+/// The password of the store in a database, for who steps its agents and nobody below (contract, fleet §4).
+const PASSWORD: &str = "PGPASSWORD";
+
 /// What is inherited, and what the policy sets over that. Nothing of ours.
-fn inherited(policy: &Policy) -> Vec<(OsString, OsString)> {
+fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
+    let is_secret = |name: &OsString| store.is_beside() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
         None => true,
     };
     let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()
-        .filter(|(name, _)| inherited(name) && (!own(name) || name == "DORMOUSE_NOW"))
+        .filter(|(name, _)| inherited(name) && !is_secret(name) && (!own(name) || name == "DORMOUSE_NOW"))
         .collect();
     for (name, value) in &policy.turn.env {
         set(&mut env, name, value.into());

@@ -46,6 +46,7 @@ mod examples;
 #[cfg(target_os = "linux")]
 mod faults;
 #[cfg(target_os = "linux")]
+mod fleet;
 mod following;
 #[cfg(target_os = "linux")]
 mod foresight;

@@ -1,0 +1,163 @@
+//! Agents in PostgreSQL, end to end: by which ways a command gets there, and who learns the password.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::harness::{Cmd, Sandbox, write_program};
+use crate::server::{Bouncer, LONG, Server, server};
+use crate::setup::eventually;
+
+/// A machine whose commands name a URL.
+struct Machine {
+    sandbox: Sandbox,
+    /// What every command has in its environment beside the rest.
+    env: Vec<(String, String)>,
+}
+
+impl Machine {
+    fn new(url: &str, password: Option<&str>) -> Machine {
+        let mut env = vec![("DORMOUSE_DIR".to_owned(), url.to_owned())];
+        env.extend(password.map(|password| ("PGPASSWORD".to_owned(), password.to_owned())));
+        Machine { sandbox: Sandbox::empty().with_real_clock(), env }
+    }
+
+    fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd<'_> {
+        self.env.iter().fold(self.sandbox.cmd(args), |cmd, (name, value)| cmd.env(name, value))
+    }
+
+    /// A command that succeeds without talk.
+    #[track_caller]
+    fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
+        let ran = self.cmd(args).output();
+        assert!(ran.status.success() && ran.stderr.is_empty(), "{ran}");
+        ran.stdout
+    }
+
+    #[track_caller]
+    fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
+        let text = self.run(["--json"].into_iter().chain(args));
+        serde_json::from_str(text.trim_end()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// The state directory of this machine.
+    fn anchor(&self) -> PathBuf {
+        let stores = self.sandbox.home().join(".local/state/dormouse");
+        let mut found = fs::read_dir(stores).unwrap().map(|entry| entry.unwrap().path().join(".dormouse"));
+        let anchor = found.next().unwrap();
+        assert!(found.next().is_none(), "one URL, one directory");
+        anchor
+    }
+
+    /// The agent `ada`, started. Its turns and hooks run these lines.
+    fn with_ada(self, turn: &str) -> Machine {
+        self.run(["init"]);
+        self.run(["create", "ada", "--shell", turn]);
+        self.run(["start", "ada"]);
+        self
+    }
+}
+
+/// The user `scram`, who may make schemas and logs in by password.
+fn of_scram(server: &Server) -> impl Fn(&str, &str, &str) -> String {
+    server.sql("GRANT CREATE ON DATABASE dormouse TO scram");
+    let port = server.port();
+    move |host, schema, more| format!("postgres://scram@{host}:{port}/dormouse?schema={schema}{more}")
+}
+
+/// What one agent does from its making to its end, by whatever way.
+fn lives(machine: &Machine) {
+    let message = machine.run(["enqueue", "ada", "hello"]);
+    let step = machine.json(["tick", "ada"]);
+    assert_eq!((step["terminal"].as_str(), step["brief"].as_str()), (Some("completed"), Some("done")));
+    assert_eq!(machine.json(["queue", "show", message.trim_end()])["status"], "processed");
+    let task = machine.run(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]);
+    eventually("the end of the task", || {
+        machine.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
+    });
+    assert_eq!(machine.json(["tick", "ada"])["reason"], "task_result");
+    assert_eq!(machine.json(["get", "ada"])["queue"]["pending"], 0);
+    let batch =
+        machine.cmd(["enqueue", "ada", "--batch"]).stdin("{\"body\":\"one\"}\n{\"body\":\"two\"}\n").output();
+    assert_eq!((batch.stdout.lines().count(), batch.stderr.as_str()), (2, ""), "{batch}");
+    machine.run(["tick", "--all", "--until-idle"]);
+    assert_eq!(
+        machine.run(["run", "list", "-a", "ada", "--limit", "0", "-q"]).matches("completed").count(),
+        4
+    );
+    machine.run(["stop", "ada"]);
+}
+
+#[test]
+fn pgbouncer_may_stand_between() {
+    let bouncer = Bouncer::before(server());
+    let machine = Machine::new(&bouncer.url("by_bouncer"), Some("secret"));
+    let until = Instant::now() + LONG;
+    while !machine.cmd(["init"]).output().status.success() {
+        assert!(Instant::now() < until, "PgBouncer does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    lives(&machine.with_ada("echo done"));
+}
+
+#[test]
+fn the_server_is_verified_and_the_password_comes_from_a_file() {
+    let server = server();
+    let url = of_scram(server);
+    let roots = format!("&sslmode=verify-full&sslrootcert={}", server.roots().display());
+    let mut machine = Machine::new(&url("localhost", "by_tls", &roots), None);
+    // Nobody has said the password.
+    let refused = machine.cmd(["init"]).output();
+    assert!(!refused.status.success() && refused.stderr.contains("PGPASSWORD"), "{refused}");
+    let file = machine.sandbox.root().join("passwords");
+    fs::write(&file, format!("localhost:{}:dormouse:scram:secret\n", server.port())).unwrap();
+    let mut only_owner = fs::metadata(&file).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut only_owner, 0o600);
+    fs::set_permissions(&file, only_owner).unwrap();
+    machine.env.push(("PGPASSFILE".to_owned(), file.to_str().unwrap().to_owned()));
+    // A turn that calls commands finds the password there, too.
+    let machine = machine.with_ada("dormouse get ada status >/dev/null && echo done");
+    lives(&machine);
+    // The certificate is made out to another name, or nobody that is trusted has signed it.
+    let other = server.roots().with_file_name("other.pem");
+    for more in [format!("&sslmode=verify-full&sslrootcert={}", other.display()), roots.clone()] {
+        let host = if more == roots { "127.0.0.1" } else { "localhost" };
+        let wrong = Machine::new(&url(host, "by_tls", &more), Some("secret")).cmd(["list"]).output();
+        assert!(!wrong.status.success() && wrong.stderr.contains("certificate"), "{wrong}");
+    }
+}
+
+/// What runs for an agent has neither the password in its environment nor a command line that tells it, and no file of this
+/// machine has it.
+#[test]
+fn whoever_steps_has_the_password_and_nobody_below() {
+    let password = "secret";
+    let url = of_scram(server())("127.0.0.1", "by_word", "&sslmode=require");
+    let seen = "{ env; tr '\\0' ' ' </proc/$PPID/cmdline; echo; } >>";
+    let machine = Machine::new(&url, Some(password));
+    let told = machine.sandbox.root().join("told");
+    let line = |who: &str| format!("echo {who} >>{0}; {seen}{0}", told.display());
+    let machine = machine.with_ada(&format!("{}; echo done", line("turn")));
+    let hook = machine.anchor().join("hooks/on-state-change");
+    write_program(&hook, &format!("#!/bin/sh\n{}\n", line("hook")));
+    machine.run(["enqueue", "ada", "hello"]);
+    let step = machine.cmd(["tick", "ada", "-v"]).output();
+    assert!(step.stdout.contains("completed") && !step.stderr.contains(password), "{step}");
+    let task = machine.run(["task", "start", "-a", "ada", "--", "sh", "-c", &line("task")]);
+    eventually("the end of the task", || {
+        machine.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
+    });
+    let told = fs::read_to_string(&told).unwrap();
+    for who in ["turn", "hook", "task"] {
+        assert!(told.lines().any(|line| line == who), "{who} has run: {told}");
+    }
+    assert!(told.contains("DORMOUSE_FENCE="), "{told}");
+    assert!(!told.contains("PGPASSWORD") && !told.contains(password), "{told}");
+    for entry in walkdir::WalkDir::new(machine.anchor()) {
+        let entry = entry.unwrap();
+        let text = fs::read(entry.path()).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&text).contains(password), "{}", entry.path().display());
+    }
+}
