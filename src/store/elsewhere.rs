@@ -82,7 +82,10 @@ pub trait Records: Debug {
 
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are durable when this returns.
     /// One that is there already, by its id, stays as it is.
-    fn arrive(&self, arrivals: &[Arrival]) -> Result<()>;
+    ///
+    /// Returns `false` if the agent is shut ([`Piece::Shut`]): then none of them is there. Whoever looks at the inbox after
+    /// the agent was shut sees all that have arrived.
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// One revision, to be read without a lock. Whatever is asked of it later is of that revision.
     fn see(&self) -> Result<Rc<dyn Sight>>;
@@ -137,6 +140,10 @@ pub trait Sight: Debug {
     /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a moment on, or the newest
     /// first.
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
+
+    /// Calls `each` with all that the agent consists of, as the pieces that make it: lines in the order in which they were
+    /// written. There are no dedupe keys among them, which are made out of the others.
+    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 }
 
 /// In which order events are told.
@@ -212,6 +219,8 @@ pub enum Piece {
         work: String,
         text: String,
     },
+    /// Whether the inbox takes nothing any more from those who have not the lock.
+    Shut(bool),
     /// Puts a message or a hint into the inbox, in the place of the one of this id if there is one.
     Arrived(Arrival),
     /// Removes a message from the inbox.

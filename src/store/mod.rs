@@ -41,8 +41,7 @@ pub mod git {
 pub use dir::{
     About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Hook, Leaving, NewAgent, Occupant,
     Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
-    moved_away,
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version, is_url};
+pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version, is_url, moved_away};

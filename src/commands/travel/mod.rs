@@ -61,7 +61,6 @@ impl Report {
 
 pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse export`")?;
     if let Some(to) = &args.to {
         check_place(to)?;
     }

@@ -142,7 +142,6 @@ impl Request<'_> {
 
 pub fn rm(session: &mut Session, args: cli::Rm) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse rm`")?;
     let names = agents(&store, &args.agents, false)?;
     let groups: Vec<(Option<PathBuf>, Vec<AgentName>)> = match args.output {
         Some(file) => vec![(Some(file), names)],

@@ -11,8 +11,8 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
-use super::layout;
 use super::record::encode_line;
+use super::{layout, months};
 
 /// When a record has ended: the month of that is its month in the archive.
 pub fn at(archived: &Archived) -> Time {
@@ -43,4 +43,20 @@ pub fn line(archived: &Archived) -> (String, Vec<u8>) {
         Archived::Brief(brief) => (Brief::KIND, encode_line(brief.as_ref())),
     };
     (layout::archive(at(archived), kind), line)
+}
+
+/// The kind of record that a word names, if the archive has such.
+pub fn kind(word: &str) -> Option<&'static str> {
+    let all = [
+        Message::KIND,
+        Wait::KIND,
+        WorkItem::KIND,
+        Timer::KIND,
+        Task::KIND,
+        Trigger::KIND,
+        Run::KIND,
+        Brief::KIND,
+        months::ENDED,
+    ];
+    all.into_iter().find(|kind| *kind == word)
 }

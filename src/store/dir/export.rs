@@ -1,6 +1,7 @@
 //! An agent as one revision, for `export`: taken under its lock in a moment, and written out without the
 //! lock.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -46,8 +47,8 @@ struct Taking {
 
 #[derive(Debug)]
 enum Content {
-    /// Where the content begins among the copies.
-    Copy(u64),
+    /// Where the content is among the copies: where each part of it begins, and how long that is.
+    Copy(Vec<(u64, u64)>),
     Open(File),
 }
 
@@ -60,18 +61,8 @@ impl Change<'_> {
         // This finishes an exchange of the inbox that was interrupted.
         self.scan()?;
         let agent = self.agent;
-        let spot = agent.tmp().join(format!("export-{}", std::process::id()));
-        let copies = agent.store.disk.stage_unsynced(&spot, b"")?;
-        spot.remove()?;
-        let mut leaving = Leaving {
-            agent: agent.name().clone(),
-            dir: agent.dir.spot().clone(),
-            files: Vec::new(),
-            copies,
-            copied: 0,
-            left_out: Vec::new(),
-        };
-        leaving.walk(Path::new(""))?;
+        let mut leaving = self.nothing_yet()?;
+        leaving.walk(Path::new(""), false)?;
         if is_moved {
             match agent.taken()? {
                 Some(taken) => leaving.files.retain(|file| taken.has_of(&file.path)),
@@ -80,17 +71,86 @@ impl Change<'_> {
         }
         Ok(leaving)
     }
+
+    /// Takes what this machine has of an agent whose records are elsewhere. The records are to be added.
+    pub(in crate::store) fn leaving_room(&self) -> Result<Leaving> {
+        let mut leaving = self.nothing_yet()?;
+        leaving.walk(Path::new(""), true)?;
+        Ok(leaving)
+    }
+
+    fn nothing_yet(&self) -> Result<Leaving> {
+        let agent = self.agent;
+        let spot = agent.tmp().join(format!("export-{}", std::process::id()));
+        let copies = agent.store.disk.stage_unsynced(&spot, b"")?;
+        spot.remove()?;
+        Ok(Leaving {
+            agent: agent.name().clone(),
+            dir: agent.dir.spot().clone(),
+            files: Vec::new(),
+            copies,
+            copied: 0,
+            left_out: Vec::new(),
+        })
+    }
 }
 
 impl Leaving {
-    /// Takes the files of a directory, in the order of their names.
-    fn walk(&mut self, below: &Path) -> Result<()> {
+    /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and when they were written, in
+    /// seconds since 1970.
+    pub(in crate::store) fn add(
+        &mut self,
+        put: impl FnOnce(&mut dyn FnMut(&str, &str, u64) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let mut files: BTreeMap<PathBuf, Taking> = BTreeMap::new();
+        put(&mut |path, part, written_at| {
+            let path = PathBuf::from(path);
+            let at = self.copy(part.as_bytes(), &self.dir.join(&path))?;
+            let file = files.entry(path).or_insert_with_key(|path| Taking {
+                path: path.clone(),
+                length: 0,
+                is_executable: false,
+                written_at: 0,
+                content: Content::Copy(Vec::new()),
+            });
+            let length = part.len() as u64;
+            file.length += length;
+            file.written_at = file.written_at.max(written_at);
+            if let Content::Copy(parts) = &mut file.content {
+                match parts.last_mut() {
+                    Some((begin, long)) if *begin + *long == at => *long += length,
+                    Some(_) | None => parts.push((at, length)),
+                }
+            }
+            Ok(())
+        })?;
+        self.files.extend(files.into_values());
+        Ok(())
+    }
+
+    /// Brings what was added into the order of a stream.
+    pub(in crate::store) fn in_order(mut self) -> Leaving {
+        self.files.sort_by(|one, other| one.path.cmp(&other.path));
+        self
+    }
+
+    /// Keeps a copy of some bytes. Returns where it begins.
+    fn copy(&mut self, bytes: &[u8], of: &Spot) -> Result<u64> {
+        let at = self.copied;
+        self.copies.write_all_at(bytes, at).context("write a copy of", of)?;
+        self.copied += bytes.len() as u64;
+        Ok(at)
+    }
+
+    /// Takes the files of a directory, in the order of their names. `is_room`: its records are elsewhere.
+    fn walk(&mut self, below: &Path, is_room: bool) -> Result<()> {
         for entry in self.dir.join(below).entries()? {
             let path = below.join(&entry.name);
             match place(&path) {
                 Place::Local => {}
                 Place::Unknown => self.left_out.push(path),
-                Place::Records { .. } | Place::Evidence if entry.is_dir => self.walk(&path)?,
+                Place::Records { .. } | Place::Evidence if entry.is_dir => self.walk(&path, is_room)?,
+                Place::Records { .. } if is_room => {}
                 Place::Records { most } => self.take(path, most)?,
                 found @ Place::Evidence => match self.take(path.clone(), found.most().unwrap_or_default()) {
                     // This is a link, a pipe, or a file that is too large or has too many holes.
@@ -111,13 +171,10 @@ impl Leaving {
         }
         let found = file.metadata().context("look at", &spot)?;
         let content = if length <= COPIED {
-            let at = self.copied;
             let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
             (&file).take(length).read_to_end(&mut bytes).context("read", &spot)?;
             length = bytes.len() as u64;
-            self.copies.write_all_at(&bytes, at).context("write a copy of", &spot)?;
-            self.copied += length;
-            Content::Copy(at)
+            Content::Copy(vec![(self.copy(&bytes, &spot)?, length)])
         } else {
             Content::Open(file)
         };
@@ -178,23 +235,33 @@ impl Leaving {
             written_at: *written_at,
         };
         let content = match content {
-            Content::Copy(at) => Piece { file: &self.copies, at: *at },
-            Content::Open(file) => Piece { file, at: 0 },
+            Content::Copy(parts) => Piece { file: &self.copies, at: 0, left: 0, rest: parts },
+            Content::Open(file) => Piece { file, at: 0, left: *length, rest: &[] },
         };
         (meta, content)
     }
 }
 
-/// A part of an open file, read without moving a position that other readers share.
+/// Parts of an open file, read without moving a position that other readers share.
 struct Piece<'f> {
     file: &'f File,
     at: u64,
+    /// How much of this part is left.
+    left: u64,
+    rest: &'f [(u64, u64)],
 }
 
 impl Read for Piece<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.at)?;
+        while self.left == 0
+            && let Some(((at, length), rest)) = self.rest.split_first()
+        {
+            (self.at, self.left, self.rest) = (*at, *length, rest);
+        }
+        let most = usize::try_from(self.left).map_or(buffer.len(), |left| left.min(buffer.len()));
+        let count = self.file.read_at(&mut buffer[..most], self.at)?;
         self.at += count as u64;
+        self.left -= count as u64;
         Ok(count)
     }
 }

@@ -86,7 +86,7 @@ pub use hooks::Hook;
 pub use import::{Appeared, Arriving};
 pub use lease::Subject;
 pub use lock::{Guard, Sharing};
-pub use moved::moved_away;
+pub use moved::refusal;
 #[cfg(target_os = "linux")]
 pub use news::{News, Told};
 pub use occupancy::Occupant;

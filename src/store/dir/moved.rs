@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use crate::beneath::{Number, Spot};
 use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
 use crate::model::time::Time;
 
@@ -222,13 +224,17 @@ impl Change<'_> {
 }
 
 /// The refusal of every change of an agent that was moved, or is about to vanish here.
-pub fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
-    let name = agent.name();
+pub(super) fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
+    refusal(agent.name(), || agent.identity(), moved)
+}
+
+/// The same for an agent whose identity is perhaps elsewhere.
+pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, moved: &Moved) -> Error {
     let hint = match moved.by {
         Leave::Move => "turn to it there; to have it back, import its stream from there here".to_owned(),
         Leave::Remove => format!("`dormouse rm {name}` ends that; an import of its stream brings it back"),
         Leave::Rename => {
-            let had = if moved.to == name.as_str() { agent.identity().ok() } else { None };
+            let had = if moved.to == name.as_str() { identity().ok() } else { None };
             let former = had.and_then(|identity| identity.former_names.last().map(|had| had.name.clone()));
             let former = former.as_ref().unwrap_or(name);
             format!("try again; if it stays so, `dormouse rename {former} {}` ends that", moved.to)

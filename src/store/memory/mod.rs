@@ -31,8 +31,9 @@ struct Texts {
     hints: BTreeMap<MessageId, String>,
     keys: BTreeMap<String, (Time, String)>,
     /// What has ended, in order: the kind, the id and the line.
-    ended: Vec<(&'static str, Option<String>, String)>,
-    events: Vec<(Time, String)>,
+    ended: Vec<(&'static str, Option<String>, Time, String)>,
+    events: Vec<(u64, Time, String)>,
+    is_shut: bool,
 }
 
 impl Texts {
@@ -61,8 +62,9 @@ impl Texts {
             Piece::Taken(key) => drop(self.inbox.remove(&key)),
             Piece::Heard(id) => drop(self.hints.remove(&id)),
             Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
-            Piece::Ended { kind, id, text, at: _ } => self.ended.push((kind, id, text)),
-            Piece::Event { at, text, seq: _ } => self.events.push((at, text)),
+            Piece::Ended { kind, id, text, at } => self.ended.push((kind, id, at, text)),
+            Piece::Event { at, text, seq } => self.events.push((seq, at, text)),
+            Piece::Shut(is_shut) => self.is_shut = is_shut,
         }
     }
 }
@@ -189,8 +191,11 @@ impl Records for Of {
         Ok(!now.inbox.is_empty() || !now.hints.is_empty())
     }
 
-    fn arrive(&self, arrivals: &[Arrival]) -> Result<()> {
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
         self.0.refuse_fenced()?;
+        if self.now().is_shut {
+            return Ok(false);
+        }
         self.0.edit(|texts| {
             for arrival in arrivals {
                 let is_there = match arrival {
@@ -202,7 +207,7 @@ impl Records for Of {
                 }
             }
         });
-        Ok(())
+        Ok(true)
     }
 
     fn see(&self) -> Result<Rc<dyn Sight>> {
@@ -277,7 +282,7 @@ impl Sight for Texts {
         id: Option<&str>,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
-        for (of, its, line) in self.ended.iter().rev() {
+        for (of, its, _, line) in self.ended.iter().rev() {
             let is_meant = *of == kind && (id.is_none() || its.as_deref() == id);
             if is_meant && !each(line)? {
                 break;
@@ -287,16 +292,42 @@ impl Sight for Texts {
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
-        let lines: Vec<&(Time, String)> = match order {
+        let lines: Vec<&(u64, Time, String)> = match order {
             Order::Since(since) => {
-                self.events.iter().filter(|(at, _)| since.is_none_or(|since| *at >= since)).collect()
+                self.events.iter().filter(|(_, at, _)| since.is_none_or(|since| *at >= since)).collect()
             }
             Order::NewestFirst => self.events.iter().rev().collect(),
         };
-        for (_, line) in lines {
+        for (_, _, line) in lines {
             if !each(line)? {
                 break;
             }
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        each(Piece::Identity(self.identity.clone()))?;
+        each(Piece::Policy(self.policy.clone()))?;
+        each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;
+        each(Piece::Shut(self.is_shut))?;
+        for ((plane, id), text) in &self.open {
+            each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
+        }
+        for (work, text) in &self.plans {
+            each(Piece::Plan { work: work.clone(), text: text.clone() })?;
+        }
+        for (key, text) in &self.inbox {
+            each(Piece::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
+        }
+        for (id, text) in &self.hints {
+            each(Piece::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
+        }
+        for (kind, id, at, text) in &self.ended {
+            each(Piece::Ended { kind, id: id.clone(), at: *at, text: text.clone() })?;
+        }
+        for (seq, at, text) in &self.events {
+            each(Piece::Event { seq: *seq, at: *at, text: text.clone() })?;
         }
         Ok(())
     }

@@ -111,20 +111,22 @@ impl Records for Agent {
         Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
     }
 
-    fn arrive(&self, arrivals: &[Arrival]) -> Result<()> {
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
         let one = &self.one;
         if arrivals.is_empty() {
-            return Ok(());
+            return Ok(true);
         }
         self.glance.forget();
         let schema = one.schema();
         let provided = one.not_fenced()?;
-        let once = statements::arrive(schema, one.id, arrivals, false, &provided)?;
+        // A server may be set to let all statements of a transaction see the same.
+        const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+        let once = format!("{EACH_SEES}{}", statements::arrive(schema, one.id, arrivals, false, &provided)?);
         let wait = one.shared.pool.patience().as_millis().max(1);
         let again = statements::arrive(schema, one.id, arrivals, true, &provided)?;
         // Under the lock of this process it would wait for itself.
         let again = if one.lock().is_some_and(|lock| lock.is_open()) {
-            again
+            format!("{EACH_SEES}{again}")
         } else {
             format!("{}{again};COMMIT", statements::lock(schema, one.id, wait))
         };
@@ -135,7 +137,10 @@ impl Records for Agent {
             return Err(one.gone());
         }
         let is_fenced = count.and_then(|row| row.get(1)) == Some("f");
-        if is_fenced { Err(faults::fenced(one.name.as_str())) } else { Ok(()) }
+        if is_fenced {
+            return Err(faults::fenced(one.name.as_str()));
+        }
+        Ok(count.and_then(|row| row.get(2)) != Some("t"))
     }
 
     fn see(&self) -> Result<Rc<dyn Sight>> {

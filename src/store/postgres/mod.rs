@@ -19,6 +19,7 @@ mod sql;
 mod statements;
 #[cfg(test)]
 pub mod tests;
+mod whole;
 pub mod wire;
 
 use std::rc::Rc;

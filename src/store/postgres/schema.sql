@@ -17,6 +17,7 @@ CREATE TABLE @.agent (                -- changed by people
   name text COLLATE "C" NOT NULL UNIQUE,
   identity json NOT NULL,
   policy text NOT NULL,               -- agent.toml as it is written
+  is_shut boolean NOT NULL DEFAULT false,         -- it was moved away: nothing arrives any more
   pool text NOT NULL DEFAULT '',      -- which machines may tick it
   rank smallint NOT NULL DEFAULT 0);
 
@@ -94,7 +95,8 @@ CREATE TABLE @.archive_default PARTITION OF @.archive DEFAULT;
 
 CREATE TABLE @.event (
   agent_id bigint NOT NULL,
-  seq bigint NOT NULL,
+  seq bigint GENERATED ALWAYS AS IDENTITY,        -- in the order of the lines, which may have one number twice
+  number bigint NOT NULL,             -- the event's own
   at bigint NOT NULL,
   revision bigint NOT NULL,
   body json NOT NULL,

@@ -15,10 +15,10 @@ use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
 
-use super::super::elsewhere::{Order, Sight};
+use super::super::elsewhere::{Order, Piece, Sight};
 use super::shared::{One, number};
 use super::wire::Row;
-use super::{faults, sql, statements};
+use super::{faults, sql, statements, whole};
 
 /// How many lines the first flight brings, and how many those after it.
 const FEW_LINES: usize = 32;
@@ -26,15 +26,15 @@ const MANY_LINES: usize = 512;
 
 #[derive(Debug)]
 pub struct Seen {
-    one: Rc<One>,
+    pub one: Rc<One>,
     pub seen_at: u64,
     pub fence: i64,
-    state: String,
-    open: BTreeMap<(Plane, String), String>,
+    pub state: String,
+    pub open: BTreeMap<(Plane, String), String>,
     /// The head of the inbox, with the texts that came along or were asked for.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
-    hints: Vec<(MessageId, String)>,
+    pub hints: Vec<(MessageId, String)>,
     pub leases: BTreeMap<String, Leased>,
 }
 
@@ -121,7 +121,7 @@ impl Seen {
         Ok((rows, is_same))
     }
 
-    fn changed<T>(&self) -> Result<T> {
+    pub fn changed<T>(&self) -> Result<T> {
         Err(faults::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
@@ -269,5 +269,9 @@ impl Sight for Seen {
                 self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, each)
             }
         }
+    }
+
+    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        whole::pieces(self, each)
     }
 }

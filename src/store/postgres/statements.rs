@@ -81,11 +81,19 @@ fn arrived(arrival: &Arrival) -> Result<String> {
     })
 }
 
+/// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts it takes it alone. So what
+/// passes has arrived before the agent is shut, and what comes later sees that it is. It ends with the transaction.
+fn door(schema: &str, agent: i64, shared: &str) -> String {
+    let schema = super::wire::literal(schema);
+    format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
+}
+
 /// Puts arrivals into the inbox of an agent that is there. `again`: after an answer that was lost, under the agent's lock:
 /// what was put before may have ended since, and ids of messages that have ended don't come again.
 ///
-/// `provided`: a condition without which nothing arrives. The row of the answer says how many agents there are and whether
-/// it holds.
+/// `provided`: a condition without which nothing arrives. The last row of the answer says how many agents there are, whether
+/// it holds, and whether the agent is shut. It has to be one transaction, in which each statement sees what was committed
+/// before it.
 pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provided: &str) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
     let not_ended = if again {
@@ -97,10 +105,11 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provi
         String::new()
     };
     Ok(format!(
-        "INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
+        "{};INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
          SELECT a.id, v.prio, v.id, v.body FROM {schema}.agent a, (VALUES {rows}) v (prio, id, body) \
-         WHERE a.id = {agent}{not_ended} AND {provided} ON CONFLICT DO NOTHING;\
-         SELECT (SELECT count(*) FROM {schema}.agent WHERE id = {agent}), {provided}"
+         WHERE a.id = {agent} AND NOT a.is_shut{not_ended} AND {provided} ON CONFLICT DO NOTHING;\
+         SELECT count(*), {provided}, bool_or(a.is_shut) FROM {schema}.agent a WHERE a.id = {agent}",
+        door(schema, agent, "_shared")
     ))
 }
 
@@ -184,6 +193,11 @@ fn change_by(
             sql::text(work)?,
             sql::bytes(text.as_bytes())
         ),
+        Piece::Shut(is_shut) => write!(
+            all,
+            "{}UPDATE {schema}.agent SET is_shut = {is_shut} WHERE id = {agent}",
+            if *is_shut { format!("{};", door(schema, agent, "")) } else { String::new() }
+        ),
         Piece::Arrived(arrival) => {
             // A message may come back in another place of the queue.
             let (id, sign) = match arrival {
@@ -237,7 +251,8 @@ fn change_by(
         }
         Piece::Event { seq, at, text } => {
             if !goes_on {
-                let _ = write!(all, "INSERT INTO {schema}.event (agent_id, seq, at, revision, body) VALUES ");
+                let _ =
+                    write!(all, "INSERT INTO {schema}.event (agent_id, number, at, revision, body) VALUES ");
             }
             write!(all, "({agent},{seq},{},{revision},{})", at.as_millis(), sql::text(text)?)
         }

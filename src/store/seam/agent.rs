@@ -13,6 +13,7 @@ use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Message, WakeHint};
+use crate::model::moved::Moved;
 use crate::model::policy::Policy;
 use crate::model::records::Misfit;
 use crate::model::state::State;
@@ -193,7 +194,7 @@ impl<'s> Agent<'s> {
     pub fn arrive(&self, message: &Message) -> Result<()> {
         match &self.beside {
             None => self.local.arrive(message),
-            Some(beside) => admit(beside, pieces::arrival(message)),
+            Some(beside) => self.admit(beside, pieces::arrival(message)),
         }
     }
 
@@ -201,8 +202,29 @@ impl<'s> Agent<'s> {
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         match &self.beside {
             None => self.local.arrive_hint(hint),
-            Some(beside) => admit(beside, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
+            Some(beside) => self.admit(beside, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
         }
+    }
+
+    fn admit(&self, beside: &Beside, arrival: Arrival) -> Result<()> {
+        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
+        RECORD.check(text.len() as u64)?;
+        self.admit_all(beside, &[arrival])
+    }
+
+    /// Lets all of these into the inbox, or none where the agent was moved away.
+    pub(super) fn admit_all(&self, beside: &Beside, arrivals: &[Arrival]) -> Result<()> {
+        let begun = Instant::now();
+        while !beside.records.arrive(arrivals)? {
+            if let Some(moved) = beside.state_of(&beside.records.state()?)?.moved {
+                return Err(moved_away(self, &moved));
+            }
+            // It has just come back.
+            if begun.elapsed() > self.store.patience() {
+                return Err(beside.busy(begun.elapsed()));
+            }
+        }
+        Ok(())
     }
 
     /// What is wrong with something in the inbox, as an error that says where it is.
@@ -348,8 +370,7 @@ impl<'s> Agent<'s> {
     }
 }
 
-fn admit(beside: &Beside, arrival: Arrival) -> Result<()> {
-    let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
-    RECORD.check(text.len() as u64)?;
-    beside.records.arrive(&[arrival])
+/// The refusal of every change of an agent that was moved, or is about to vanish here.
+pub fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
+    dir::refusal(agent.name(), || agent.identity(), moved)
 }

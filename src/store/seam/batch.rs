@@ -9,8 +9,9 @@ use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
 use super::super::dir;
-use super::super::elsewhere::{Arrival, Records};
+use super::super::elsewhere::Arrival;
 use super::agent::Agent;
+use super::beside::Beside;
 use super::pieces;
 
 /// Messages on their way into the inbox. Dropping this removes those that were not admitted.
@@ -20,7 +21,7 @@ pub struct Batch<'a>(Staged<'a>);
 #[derive(Debug)]
 enum Staged<'a> {
     Dir(dir::Batch<'a>),
-    Beside(&'a dyn Records, BTreeMap<InboxKey, Message>),
+    Beside(&'a Agent<'a>, &'a Beside, BTreeMap<InboxKey, Message>),
 }
 
 impl Agent<'_> {
@@ -28,7 +29,7 @@ impl Agent<'_> {
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Ok(Batch(match self.beside() {
             None => Staged::Dir(self.local().batch(name)?),
-            Some(beside) => Staged::Beside(&*beside.records, BTreeMap::new()),
+            Some(beside) => Staged::Beside(self, beside, BTreeMap::new()),
         }))
     }
 }
@@ -38,7 +39,7 @@ impl Batch<'_> {
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match &mut self.0 {
             Staged::Dir(dir) => dir.stage(message),
-            Staged::Beside(_, staged) => {
+            Staged::Beside(.., staged) => {
                 staged.insert(message.key(), message.clone());
                 Ok(())
             }
@@ -66,7 +67,7 @@ impl Batch<'_> {
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         match &self.0 {
             Staged::Dir(dir) => dir.read(key),
-            Staged::Beside(_, staged) => staged
+            Staged::Beside(.., staged) => staged
                 .get(&key)
                 .cloned()
                 .ok_or_else(|| Error::NoRecord { what: "message", id: key.id.to_string() }),
@@ -77,10 +78,10 @@ impl Batch<'_> {
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         match self.0 {
             Staged::Dir(dir) => dir.admit(keys, now),
-            Staged::Beside(records, staged) => {
+            Staged::Beside(agent, beside, staged) => {
                 let admitted: Vec<Arrival> =
                     keys.filter_map(|key| staged.get(&key)).map(pieces::arrival).collect();
-                records.arrive(&admitted)
+                agent.admit_all(beside, &admitted)
             }
         }
     }

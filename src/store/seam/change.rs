@@ -9,13 +9,13 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
-use super::super::dir::{self, Aside, Dropped, aside, moved_away};
+use super::super::dir::{self, Aside, Dropped, Leaving, aside};
 use super::super::elsewhere::{Hold, Piece};
-use super::agent::Agent;
+use super::agent::{Agent, moved_away};
 use super::beside::Beside;
-use super::pieces;
 use super::seen::{LeftOut, Seen};
 use super::snapshot::Snapshot;
+use super::{leaving, pieces};
 
 /// An agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
@@ -33,6 +33,8 @@ struct Held<'a> {
     hold: Box<dyn Hold>,
     /// The revision that was read under this lock.
     base: Cell<Option<u64>>,
+    /// Whether it was marked as moved then.
+    was_moved: Cell<bool>,
     /// What the last look has passed over in the inbox.
     left_out: RefCell<Vec<String>>,
     is_wait_told: Cell<bool>,
@@ -64,6 +66,7 @@ impl<'a> Change<'a> {
                 of: agent.beside()?,
                 hold,
                 base: Cell::new(None),
+                was_moved: Cell::new(false),
                 left_out: RefCell::default(),
                 is_wait_told: Cell::new(false),
             })
@@ -101,6 +104,7 @@ impl<'a> Change<'a> {
         let Some(held) = &self.beside else { return self.dir.any_state() };
         let state = held.of.state_of(&held.hold.now()?.state()?)?;
         held.base.set(Some(state.revision));
+        held.was_moved.set(state.moved.is_some());
         Ok(state)
     }
 
@@ -177,6 +181,7 @@ impl<'a> Change<'a> {
         let pieces = self.pieces(held, &transaction, &mut state)?;
         held.hold.commit(base, &pieces)?;
         held.base.set(Some(state.revision));
+        held.was_moved.set(state.moved.is_some());
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
                 // One that stays goes with the directory of its run.
@@ -198,6 +203,9 @@ impl<'a> Change<'a> {
         pieces.extend(transaction.deletes.iter().filter_map(|delete| pieces::delete(*delete)));
         pieces.extend(riding.iter().chain(&transaction.events).map(pieces::event));
         pieces.extend(transaction.archived.iter().map(pieces::ended));
+        if state.moved.is_some() != held.was_moved.get() {
+            pieces.push(Piece::Shut(state.moved.is_some()));
+        }
         pieces.push(pieces::state(state));
         Ok(pieces)
     }
@@ -215,8 +223,15 @@ impl<'a> Change<'a> {
         }
     }
 
+    /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is what this machine has.
+    pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
+        let Some(held) = &self.beside else { return self.dir.leaving(is_moved) };
+        // Nothing has arrived since the agent was marked, so no list is needed of what had arrived before.
+        leaving::take(&self.dir, &*held.hold.now()?)
+    }
+
     /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns the names of what was in
-    /// the inbox and in no stream.
+    /// the inbox and in no stream: there is none where arrivals see the mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish() };
         held.hold.remove()?;

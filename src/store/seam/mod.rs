@@ -11,6 +11,7 @@ mod beside;
 mod change;
 mod database;
 mod leased;
+mod leaving;
 mod pieces;
 mod seen;
 mod snapshot;
@@ -27,7 +28,7 @@ use super::anchor::Anchor;
 use super::dir::{self, NewAgent, Opener, agent_exists};
 use super::elsewhere::{Claim, Due, Elsewhere};
 
-pub use agent::{Agent, Version};
+pub use agent::{Agent, Version, moved_away};
 
 pub use change::Change;
 pub use database::{is_url, shown};

@@ -135,7 +135,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         locked(|hold| hold.replace_policy("x")),
         locked(|hold| hold.replace_identity("{}")),
         locked(|hold| hold.remove()),
-        mine.arrive(&[message(2)]),
+        mine.arrive(&[message(2)]).map(drop),
     ];
     for error in refused.map(Result::unwrap_err) {
         assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));

@@ -1,0 +1,148 @@
+//! All that an agent consists of, piece by piece: no more of it is in memory at once than a flight brings.
+
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::model::id::MessageId;
+use crate::model::message::InboxKey;
+use crate::model::time::Time;
+
+use super::super::dir::archive;
+use super::super::elsewhere::{Arrival, Piece};
+use super::shared::number;
+use super::sight::{Seen, key};
+use super::sql;
+use super::wire::Row;
+
+/// How many rows a flight brings. A record may have a megabyte, most have less than a thousandth of that.
+const AT_ONCE: usize = 64;
+
+/// Calls `each` with the pieces of this revision. An arrival may be among them that came after it.
+pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let one = &seen.one;
+    let (schema, agent) = (one.schema(), one.id);
+    let unexpected = |what: &str| one.shared.pool.unexpected(what);
+    let rows = one.ask(&format!("SELECT is_shut FROM {schema}.agent WHERE id = {agent}"))?;
+    let is_shut = rows.first().and_then(|answer| answer.rows.first()).ok_or_else(|| one.gone())?;
+    each(Piece::Identity(one.identity.borrow().clone()))?;
+    each(Piece::Policy(one.policy.borrow().clone()))?;
+    // When it is due is asked of the state again wherever it goes.
+    each(Piece::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
+    each(Piece::Shut(is_shut.get(0) == Some("t")))?;
+    for ((plane, id), text) in &seen.open {
+        each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
+    }
+    paged(
+        seen,
+        "",
+        |after| {
+            format!(
+                "SELECT p.id, encode(p.body, 'hex'), quote_literal(p.id) FROM {schema}.plan p WHERE p.agent_id = {agent} \
+             {} ORDER BY p.id",
+                if after.is_empty() { String::new() } else { format!("AND p.id > {after}") }
+            )
+        },
+        2,
+        &mut |row| {
+            let text = row.get(1).and_then(sql::text_of_hex).ok_or_else(|| unexpected("a plan"))?;
+            each(Piece::Plan { work: row.get(0).unwrap_or_default().to_owned(), text })
+        },
+    )?;
+    paged(
+        seen,
+        "(-2, '00000000-0000-0000-0000-000000000000')",
+        |after| {
+            format!(
+                "SELECT i.prio, i.id, i.body, format('(%s, %L::uuid)', i.prio, i.id) FROM {schema}.inbox i \
+             WHERE i.agent_id = {agent} AND (i.prio, i.id) > {after} ORDER BY i.prio, i.id"
+            )
+        },
+        3,
+        &mut |row| {
+            let arrival = arrival(row).ok_or_else(|| unexpected("an arrival"))?;
+            each(Piece::Arrived(arrival))
+        },
+    )?;
+    paged(
+        seen,
+        "('', 0)",
+        |after| {
+            format!(
+                "SELECT t.kind, t.id, t.at, t.body, format('(%L, %s)', t.kind, t.seq) FROM {schema}.archive t \
+             WHERE t.agent_id = {agent} AND t.revision <= {} AND (t.kind, t.seq) > {after} ORDER BY t.kind, t.seq",
+                seen.seen_at
+            )
+        },
+        4,
+        &mut |row| {
+            let piece = ended(row).ok_or_else(|| unexpected("a line of the archive"))?;
+            each(piece)
+        },
+    )?;
+    paged(
+        seen,
+        "0",
+        |after| {
+            format!(
+                "SELECT t.number, t.at, t.body, t.seq FROM {schema}.event t \
+             WHERE t.agent_id = {agent} AND t.revision <= {} AND t.seq > {after} ORDER BY t.seq",
+                seen.seen_at
+            )
+        },
+        3,
+        &mut |row| {
+            let piece = event(row).ok_or_else(|| unexpected("an event"))?;
+            each(piece)
+        },
+    )?;
+    let asked = format!("SELECT revision FROM {schema}.state WHERE agent_id = {agent}");
+    let now: Option<u64> = number(one.ask(&asked)?.first().and_then(|answer| answer.rows.first()), 0);
+    if now == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
+}
+
+/// Asks page by page. `first`: the mark that the first page comes after; column `mark` of a row is the one of the page that
+/// comes after it.
+fn paged(
+    seen: &Seen,
+    first: &str,
+    page: impl Fn(&str) -> String,
+    mark: usize,
+    each: &mut dyn FnMut(&Row) -> Result<()>,
+) -> Result<()> {
+    let mut after = first.to_owned();
+    loop {
+        let answers = seen.one.ask(&format!("{} LIMIT {AT_ONCE}", page(&after)))?;
+        let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        rows.iter().try_for_each(&mut *each)?;
+        match rows.last().and_then(|row| row.get(mark)) {
+            Some(last) if rows.len() == AT_ONCE => last.clone_into(&mut after),
+            Some(_) | None => return Ok(()),
+        }
+    }
+}
+
+fn arrival(row: &Row) -> Option<Arrival> {
+    let (priority, id, text) = (row.get(0)?, row.get(1)?, row.get(2)?.to_owned());
+    if priority == super::statements::HINT {
+        return Some(Arrival::Hint { id: MessageId(Uuid::parse_str(id).ok()?), text });
+    }
+    let key: InboxKey = key(priority, id)?;
+    Some(Arrival::Message { key, text })
+}
+
+fn ended(row: &Row) -> Option<Piece> {
+    Some(Piece::Ended {
+        kind: archive::kind(row.get(0)?)?,
+        id: row.get(1).map(str::to_owned),
+        at: Time::from_millis(row.get(2)?.parse().ok()?),
+        text: row.get(3)?.to_owned(),
+    })
+}
+
+fn event(row: &Row) -> Option<Piece> {
+    Some(Piece::Event {
+        seq: row.get(0)?.parse().ok()?,
+        at: Time::from_millis(row.get(1)?.parse().ok()?),
+        text: row.get(2)?.to_owned(),
+    })
+}
