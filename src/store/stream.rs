@@ -59,7 +59,7 @@ struct Contents {
 pub struct Meta {
     pub agent: AgentName,
     /// The path from the agent's directory: parts between slashes, none of them empty, `.` or `..`.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     pub length: u64,
     pub is_executable: bool,
     /// When it was last written, in seconds since 1970.

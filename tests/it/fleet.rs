@@ -161,3 +161,79 @@ fn whoever_steps_has_the_password_and_nobody_below() {
         assert!(!String::from_utf8_lossy(&text).contains(password), "{}", entry.path().display());
     }
 }
+
+/// What a stream has, without the files of processes: paths and contents.
+fn records(dir: &std::path::Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
+        let entry = entry.unwrap();
+        if entry.file_type().is_file() {
+            let path = entry.path().strip_prefix(dir).unwrap().display().to_string();
+            found.push((path, String::from_utf8(fs::read(entry.path()).unwrap()).unwrap()));
+        }
+    }
+    found
+}
+
+#[test]
+fn an_agent_is_exported_and_removed() {
+    let machine = Machine::new(&server().url("removed"), None).with_ada("echo done");
+    machine.run(["enqueue", "ada", "first"]);
+    machine.run(["tick", "--all", "--until-idle"]);
+    machine.run(["enqueue", "ada", "second"]);
+    // It has something before it: nothing is removed, and nothing of it changes.
+    let refused = machine.cmd(["rm", "ada"]).output();
+    assert!(refused.status.code() == Some(4) && refused.stderr.contains("1 message"), "{refused}");
+    assert_eq!(machine.json(["get", "ada"])["queue"]["pending"], 1);
+    machine.run(["export", "ada", "--output", "copy.tar", "-q"]);
+    let again = machine.run(["enqueue", "ada", "third"]);
+    assert!(again.starts_with("msg_"), "an export changes nothing: {again}");
+    let removed = machine.json(["rm", "ada", "--force"]);
+    assert_eq!(
+        (removed["removed"].as_bool(), removed["unfinished"]["messages"].as_u64()),
+        (Some(true), Some(2))
+    );
+    assert_eq!(machine.cmd(["list"]).output().stdout, "");
+    for gone in [["get", "ada"], ["tick", "ada"]] {
+        assert_eq!(machine.cmd(gone).output().status.code(), Some(3));
+    }
+    assert!(!machine.anchor().join("agents/ada").exists());
+    let counted = "SELECT sum(n) FROM (SELECT count(*) n FROM removed.agent UNION ALL SELECT count(*) FROM removed.inbox \
+         UNION ALL SELECT count(*) FROM removed.state UNION ALL SELECT count(*) FROM removed.event \
+         UNION ALL SELECT count(*) FROM removed.archive UNION ALL SELECT count(*) FROM removed.record) c";
+    assert_eq!(server().sql(counted), ["0"], "nothing is left of it");
+    // A directory takes its stream.
+    let directory = Sandbox::new().with_real_clock();
+    let stream = machine.sandbox.project().join("ada.tar");
+    directory.cmd(["import", stream.to_str().unwrap()]).output();
+    let ada = directory.project().join(".dormouse/agents/ada");
+    assert_eq!(
+        fs::read_dir(ada.join("inbox"))
+            .unwrap()
+            .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'))
+            .count(),
+        2
+    );
+    assert!(records(&ada.join("runs")).iter().any(|(path, _)| path.ends_with("stdout.log")));
+    let doctor = directory.cmd(["doctor", "ada"]).output();
+    assert!(doctor.status.success(), "{doctor}");
+    let ticked = directory.cmd(["tick", "ada"]).output();
+    assert!(ticked.status.success(), "{ticked}");
+}
+
+#[test]
+fn whoever_says_something_to_an_agent_that_has_left_is_told() {
+    let machine = Machine::new(&server().url("left"), None).with_ada("echo done");
+    machine.run(["enqueue", "ada", "with it"]);
+    machine.run(["export", "ada", "--move", "host-b", "--output", "ada.tar", "-q"]);
+    let late = machine.cmd(["enqueue", "ada", "too late"]).output();
+    assert!(late.status.code() == Some(4) && late.stderr.contains("moved to host-b"), "{late}");
+    let batch = machine.cmd(["enqueue", "ada", "--batch"]).stdin("{\"body\":\"one\"}\n").output();
+    assert!(batch.status.code() == Some(4) && batch.stderr.contains("moved to host-b"), "{batch}");
+    // The stream is the same as often as it is asked for.
+    machine.run(["export", "ada", "--move", "host-b", "--output", "again.tar", "-q"]);
+    let stream = |name: &str| fs::read(machine.sandbox.project().join(name)).unwrap();
+    assert!(stream("ada.tar") == stream("again.tar"));
+    machine.run(["rm", "ada", "--no-export", "--force", "-q"]);
+    assert_eq!(machine.cmd(["list"]).output().stdout, "");
+}

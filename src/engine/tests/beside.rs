@@ -128,11 +128,9 @@ fn what_is_about_files_is_refused_with_the_reason() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
     let play = Play::new(&store).expect("made");
-    let change = play.agent.change(play.now).expect("locked");
     let refused = [
         store.look_at_files().map(drop).expect_err("doctor"),
         store.stage(&ada(), &ada()).map(drop).expect_err("import"),
-        change.leaving(false).map(drop).expect_err("export"),
         play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc"),
     ];
     for error in refused {

@@ -22,7 +22,7 @@ use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
-use crate::model::time::Span;
+use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
@@ -33,6 +33,7 @@ use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
 use crate::store::elsewhere::Elsewhere;
 use crate::store::memory::Memory;
+use crate::store::stream::{Reader, Writer};
 use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};
@@ -362,5 +363,34 @@ fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Resu
             prop_assert_eq!(one, &other[part], "{} after {}", part, act);
         }
     }
+    prop_assert_eq!(travelling(&directory), travelling(&memory));
     Ok(())
+}
+
+/// The records that a stream of the agent has, by their files, without those whose measured times differ.
+fn travelling(store: &Store) -> Vec<(String, String)> {
+    let name = "ada".parse().expect("a name");
+    let agent = store.agent(&name).expect("an agent");
+    let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
+    let leaving = agent.change(now).expect("the lock").leaving(false).expect("taken");
+    let mut writer = Writer::begin(Vec::new(), "a stream", &[name]).expect("begun");
+    leaving.write(&mut writer, |_| ()).expect("written");
+    let stream = writer.finish().expect("whole");
+    let mut reader = Reader::begin(stream.as_slice(), "a stream").expect("a stream");
+    let mut files = Vec::new();
+    while let Some(meta) = reader.next().expect("a file") {
+        let mut text = Vec::new();
+        let add = |bytes: &[u8]| {
+            text.extend_from_slice(bytes);
+            Ok(())
+        };
+        reader.copy(add).expect("its content");
+        let is_record = !meta.path.starts_with("runs") && meta.path.iter().count() <= 3;
+        let is_measured = meta.path.ends_with("state.json") || meta.path.ends_with("run.jsonl");
+        if is_record && !is_measured {
+            let text = String::from_utf8(text).expect("a text");
+            files.push((meta.path.display().to_string(), text));
+        }
+    }
+    files
 }

@@ -136,12 +136,13 @@ impl Store {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
         self.refuse_name(name)?;
-        // What an agent of this name has left on this machine is not the new one's.
-        let room = self.local.room(name);
-        room.clear_room();
         if !elsewhere.create(name, &pieces::of_new(new))? {
             return Err(agent_exists(name));
         }
+        // What an agent of this name has left on this machine is not the new one's. Before it was made, that could be the
+        // room of one that another command has just made.
+        let room = self.local.room(name);
+        room.clear_room();
         room.furnish(&new.hooks)
     }
 

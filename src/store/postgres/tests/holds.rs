@@ -1,5 +1,6 @@
 //! The lock, and what is changed under it.
 
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::*;
@@ -74,10 +75,99 @@ fn a_change_takes_place_whole_or_not_at_all() {
     let agent = create(&store, "a");
     let mine = hold(&agent);
     // The second line of this number can't be written.
-    assert!(mine.commit(1, &[state(2), event(2), ended(1), event(1), event(1)]).is_err());
+    let torn = Piece::Event { seq: 3, at: at(3), text: "{torn".to_owned() };
+    assert!(mine.commit(1, &[state(2), event(2), ended(1), torn]).is_err());
     mine.commit(1, &[state(2), event(2)]).unwrap();
     drop(mine);
     assert_eq!((agent.version(), fresh.count("event"), fresh.count("archive")), (Some(2), 2, 0));
+}
+
+/// Whoever shuts the inbox sees all that was acknowledged before, and nothing comes after that.
+#[test]
+fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    for round in 0..10u64 {
+        let (begun, goes_on) = (AtomicU32::new(0), AtomicBool::new(true));
+        let (acknowledged, seen) = std::thread::scope(|scope| {
+            let producers: Vec<_> = (0..3u128)
+                .map(|producer| {
+                    let (fresh, begun, goes_on) = (&fresh, &begun, &goes_on);
+                    scope.spawn(move || {
+                        let agent = agent_of(&fresh.open(), "a");
+                        let mut acknowledged = Vec::new();
+                        while goes_on.load(Ordering::SeqCst) {
+                            let number = u128::from(begun.fetch_add(1, Ordering::SeqCst));
+                            let number = (u128::from(round) * 10 + producer) * 1_000_000 + number;
+                            if !agent.arrive(&[message(number)]).unwrap() {
+                                break;
+                            }
+                            acknowledged.push(id(number));
+                        }
+                        acknowledged
+                    })
+                })
+                .collect();
+            while begun.load(Ordering::SeqCst) < 30 {
+                std::thread::yield_now();
+            }
+            let mine = hold(&agent);
+            let revision = 2 + round * 2;
+            mine.commit(revision - 1, &[Piece::Shut(true), state(revision)]).unwrap();
+            let seen = mine.now().unwrap().messages(usize::MAX).unwrap();
+            goes_on.store(false, Ordering::SeqCst);
+            let acknowledged: Vec<_> = producers.into_iter().flat_map(|one| one.join().unwrap()).collect();
+            let after = mine.now().unwrap().messages(usize::MAX).unwrap();
+            assert_eq!(seen, after, "nothing comes any more");
+            let mut pieces: Vec<Piece> = seen.iter().map(|key| Piece::Taken(*key)).collect();
+            pieces.extend([Piece::Shut(false), state(revision + 1)]);
+            mine.commit(revision, &pieces).unwrap();
+            (acknowledged, seen)
+        });
+        let mut seen: Vec<_> = seen.iter().map(|key| key.id).collect();
+        seen.sort_unstable();
+        let mut acknowledged = acknowledged;
+        acknowledged.sort_unstable();
+        assert_eq!(seen, acknowledged);
+    }
+    assert!(agent.arrive(&[message(1)]).unwrap(), "the inbox is open again");
+}
+
+#[test]
+fn all_pieces_of_an_agent_are_told_in_order() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    let mut made: Vec<Piece> = (1..=150).map(ended).collect();
+    // A clone's lines may have come between: the same number twice, and not in order.
+    made.extend([7, 9, 8, 8].map(event));
+    made.extend(
+        (1..=70).map(|number| Piece::Plan { work: format!("w'{number:03}"), text: format!("{number}\0") }),
+    );
+    made.extend((1..=70).map(|number| Piece::Arrived(message(number))));
+    made.push(state(2));
+    hold(&agent).commit(1, &made).unwrap();
+    let mut told = Vec::new();
+    let tell = &mut |piece| {
+        told.push(piece);
+        Ok(())
+    };
+    agent.see().unwrap().pieces(tell).unwrap();
+    let of = |told: &[Piece], is: fn(&Piece) -> bool| {
+        told.iter().filter(|piece| is(piece)).cloned().collect::<Vec<_>>()
+    };
+    let mut events = vec![event(1)];
+    events.extend([7, 9, 8, 8].map(event));
+    assert_eq!(of(&told, |piece| matches!(piece, Piece::Event { .. })), events);
+    for is in [
+        (|piece| matches!(piece, Piece::Ended { .. })) as fn(&Piece) -> bool,
+        |piece| matches!(piece, Piece::Plan { .. }),
+        |piece| matches!(piece, Piece::Arrived(_)),
+    ] {
+        assert_eq!(of(&told, is), of(&made, is));
+    }
+    assert!(told.contains(&Piece::Shut(false)));
 }
 
 #[test]
