@@ -59,11 +59,19 @@ struct Contents {
 pub struct Meta {
     pub agent: AgentName,
     /// The path from the agent's directory: parts between slashes, none of them empty, `.` or `..`.
-    pub path: PathBuf,
+    pub(super) path: PathBuf,
     pub length: u64,
     pub is_executable: bool,
     /// When it was last written, in seconds since 1970.
     pub written_at: u64,
+}
+
+impl Meta {
+    /// The path from the agent's directory, for people.
+    #[cfg(test)]
+    pub fn shown(&self) -> String {
+        self.path.display().to_string()
+    }
 }
 
 impl Meta {

@@ -385,11 +385,11 @@ fn travelling(store: &Store) -> Vec<(String, String)> {
             Ok(())
         };
         reader.copy(add).expect("its content");
-        let is_record = !meta.path.starts_with("runs") && meta.path.iter().count() <= 3;
-        let is_measured = meta.path.ends_with("state.json") || meta.path.ends_with("run.jsonl");
+        let shown = meta.shown();
+        let is_record = !shown.starts_with("runs/") && shown.split('/').count() <= 3;
+        let is_measured = shown == "state.json" || shown.ends_with("/run.jsonl");
         if is_record && !is_measured {
-            let text = String::from_utf8(text).expect("a text");
-            files.push((meta.path.display().to_string(), text));
+            files.push((shown, String::from_utf8(text).expect("a text")));
         }
     }
     files
