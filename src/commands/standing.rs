@@ -42,7 +42,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
     let by_posture: Map<_, _> =
         postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
     let object = json!({
-        "dir": store.anchor().path().to_string_lossy(),
+        "dir": store.shown(),
         "agents": names.len(),
         "postures": by_posture,
         "not_started": unstarted,
@@ -51,7 +51,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         "next_due_at": next_due_at,
     });
     session.out.result(&object, |out| {
-        let dir = out.safe(&store.anchor().path().to_string_lossy());
+        let dir = out.safe(&store.shown());
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }

@@ -32,6 +32,14 @@ impl Store {
         self.elsewhere.is_some()
     }
 
+    /// Where the records are, for people: what `--dir` names.
+    pub fn shown(&self) -> String {
+        match &self.elsewhere {
+            Some(shown) => shown.clone(),
+            None => self.anchor().path().to_string_lossy().into_owned(),
+        }
+    }
+
     /// Refuses what is about files where the records are none. `what`: what was asked for, as the beginning of a sentence.
     pub fn files_only(&self, what: &str) -> Result<()> {
         let Some(shown) = &self.elsewhere else { return Ok(()) };
