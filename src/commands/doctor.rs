@@ -19,7 +19,7 @@ use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::count;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Change, Finding, Remedy};
+use crate::store::{Agent, AsFiles, Change, Finding, Remedy};
 
 #[derive(Serialize)]
 struct FindingReport<'a> {
@@ -36,7 +36,6 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse doctor`")?;
     if args.merge_driver && merging::register(&store)? {
         session
             .out
@@ -44,12 +43,12 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     }
     let mut seen = Seen::default();
     let names = if args.quick {
-        for finding in checks::quick(&store)? {
+        for finding in checks::quick(&store, session.clock.now())? {
             seen.tell(session, &finding, Ok(false));
         }
         Vec::new()
     } else if args.agents.is_empty() {
-        for finding in store.look_at_files()? {
+        for finding in store.look_around(session.clock.now(), false)? {
             let mended = if args.repair { store.mend(&finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
@@ -129,12 +128,19 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     // Nothing is changed of an agent that was moved away, so that its stream can be written again.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
-    let mut found = checks::agent(agent);
-    if let Some(locked) = &locked {
+    // Records elsewhere are looked at as files of this machine.
+    let files = locked.as_ref().map_or(Ok(None), Change::as_files)?;
+    let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
+    if let (Some(locked), None) = (&locked, &files) {
         found.litter(locked);
     }
-    let mut mended = Vec::with_capacity(found.findings.len());
-    for finding in found.findings {
+    let checked = found.checked;
+    let findings: Vec<Finding> = match &files {
+        Some(files) => found.findings.into_iter().map(|finding| files.named(finding)).collect(),
+        None => found.findings,
+    };
+    let mut mended = Vec::with_capacity(findings.len());
+    for finding in findings {
         let done = match locked.as_ref().filter(|_| mends) {
             Some(locked) => {
                 let done = mend(session, agent, locked, &finding);
@@ -152,7 +158,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     }
     drop(locked);
     notes.iter().filter(|_| mends).for_each(|note| session.out.note(note));
-    seen.checked += found.checked;
+    seen.checked += checked;
     for (finding, done) in mended {
         seen.tell(session, &finding, done);
     }
@@ -180,6 +186,10 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead) = finding.remedy {
         return recount(session, agent, locked, dead).map(|()| true);
+    }
+    if agent.store().is_beside() {
+        // The rest is about files.
+        return Ok(false);
     }
     let is_mended = locked.mend(finding)?;
     if finding.remedy == Remedy::Sweep {

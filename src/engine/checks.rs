@@ -6,14 +6,20 @@ use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::state::State;
+use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::rules::execution::agrees;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
 
 /// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and journals.
-pub fn quick(store: &Store) -> Result<Vec<Finding>> {
-    let mut findings = store.look_at_files()?;
+///
+/// Of records elsewhere only the store as a whole is looked at.
+pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
+    let mut findings = store.look_around(now, true)?;
+    if store.is_beside() {
+        return Ok(findings);
+    }
     for name in store.agents()? {
         let agent = store.agent(&name)?;
         let mut checkup = agent.checkup();

@@ -21,6 +21,15 @@ use super::dir::Subject;
 /// The kind of the error of a sight whose records have changed before all of them were read: look again.
 pub const CHANGED: &str = "changed";
 
+/// Something that is wrong with a store as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub kind: &'static str,
+    pub message: String,
+    /// What is there is in order all the same.
+    pub is_warning: bool,
+}
+
 /// All agents of one store.
 pub trait Elsewhere: Debug {
     /// What people call the store, without a password.
@@ -40,6 +49,9 @@ pub trait Elsewhere: Debug {
     ///
     /// Returns `false` if there is an agent of this name already; it stays as it is.
     fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool>;
+
+    /// What is wrong with the store as a whole at `now`. `is_quick`: without a look at every row.
+    fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>>;
 
     /// Says once from inside which lease this process speaks: whatever it changes of that agent is refused as `fenced`
     /// from when the lease is somebody else's.

@@ -44,4 +44,4 @@ pub use dir::{
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use seam::{Agent, Arriving, Change, Leased, Snapshot, Store, Version, is_url, moved_away};
+pub use seam::{Agent, Arriving, AsFiles, Change, Leased, Snapshot, Store, Version, is_url, moved_away};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -236,4 +237,56 @@ fn whoever_says_something_to_an_agent_that_has_left_is_told() {
     assert!(stream("ada.tar") == stream("again.tar"));
     machine.run(["rm", "ada", "--no-export", "--force", "-q"]);
     assert_eq!(machine.cmd(["list"]).output().stdout, "");
+}
+
+/// A server that forgets nothing in a power cut, as `doctor` wants it.
+fn durable() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| Server::start(""))
+}
+
+#[test]
+fn doctor_reads_every_record_of_a_database() {
+    let server = durable();
+    let url = server.url("checked");
+    let machine = Machine::new(&url, None).with_ada("echo done");
+    machine.run(["enqueue", "ada", "hello"]);
+    machine.run(["tick", "ada"]);
+    machine.run(["enqueue", "ada", "more", "--in", "1h"]);
+    assert!(machine.run(["doctor"]).ends_with("in 1 agent: nothing wrong\n"));
+    assert_eq!(machine.run(["doctor", "--quick"]), "0 records in 0 agents: nothing wrong\n");
+    // One record is nothing that this version can read, a counter is wrong, and a message is nobody's.
+    server.sql(
+        "UPDATE checked.record SET body = replace(body::text, '\"active\"', '\"odd\"')::json WHERE kind = 'trigger';
+         UPDATE checked.state SET body = replace(body::text, '\"dead\": 0', '\"dead\": 3')::json;
+         INSERT INTO checked.inbox (agent_id, prio, id, body) VALUES (999, 1, gen_random_uuid(), '{}')",
+    );
+    let kinds = |args: &[&str]| -> Vec<(String, bool)> {
+        let ran = machine.cmd([&["--json", "doctor"], args].concat()).output();
+        assert_eq!((ran.status.code(), ran.stderr.as_str()), (Some(6), ""), "{ran}");
+        let found = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let named = found.filter_map(|one| Some((one["kind"].as_str()?.to_owned(), one["repaired"] == true)));
+        named.collect()
+    };
+    let expect = |repaired| {
+        [("orphans", false), ("damaged", false), ("dead_count", repaired)]
+            .map(|(kind, is)| (kind.to_owned(), is))
+            .to_vec()
+    };
+    assert_eq!(kinds(&[]), expect(false));
+    assert_eq!(kinds(&["--repair"]), expect(true));
+    assert_eq!(kinds(&[]), expect(false)[..2]);
+    let said = machine.cmd(["doctor"]).output().stdout;
+    assert!(said.contains(": agents/ada/triggers/trig_"), "{said}");
+    // Nothing of it is left on this machine.
+    let agents = fs::read_dir(machine.anchor().join("agents")).unwrap();
+    let names: Vec<_> = agents.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["ada"]);
+    // A server that may forget what it has acknowledged.
+    let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
+    let ran = unsafe_machine.cmd(["doctor"]).output();
+    assert!(ran.status.code() == Some(6) && ran.stdout.contains("not_durable: `fsync` is off"), "{ran}");
+    server.sql("DROP TABLE checked.plan");
+    let ran = machine.cmd(["doctor", "--quick"]).output();
+    assert!(ran.status.code() == Some(6) && ran.stdout.contains("no_table: the table `plan`"), "{ran}");
 }

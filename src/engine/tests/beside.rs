@@ -129,7 +129,6 @@ fn what_is_about_files_is_refused_with_the_reason() {
     let (_, store) = stores(one.path());
     let play = Play::new(&store).expect("made");
     let refused = [
-        store.look_at_files().map(drop).expect_err("doctor"),
         store.stage(&ada(), &ada()).map(drop).expect_err("import"),
         play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc"),
     ];

@@ -61,7 +61,7 @@ impl Change<'_> {
         // This finishes an exchange of the inbox that was interrupted.
         self.scan()?;
         let agent = self.agent;
-        let mut leaving = self.nothing_yet()?;
+        let mut leaving = self.leaving_nothing()?;
         leaving.walk(Path::new(""), false)?;
         if is_moved {
             match agent.taken()? {
@@ -74,12 +74,13 @@ impl Change<'_> {
 
     /// Takes what this machine has of an agent whose records are elsewhere. The records are to be added.
     pub(in crate::store) fn leaving_room(&self) -> Result<Leaving> {
-        let mut leaving = self.nothing_yet()?;
+        let mut leaving = self.leaving_nothing()?;
         leaving.walk(Path::new(""), true)?;
         Ok(leaving)
     }
 
-    fn nothing_yet(&self) -> Result<Leaving> {
+    /// Takes nothing yet.
+    pub(in crate::store) fn leaving_nothing(&self) -> Result<Leaving> {
         let agent = self.agent;
         let spot = agent.tmp().join(format!("export-{}", std::process::id()));
         let copies = agent.store.disk.stage_unsynced(&spot, b"")?;

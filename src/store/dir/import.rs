@@ -77,6 +77,14 @@ impl Store {
         })
     }
 
+    /// Makes room for copies of an agent's records that nobody but this process sees.
+    pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<Arriving<'s>> {
+        let dir = AgentDir::at(self.staging_of(name));
+        let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
+        let agent = Agent::new(self, name.clone(), dir);
+        Ok(Arriving { agent, former: None, _held: held, files: 0, bytes: 0, is_placed: false })
+    }
+
     fn refuse_taken(&self, name: &AgentName) -> Result<()> {
         match self.agent(name) {
             Err(Error::NoAgent { .. }) => Ok(()),
@@ -172,8 +180,8 @@ impl<'s> Arriving<'s> {
         Ok((spot, bytes.len() as u64))
     }
 
-    /// Adds the files that every agent has here and no stream brings, and makes all of it durable.
-    pub fn complete(&self) -> Result<()> {
+    /// Adds the files that every agent has here and no stream brings.
+    pub(in crate::store) fn furnish(&self) -> Result<()> {
         let dir = &self.agent.dir;
         for below in layout::AGENT_DIRS {
             dir.join(below).make_dirs()?;
@@ -184,6 +192,13 @@ impl<'s> Arriving<'s> {
                 disk.stage_unsynced(&dir.join(path), bytes)?;
             }
         }
+        Ok(())
+    }
+
+    /// The same, and makes all of it durable.
+    pub fn complete(&self) -> Result<()> {
+        self.furnish()?;
+        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         self.agent.store.share([dir])?;
         disk.sync_file_system(dir.spot())
     }

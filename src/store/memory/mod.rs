@@ -13,7 +13,7 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Hold, Lease, Order, Piece, Records, Sight,
+    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Records, Sight,
 };
 
 /// All records of one agent, as texts.
@@ -151,6 +151,10 @@ impl Elsewhere for Memory {
         pieces.iter().for_each(|piece| known.edit(|texts| texts.change(piece.clone())));
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
+    }
+
+    fn faults(&self, _: Time, _: bool) -> Result<Vec<Fault>> {
+        Ok(Vec::new())
     }
 
     fn claim(&self, claim: Claim) {

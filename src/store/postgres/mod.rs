@@ -10,6 +10,7 @@
 mod agent;
 mod due;
 mod faults;
+mod fitness;
 mod hold;
 mod lease;
 mod pool;
@@ -29,7 +30,7 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::elsewhere::{Claim, Due, Elsewhere, Piece, Records};
+use super::elsewhere::{Claim, Due, Elsewhere, Fault, Piece, Records};
 use faults::Trouble;
 use pool::Pool;
 use shared::Shared;
@@ -107,6 +108,10 @@ impl Elsewhere for Postgres {
 
     fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
         hold::create(&self.shared, name, pieces)
+    }
+
+    fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
+        fitness::faults(&self.shared.pool, now, is_quick)
     }
 
     fn claim(&self, claim: Claim) {

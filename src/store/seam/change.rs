@@ -74,6 +74,19 @@ impl<'a> Change<'a> {
         Change { agent, beside: hold.and_then(held), dir }
     }
 
+    pub(super) fn agent(&self) -> &'a Agent<'a> {
+        self.agent
+    }
+
+    pub(super) fn dir(&self) -> &dir::Change<'a> {
+        &self.dir
+    }
+
+    /// The lock where the records are, if these are elsewhere.
+    pub(super) fn hold(&self) -> Option<&dyn Hold> {
+        self.beside.as_ref().map(|held| &*held.hold)
+    }
+
     /// How long this process waited for the lock. `None` if the lock was free, and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.dir.take_wait();

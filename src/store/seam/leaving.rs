@@ -13,7 +13,16 @@ use super::super::elsewhere::{Arrival, Piece, Sight};
 
 /// Takes one revision of the records, and what this machine has of the agent.
 pub fn take(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
-    let mut leaving = room.leaving_room()?;
+    with(room.leaving_room()?, sight)
+}
+
+/// Takes one revision of the records alone.
+pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
+    with(room.leaving_nothing()?, sight)
+}
+
+/// Adds the records to what is there.
+fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     // Settings and plans say nothing of a time: they count as written with the record that they belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
     leaving.add(|put| {

@@ -9,6 +9,7 @@ mod agent;
 mod batch;
 mod beside;
 mod change;
+mod checking;
 mod database;
 mod leased;
 mod leaving;
@@ -31,6 +32,7 @@ use super::elsewhere::{Claim, Due, Elsewhere};
 pub use agent::{Agent, Version, moved_away};
 
 pub use change::Change;
+pub use checking::AsFiles;
 pub use database::{is_url, shown};
 pub use leased::Leased;
 pub use snapshot::Snapshot;
@@ -154,9 +156,15 @@ impl Store {
         }
     }
 
-    /// Fails where the records can't be reached.
-    pub fn reach(&self) -> Result<()> {
-        self.elsewhere.as_ref().map_or(Ok(()), |elsewhere| elsewhere.agents().map(drop))
+    /// What is wrong with the store as a whole: the state directory, and the database if the records are there. `is_quick`:
+    /// without a look at every row of that.
+    pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
+        let mut findings = self.local.look_at_files()?;
+        if let Some(elsewhere) = &self.elsewhere {
+            let faults = elsewhere.faults(now, is_quick)?.into_iter();
+            findings.extend(faults.map(|fault| self.local.finding_elsewhere(fault)));
+        }
+        Ok(findings)
     }
 
     /// The agent that had a name until it was renamed. `None` also where the records are elsewhere: no agent is renamed there.

@@ -22,6 +22,7 @@ impl Change<'_> {
             | Remedy::Sort
             | Remedy::Join
             | Remedy::OneTicker
+            | Remedy::Consider
             | Remedy::Recount(_)
             | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
@@ -69,6 +70,7 @@ impl Store {
             | Remedy::KeepInbox
             | Remedy::Join
             | Remedy::OneTicker
+            | Remedy::Consider
             | Remedy::FinishExchange
             | Remedy::Sort
             | Remedy::Forward

@@ -8,6 +8,8 @@ mod place;
 mod records;
 mod rights;
 
+use std::path::PathBuf;
+
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
@@ -15,6 +17,7 @@ use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 
+use super::super::elsewhere::Fault;
 use super::sharing::Rights;
 use super::vanish::is_husk;
 use super::{Agent, Change, Store, git, layout};
@@ -58,6 +61,8 @@ pub enum Remedy {
     Forward,
     /// People must see to it that one machine ticks here, and no other.
     OneTicker,
+    /// People should know it.
+    Consider,
 }
 
 impl Remedy {
@@ -75,7 +80,8 @@ impl Remedy {
             | Remedy::Sort
             | Remedy::Acknowledge
             | Remedy::Forward
-            | Remedy::OneTicker => true,
+            | Remedy::OneTicker
+            | Remedy::Consider => true,
             Remedy::None
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
@@ -103,6 +109,7 @@ impl Remedy {
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
             Remedy::Forward => "say it again where the agent is now, and remove it here",
             Remedy::OneTicker => "have one machine tick here, and no other",
+            Remedy::Consider => "to be considered",
         }
     }
 }
@@ -112,6 +119,8 @@ impl Remedy {
 pub struct Finding {
     pub agent: Option<AgentName>,
     place: Spot,
+    /// What people call the place, if it is no file.
+    shown: Option<PathBuf>,
     pub kind: &'static str,
     pub message: String,
     pub remedy: Remedy,
@@ -149,12 +158,32 @@ impl Finding {
 
     /// Where it is, for people.
     pub fn place(&self) -> String {
-        self.place.display().to_string()
+        self.shown.as_deref().unwrap_or(self.place.path()).display().to_string()
     }
 
     /// The same as seen from the agent that it is about.
     pub fn place_in(&self, agent: &Agent<'_>) -> String {
-        self.place.below(agent.dir.spot()).display().to_string()
+        match &self.shown {
+            Some(shown) => shown.display().to_string(),
+            None => self.place.below(agent.dir.spot()).display().to_string(),
+        }
+    }
+
+    /// The same finding, made at records of another store that were written out as files at `agent`. `named`: what people call
+    /// a place among the records. Only what is in the state can be mended there.
+    pub(in crate::store) fn of_records(
+        self,
+        agent: &Agent<'_>,
+        named: impl Fn(String) -> PathBuf,
+    ) -> Finding {
+        let shown = Some(named(self.place_in(agent)));
+        let is_kept = matches!(self.remedy, Remedy::Recount(_) | Remedy::Acknowledge);
+        let remedy = match self.remedy.is_warning() {
+            _ if is_kept => self.remedy,
+            true => Remedy::Consider,
+            false => Remedy::None,
+        };
+        Finding { shown, remedy, ..self }
     }
 
     /// A record that can't be read, in the words of the error that says so.
@@ -169,7 +198,7 @@ impl Finding {
         } else {
             error.to_string()
         };
-        Finding { agent: Some(agent.clone()), place, kind: error.kind(), message, remedy }
+        Finding { agent: Some(agent.clone()), place, shown: None, kind: error.kind(), message, remedy }
     }
 }
 
@@ -177,14 +206,23 @@ impl Finding {
 const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 
 impl Store {
+    /// Something about a store elsewhere as a whole.
+    pub(in crate::store) fn finding_elsewhere(&self, fault: Fault) -> Finding {
+        let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };
+        let (place, shown) = (self.spot(), Some(PathBuf::from(self.shown())));
+        Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
+    }
+
     /// What is wrong with the state directory itself: where it lies, names of agents, who may
     /// write where, and what git is told.
     pub fn look_at_files(&self) -> Result<Vec<Finding>> {
-        self.files_only("`dormouse doctor`")?;
-        let of = |place, kind, message, remedy| Finding { agent: None, place, kind, message, remedy };
+        let of =
+            |place, kind, message, remedy| Finding { agent: None, place, shown: None, kind, message, remedy };
         let mut findings = Vec::new();
         let agents = self.spot().join(layout::AGENTS);
-        for entry in agents.entries()? {
+        // What a machine has of agents whose records are elsewhere has no record.
+        let entries = if self.is_beside() { Vec::new() } else { agents.entries()? };
+        for entry in entries {
             let name = entry.name.to_string_lossy();
             let message = if name.starts_with('.') {
                 continue;

@@ -48,7 +48,14 @@ enum Reach {
 impl Store {
     /// What does not hold on the file system that the state directory lies on.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
-        let of = |kind, message, remedy| Finding { agent: None, place: self.spot(), kind, message, remedy };
+        let of = |kind, message, remedy| Finding {
+            agent: None,
+            place: self.spot(),
+            shown: None,
+            kind,
+            message,
+            remedy,
+        };
         let mut findings = Vec::new();
         if let Some(message) = machine::mount_of(self.anchor().path()).and_then(|mount| shared(&mount)) {
             findings.push(of("shared_file_system", message, Remedy::OneTicker));

@@ -94,7 +94,7 @@ impl Checkup<'_> {
         remedy: Remedy,
     ) {
         let agent = Some(self.agent.name().clone());
-        self.findings.push(Finding { agent, place, kind, message: message.into(), remedy });
+        self.findings.push(Finding { agent, place, shown: None, kind, message: message.into(), remedy });
     }
 
     pub(super) fn path(&self, relative: &str) -> Spot {

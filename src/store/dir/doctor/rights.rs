@@ -28,7 +28,14 @@ impl Store {
         let at_settings = |error: &Error| {
             let message =
                 if let Error::Damaged { message, .. } = error { message.clone() } else { error.to_string() };
-            Finding { agent: None, place: settings.clone(), kind: "sharing", message, remedy: Remedy::Join }
+            Finding {
+                agent: None,
+                place: settings.clone(),
+                shown: None,
+                kind: "sharing",
+                message,
+                remedy: Remedy::Join,
+            }
         };
         match self.unshared() {
             Ok(misfits) => {
@@ -50,7 +57,14 @@ fn unshared(agent: Option<&AgentName>, Misfit { spot, mode, wanted }: Misfit) ->
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
         None => format!("mode {mode:o}: it is shared with nobody, so it has mode {:o}", wanted.mode),
     };
-    Finding { agent: agent.cloned(), place: spot, kind: "sharing", message, remedy: Remedy::Permit(wanted) }
+    Finding {
+        agent: agent.cloned(),
+        place: spot,
+        shown: None,
+        kind: "sharing",
+        message,
+        remedy: Remedy::Permit(wanted),
+    }
 }
 
 /// What others than the owner may write. `is_meant` knows what members of the sharing group may write.
@@ -69,6 +83,7 @@ fn writable_by_others(
     Some(Finding {
         agent: agent.cloned(),
         place: place.clone(),
+        shown: None,
         kind: "writable_by_others",
         message: format!("mode {mode:o}: {who} may write here, and dormouse runs what this names"),
         remedy: Remedy::Protect,

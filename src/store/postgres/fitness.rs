@@ -1,0 +1,193 @@
+//! Whether a server keeps what was acknowledged, and whether the tables are whole: what `doctor` says of a database.
+
+use crate::error::Result;
+use crate::model::time::Time;
+
+use super::super::elsewhere::Fault;
+use super::pool::Pool;
+use super::wire::literal;
+
+/// The tables of a store.
+const TABLES: [&str; 16] = [
+    "meta",
+    "agent",
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "dedupe",
+    "lease",
+    "archive",
+    "event",
+    "run",
+    "blob",
+    "watcher",
+    "anchor",
+    "event_default",
+];
+
+/// Those whose rows belong to an agent, but for the parts of histories, which are long.
+const OF_AGENTS: [&str; 7] = ["state", "due", "inbox", "record", "plan", "dedupe", "lease"];
+
+/// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but people who read times.
+const SKEW: i64 = 1000;
+
+/// What a server says of itself.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub fsync: String,
+    pub full_page_writes: String,
+    pub synchronous_commit: String,
+    /// Servers that follow this one, and whether it waits for any of them.
+    pub followers: u64,
+    pub waits: bool,
+    pub is_standby: bool,
+    /// The server's clock, in milliseconds.
+    pub now: i64,
+}
+
+/// What is wrong with a server that says this. The question was asked at `asked` and answered `took` milliseconds later.
+pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut find = |kind, is_warning, message: String| faults.push(Fault { kind, message, is_warning });
+    for (name, value) in [("fsync", &said.fsync), ("synchronous_commit", &said.synchronous_commit)] {
+        if value == "off" {
+            let message = format!("`{name}` is off: a power cut takes away what was acknowledged");
+            find("not_durable", false, message);
+        }
+    }
+    if said.full_page_writes == "off" {
+        let message = "`full_page_writes` is off: a power cut may tear what is stored";
+        find("not_durable", true, message.to_owned());
+    }
+    if said.is_standby {
+        find("standby", false, "this server follows another one, and takes no changes".to_owned());
+    } else if said.followers > 0 && !said.waits {
+        let message = "its standby servers follow later: a failover loses the last acknowledged messages";
+        find("asynchronous_replication", true, message.to_owned());
+    }
+    // It was read somewhere between the question and the answer.
+    let apart = (said.now - asked).max(0) - took;
+    let behind = asked - said.now;
+    if apart > SKEW || behind > SKEW {
+        let seconds = apart.max(behind) as f64 / 1000.0;
+        let message = format!("the clocks of this machine and the server are {seconds:.1} s apart");
+        find("clock_skew", true, message);
+    }
+    faults
+}
+
+/// What is wrong with a store as a whole.
+pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
+    let begun = std::time::Instant::now();
+    let answers = pool.ask(
+        "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
+         (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names') <> '', \
+         pg_is_in_recovery(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+    )?;
+    let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
+    let row = answers.first().and_then(|answer| answer.rows.first());
+    let text = |column: usize| row.and_then(|row| row.get(column)).unwrap_or_default().to_owned();
+    let said = Said {
+        fsync: text(0),
+        full_page_writes: text(1),
+        synchronous_commit: text(2),
+        followers: text(3).parse().unwrap_or(0),
+        waits: text(4) == "t",
+        is_standby: text(5) == "t",
+        now: text(6).parse().map_err(|_| pool.unexpected("its clock"))?,
+    };
+    let mut faults = of_server(&said, now.as_millis(), took);
+    let missing = missing(pool)?;
+    let is_whole = missing.is_empty();
+    faults.extend(missing);
+    if is_whole && !is_quick {
+        faults.extend(of_nobody(pool)?);
+    }
+    Ok(faults)
+}
+
+/// Tables that are gone.
+fn missing(pool: &Pool) -> Result<Vec<Fault>> {
+    let schema = pool.schema();
+    let named: Vec<String> = TABLES
+        .iter()
+        .map(|table| {
+            format!("SELECT '{table}' WHERE to_regclass({}) IS NULL", literal(&format!("{schema}.{table}")))
+        })
+        .collect();
+    let answers = pool.ask(&named.join(" UNION ALL "))?;
+    let names = answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0));
+    let fault = |name: &str| Fault {
+        kind: "no_table",
+        message: format!("the table `{name}` is missing: bring it back from a backup"),
+        is_warning: false,
+    };
+    Ok(names.map(fault).collect())
+}
+
+/// Rows whose agent is gone.
+fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
+    let schema = pool.schema();
+    let counted: Vec<String> = OF_AGENTS
+        .iter()
+        .map(|table| {
+            format!(
+                "SELECT '{table}', count(*) FROM {schema}.{table} t \
+                 WHERE NOT EXISTS (SELECT FROM {schema}.agent a WHERE a.id = t.agent_id) HAVING count(*) > 0"
+            )
+        })
+        .collect();
+    let answers = pool.ask(&counted.join(" UNION ALL "))?;
+    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let found = rows.filter_map(|row| row.get(0).zip(row.get(1)));
+    let fault = |(table, count): (&str, &str)| Fault {
+        kind: "orphans",
+        message: format!("{count} rows of the table `{table}` belong to no agent"),
+        is_warning: false,
+    };
+    Ok(found.map(fault).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOON: i64 = 1_790_000_000_000;
+
+    fn good() -> Said {
+        let on = "on".to_owned();
+        Said {
+            fsync: on.clone(),
+            full_page_writes: on.clone(),
+            synchronous_commit: on,
+            now: NOON + 3,
+            ..Said::default()
+        }
+    }
+
+    #[test]
+    fn what_a_server_says_is_judged() {
+        let off = || "off".to_owned();
+        let rows: [(Said, &[(&str, bool)]); 10] = [
+            (good(), &[]),
+            (Said { fsync: off(), ..good() }, &[("not_durable", false)]),
+            (Said { synchronous_commit: off(), ..good() }, &[("not_durable", false)]),
+            (Said { synchronous_commit: "local".to_owned(), ..good() }, &[]),
+            (Said { full_page_writes: off(), ..good() }, &[("not_durable", true)]),
+            (Said { followers: 1, ..good() }, &[("asynchronous_replication", true)]),
+            (Said { followers: 1, waits: true, ..good() }, &[]),
+            (Said { is_standby: true, ..good() }, &[("standby", false)]),
+            (Said { now: NOON + 1100, ..good() }, &[("clock_skew", true)]),
+            (Said { now: NOON - 1001, ..good() }, &[("clock_skew", true)]),
+        ];
+        for (said, expected) in rows {
+            let found = of_server(&said, NOON, 20);
+            let found: Vec<(&str, bool)> = found.iter().map(|fault| (fault.kind, fault.is_warning)).collect();
+            assert_eq!(found, expected, "{said:?}");
+        }
+        // A slow answer is no clock that is wrong.
+        assert_eq!(of_server(&Said { now: NOON + 5000, ..good() }, NOON, 9000), []);
+    }
+}

@@ -1,0 +1,45 @@
+//! Records that are elsewhere, as files of this machine for a moment, which nobody else sees: whoever looks at the records of an
+//! agent one by one does it in one way, wherever they are.
+
+use super::super::dir::{self, Finding};
+use crate::error::Result;
+
+use super::agent::Agent;
+use super::change::Change;
+use super::leaving;
+
+/// The records of an agent as files. Dropping this removes them.
+pub struct AsFiles<'a> {
+    of: &'a Agent<'a>,
+    dir: dir::Arriving<'a>,
+    agent: Agent<'a>,
+}
+
+impl<'a> Change<'a> {
+    /// The records as files. `None`: they are files already.
+    pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
+        let Some(hold) = self.hold() else { return Ok(None) };
+        let of = self.agent();
+        let records = leaving::records(self.dir(), &*hold.now()?)?;
+        let mut dir = of.local().store().stage_copy(of.name())?;
+        records.copy_to(&mut dir, |_| ())?;
+        dir.furnish()?;
+        let agent = Agent::of_dir(of.store(), dir.agent().clone());
+        Ok(Some(AsFiles { of, dir, agent }))
+    }
+}
+
+impl AsFiles<'_> {
+    /// The agent that has these files.
+    pub fn agent(&self) -> &Agent<'_> {
+        &self.agent
+    }
+
+    /// What was found at the files, as a finding at the records where they are.
+    pub fn named(&self, finding: Finding) -> Finding {
+        match self.of.beside() {
+            Some(beside) => finding.of_records(self.dir.agent(), |path| beside.place(path)),
+            None => finding,
+        }
+    }
+}
