@@ -48,7 +48,10 @@ pub trait Elsewhere: Debug {
     /// Makes an agent out of all of its pieces, or replaces nothing.
     ///
     /// Returns `false` if there is an agent of this name already; it stays as it is.
-    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool>;
+    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool>;
+
+    /// The agents whose identity names this one as a former name of theirs, with the text of it; perhaps others, too.
+    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// What is wrong with the store as a whole at `now`. `is_quick`: without a look at every row.
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>>;
@@ -64,6 +67,14 @@ pub struct Claim {
     pub agent: AgentName,
     pub subject: Subject,
     pub fence: u64,
+}
+
+/// What calls back with all pieces of an agent, one after the other. It may be called again, and begins anew then.
+pub type Pieces<'p> = &'p dyn Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
+
+/// The same out of pieces that are in memory.
+pub fn each_of(pieces: &[Piece]) -> impl Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    |each| pieces.iter().cloned().try_for_each(each)
 }
 
 /// What there may be to do.
@@ -191,6 +202,10 @@ pub trait Hold: Debug {
     /// Puts another text in the place of `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
 
+    /// Puts all of these pieces in the place of what the agent consists of, as a whole or not at all. Refused as `commit` is.
+    /// Its fences go on from where they are.
+    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()>;
+
     /// Removes the agent with all of its records.
     fn remove(&self) -> Result<()>;
 }
@@ -256,6 +271,24 @@ pub enum Piece {
         at: Time,
         text: String,
     },
+}
+
+impl Piece {
+    /// The text that it has, if it has one.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Piece::Identity(text)
+            | Piece::Policy(text)
+            | Piece::State { text, .. }
+            | Piece::Open { text, .. }
+            | Piece::Plan { text, .. }
+            | Piece::Arrived(Arrival::Message { text, .. } | Arrival::Hint { text, .. })
+            | Piece::Key { text, .. }
+            | Piece::Ended { text, .. }
+            | Piece::Event { text, .. } => Some(text),
+            Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => None,
+        }
+    }
 }
 
 /// Who asks for a lease.

@@ -12,39 +12,39 @@ use crate::server::{Bouncer, LONG, Server, server};
 use crate::setup::eventually;
 
 /// A machine whose commands name a URL.
-struct Machine {
-    sandbox: Sandbox,
+pub struct Machine {
+    pub sandbox: Sandbox,
     /// What every command has in its environment beside the rest.
     env: Vec<(String, String)>,
 }
 
 impl Machine {
-    fn new(url: &str, password: Option<&str>) -> Machine {
+    pub fn new(url: &str, password: Option<&str>) -> Machine {
         let mut env = vec![("DORMOUSE_DIR".to_owned(), url.to_owned())];
         env.extend(password.map(|password| ("PGPASSWORD".to_owned(), password.to_owned())));
         Machine { sandbox: Sandbox::empty().with_real_clock(), env }
     }
 
-    fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd<'_> {
+    pub fn cmd<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Cmd<'_> {
         self.env.iter().fold(self.sandbox.cmd(args), |cmd, (name, value)| cmd.env(name, value))
     }
 
     /// A command that succeeds without talk.
     #[track_caller]
-    fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
+    pub fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> String {
         let ran = self.cmd(args).output();
         assert!(ran.status.success() && ran.stderr.is_empty(), "{ran}");
         ran.stdout
     }
 
     #[track_caller]
-    fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
+    pub fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
         let text = self.run(["--json"].into_iter().chain(args));
         serde_json::from_str(text.trim_end()).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     /// The state directory of this machine.
-    fn anchor(&self) -> PathBuf {
+    pub fn anchor(&self) -> PathBuf {
         let stores = self.sandbox.home().join(".local/state/dormouse");
         let mut found = fs::read_dir(stores).unwrap().map(|entry| entry.unwrap().path().join(".dormouse"));
         let anchor = found.next().unwrap();
@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// The agent `ada`, started. Its turns and hooks run these lines.
-    fn with_ada(self, turn: &str) -> Machine {
+    pub fn with_ada(self, turn: &str) -> Machine {
         self.run(["init"]);
         self.run(["create", "ada", "--shell", turn]);
         self.run(["start", "ada"]);

@@ -47,6 +47,7 @@ mod examples;
 mod faults;
 #[cfg(target_os = "linux")]
 mod fleet;
+mod fleet_travel;
 mod following;
 #[cfg(target_os = "linux")]
 mod foresight;

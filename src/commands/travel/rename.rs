@@ -70,7 +70,6 @@ type Size = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::Rename) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse rename`")?;
     let names = Names { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
     if names.former == names.name {
         return Err(Error::in_word("NEW", format!("`{}` is its name already", names.name)));
@@ -187,7 +186,7 @@ fn make(
         return Err(renamed_meanwhile(names));
     }
     // The same command, called twice at once, has made it as well.
-    if !staged.place_if_free()? && !has_appeared(store, agent, mark)? {
+    if !staged.place_if_free(session.clock.now())? && !has_appeared(store, agent, mark)? {
         store.refuse_name(&names.name)?;
     }
     Ok(size)

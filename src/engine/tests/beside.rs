@@ -128,10 +128,7 @@ fn what_is_about_files_is_refused_with_the_reason() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
     let play = Play::new(&store).expect("made");
-    let refused = [
-        store.stage(&ada(), &ada()).map(drop).expect_err("import"),
-        play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc"),
-    ];
+    let refused = [play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc")];
     for error in refused {
         assert_eq!(error.exit_status(), Status::Refused);
         let said = error.to_string();

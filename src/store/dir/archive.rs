@@ -45,19 +45,21 @@ pub fn line(archived: &Archived) -> (String, Vec<u8>) {
     (layout::archive(at(archived), kind), line)
 }
 
-/// The kind of record that a word names, if the archive has such.
+/// The kinds of records that the archive has.
+pub const KINDS: &[&str] = &[
+    Message::KIND,
+    Wait::KIND,
+    WorkItem::KIND,
+    Timer::KIND,
+    Task::KIND,
+    Trigger::KIND,
+    Run::KIND,
+    Brief::KIND,
+    months::ENDED,
+];
+
+/// The kind that a word names, if the archive has such.
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no store that gives words is built in"))]
 pub fn kind(word: &str) -> Option<&'static str> {
-    let all = [
-        Message::KIND,
-        Wait::KIND,
-        WorkItem::KIND,
-        Timer::KIND,
-        Task::KIND,
-        Trigger::KIND,
-        Run::KIND,
-        Brief::KIND,
-        months::ENDED,
-    ];
-    all.into_iter().find(|kind| *kind == word)
+    KINDS.iter().find(|kind| **kind == word).copied()
 }

@@ -1,13 +1,15 @@
 //! What a machine has of agents whose records are elsewhere: a directory for each with its runs, tasks, hooks and locks,
 //! and no record. It is made when it is first needed.
 
+use std::path::Path;
+
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 
 use super::super::elsewhere::Claimant;
 use super::layout::{self, AgentDir};
-use super::{Agent, Change, Guard, Hook, Store, lock, machine};
+use super::{Agent, Change, Guard, Hook, Store, lock, machine, successor};
 
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -104,6 +106,13 @@ impl Agent<'_> {
         let held: Option<Guard> =
             lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
         Ok(held.map(|held| Change::new(self, held)))
+    }
+
+    /// Brings what is no record of another agent into the room, be it a room or one whose records are files here.
+    pub(in crate::store) fn take_over(&self, other: &Agent<'_>) -> Result<()> {
+        self.make_room()?;
+        successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
+        self.store.disk.sync_file_system(self.dir.spot())
     }
 
     /// Removes the room with all that is in it. What can't be removed now stays, and is in nobody's way.

@@ -55,7 +55,7 @@ pub fn hand_on(from: &Agent<'_>, heir: &Agent<'_>) -> Result<()> {
     Ok(())
 }
 
-fn hand_on_below(from: &Spot, below: &Path, to: &Spot) -> Result<()> {
+pub fn hand_on_below(from: &Spot, below: &Path, to: &Spot) -> Result<()> {
     for entry in from.join(below).entries()? {
         let path = below.join(&entry.name);
         match place(&path) {

@@ -13,7 +13,7 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Records, Sight,
+    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Pieces, Records, Sight,
 };
 
 /// All records of one agent, as texts.
@@ -37,6 +37,15 @@ struct Texts {
 }
 
 impl Texts {
+    fn of(pieces: Pieces<'_>) -> Result<Texts> {
+        let mut texts = Texts::default();
+        pieces(&mut |piece| {
+            texts.change(piece);
+            Ok(())
+        })?;
+        Ok(texts)
+    }
+
     fn change(&mut self, piece: Piece) {
         match piece {
             Piece::Identity(text) => self.identity = text,
@@ -143,18 +152,23 @@ impl Elsewhere for Memory {
         Ok(known.map(|known| Rc::new(Of(Rc::clone(known))) as Rc<dyn Records>))
     }
 
-    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
+    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
         if self.agent(name)?.is_some() {
             return Ok(false);
         }
-        let known = Known::default();
-        pieces.iter().for_each(|piece| known.edit(|texts| texts.change(piece.clone())));
+        let known = Known { texts: RefCell::new(Rc::new(Texts::of(pieces)?)), ..Known::default() };
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
     }
 
     fn faults(&self, _: Time, _: bool) -> Result<Vec<Fault>> {
         Ok(Vec::new())
+    }
+
+    fn had_name(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
+        let agents = self.0.borrow();
+        let living = agents.iter().filter(|(_, known)| !known.is_removed.get());
+        Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
     }
 
     fn claim(&self, claim: Claim) {
@@ -373,6 +387,12 @@ impl Hold for Locked {
     fn replace_identity(&self, identity: &str) -> Result<()> {
         self.0.refuse_fenced()?;
         self.0.edit(|texts| identity.clone_into(&mut texts.identity));
+        Ok(())
+    }
+
+    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
+        self.commit(base, &[])?;
+        self.0.texts.replace(Rc::new(Texts::of(pieces)?));
         Ok(())
     }
 

@@ -7,20 +7,19 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
-use crate::model::id::AgentName;
+use crate::error::Result;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Claimant, Hold, Piece, Sight};
+use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
 use super::faults::{self, Trouble};
-use super::lease;
-use super::shared::{Grant, Locked, Mark, One, Shared, first, number};
+use super::shared::{Grant, Locked, Mark, One, first, number};
 use super::sight::Seen;
 use super::wire::{Answer, Connection};
+use super::{lease, make};
 use super::{sql, statements};
 
 /// How long to ask for the fate of a change at least: longer than the server waits for a silent process.
-const FATE: Duration = Duration::from_secs(20);
+pub const FATE: Duration = Duration::from_secs(20);
 
 /// How long to wait before the same is asked again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -56,7 +55,7 @@ struct Granted {
 }
 
 /// What there is to see in the records after a change, if it was committed.
-enum Sign {
+pub enum Sign {
     /// At least this revision.
     Revision(u64),
     None,
@@ -203,7 +202,7 @@ impl Core {
 }
 
 /// Whether a transaction was committed whose answer was lost.
-fn fate(one: &One, number: &str, sign: &Sign, why: &str) -> Result<bool> {
+pub fn fate(one: &One, number: &str, sign: &Sign, why: &str) -> Result<bool> {
     let pool = &one.shared.pool;
     // A server that lost its last moments in a crash may give the same number again. Then the records show nothing of it.
     let asked = format!(
@@ -343,6 +342,31 @@ impl Hold for Held {
         Ok(())
     }
 
+    fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()> {
+        let (core, one) = (&self.core, &self.core.one);
+        let pool = &one.shared.pool;
+        let until = Instant::now() + pool.patience() + FATE;
+        core.granted.borrow_mut().clear();
+        loop {
+            core.begin_or_busy()?;
+            let Some(mut open) = core.open.take() else { continue };
+            if open.seen.seen_at != base {
+                return Err(faults::stale(one.name.as_str(), base, open.seen.seen_at));
+            }
+            core.check_fences(&open.seen)?;
+            let emptied = statements::empty(one.schema(), one.id);
+            match pool.fly(&mut open.connection, &emptied, Duration::ZERO) {
+                Ok(_) if make::finish(one, open.connection, &open.number, pieces)? => return Ok(()),
+                Ok(_) => {}
+                Err(Trouble::Lost { .. }) => pool.forget(),
+                Err(trouble) => return Err(trouble.into_error(pool.url())),
+            }
+            if Instant::now() > until {
+                return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+            }
+        }
+    }
+
     fn remove(&self) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
@@ -370,77 +394,6 @@ impl Drop for Held {
             if pool.fly(&mut open.connection, "ROLLBACK", Duration::ZERO).is_ok() {
                 pool.give(open.connection);
             }
-        }
-    }
-}
-
-/// Makes an agent out of its pieces. `false`: there is one of this name.
-pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
-    let pool = &shared.pool;
-    let schema = pool.schema();
-    let text = |wanted: fn(&Piece) -> Option<&String>, what: &str| {
-        let found = pieces.iter().find_map(wanted);
-        found.map_or_else(
-            || Err(Error::failed(format!("a new agent has no {what}"))),
-            |found| sql::text(found),
-        )
-    };
-    let identity =
-        text(|piece| if let Piece::Identity(text) = piece { Some(text) } else { None }, "identity")?;
-    let policy = text(|piece| if let Piece::Policy(text) = piece { Some(text) } else { None }, "policy")?;
-    let begun = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
-         INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},{identity},{policy}) \
-         ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
-        sql::text(name.as_str())?
-    );
-    let rest: Vec<Piece> = pieces
-        .iter()
-        .filter(|piece| !matches!(piece, Piece::Identity(_) | Piece::Policy(_)))
-        .cloned()
-        .collect();
-    let until = Instant::now() + pool.patience() + FATE;
-    loop {
-        let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-        let answers = match pool.fly(&mut connection, &begun, pool.patience()) {
-            Err(Trouble::Lost { .. }) if Instant::now() < until => {
-                pool.forget();
-                continue;
-            }
-            answers => answers.map_err(|trouble| trouble.into_error(pool.url()))?,
-        };
-        let row = answers.last().and_then(|answer| answer.rows.first());
-        let (Some(id), Some(number)) = (number::<i64>(row, 0), row.and_then(|row| row.get(1))) else {
-            if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
-                pool.give(connection);
-            }
-            return Ok(false);
-        };
-        let flight = format!("{}COMMIT", statements::change(schema, id, 0, &rest)?);
-        match pool.fly(&mut connection, &flight, Duration::ZERO) {
-            Ok(_) => {
-                pool.give(connection);
-                return Ok(true);
-            }
-            Err(Trouble::Lost { why, .. }) => {
-                pool.forget();
-                let one = One {
-                    shared: Rc::clone(shared),
-                    name: name.clone(),
-                    id,
-                    policy: RefCell::default(),
-                    identity: RefCell::default(),
-                    forgotten: Cell::default(),
-                };
-                // It may have been seen and removed since: then it was made all the same.
-                if fate(&one, number, &Sign::None, &why)? {
-                    return Ok(true);
-                }
-            }
-            Err(trouble) => return Err(trouble.into_error(pool.url())),
-        }
-        if Instant::now() > until {
-            return Err(faults::unknown(pool.url(), "the connection broke again and again"));
         }
     }
 }

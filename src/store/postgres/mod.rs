@@ -13,6 +13,7 @@ mod faults;
 mod fitness;
 mod hold;
 mod lease;
+mod make;
 mod pool;
 mod shared;
 mod sight;
@@ -30,7 +31,7 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::elsewhere::{Claim, Due, Elsewhere, Fault, Piece, Records};
+use super::elsewhere::{Claim, Due, Elsewhere, Fault, Pieces, Records};
 use faults::Trouble;
 use pool::Pool;
 use shared::Shared;
@@ -106,8 +107,23 @@ impl Elsewhere for Postgres {
         Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>))
     }
 
-    fn create(&self, name: &AgentName, pieces: &[Piece]) -> Result<bool> {
-        hold::create(&self.shared, name, pieces)
+    fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
+        make::create(&self.shared, name, pieces)
+    }
+
+    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
+        let pool = &self.shared.pool;
+        let quoted = |word: &str| sql::text(&format!("\"{word}\""));
+        let (has_names, has_name) = (quoted("former_names")?, quoted(former.as_str())?);
+        let asked = format!(
+            "SELECT name, identity FROM {}.agent WHERE strpos(identity::text, {has_names}) > 0 \
+             AND strpos(identity::text, {has_name}) > 0 ORDER BY name",
+            pool.schema()
+        );
+        let answers = pool.ask(&asked)?;
+        let rows = answers.iter().flat_map(|answer| &answer.rows);
+        let read = |row: &wire::Row| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
+        rows.map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
     }
 
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {

@@ -281,11 +281,19 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
 
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    let mut all = format!("DELETE FROM {schema}.agent WHERE id = {agent};");
-    for table in [
-        "state", "due", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
-        "watcher",
-    ] {
+    let mut all = empty(schema, agent);
+    for (table, column) in [("agent", "id"), ("state", "agent_id")] {
+        let _ = write!(all, "DELETE FROM {schema}.{table} WHERE {column} = {agent};");
+    }
+    all
+}
+
+/// Removes all that an agent consists of, but for what another agent in its place goes on with.
+pub fn empty(schema: &str, agent: i64) -> String {
+    let mut all = String::new();
+    for table in
+        ["due", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob", "watcher"]
+    {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

@@ -10,7 +10,7 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::dir::{self, Aside, Dropped, Leaving, aside};
-use super::super::elsewhere::{Hold, Piece};
+use super::super::elsewhere::{Hold, Piece, Pieces};
 use super::agent::{Agent, moved_away};
 use super::beside::Beside;
 use super::seen::{LeftOut, Seen};
@@ -243,10 +243,26 @@ impl<'a> Change<'a> {
         leaving::take(&self.dir, &*held.hold.now()?)
     }
 
+    /// Puts another agent in the place of this one, whose records are elsewhere. Nobody else sees anything of that before it
+    /// is whole.
+    pub(super) fn replace(&self, pieces: Pieces<'_>) -> Result<()> {
+        let base = |held: &Held<'_>| held.base.take().unwrap_or_default();
+        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace(base(held), pieces))
+    }
+
     /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns the names of what was in
     /// the inbox and in no stream: there is none where arrivals see the mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish() };
+        held.hold.remove()?;
+        self.agent.local().clear_room();
+        Ok(Vec::new())
+    }
+
+    /// The same for an agent that is here under another name: what no stream carries goes over to it.
+    pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
+        let Some(held) = &self.beside else { return self.dir.vanish_into(heir.local()) };
+        heir.local().take_over(self.agent.local())?;
         held.hold.remove()?;
         self.agent.local().clear_room();
         Ok(Vec::new())

@@ -6,6 +6,7 @@
 //! question that goes past this room finds nothing; what is about files alone is refused there (`Store::files_only`).
 
 mod agent;
+mod arriving;
 mod batch;
 mod beside;
 mod change;
@@ -17,20 +18,24 @@ mod pieces;
 mod seen;
 mod snapshot;
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::dir::{self, NewAgent, Opener, agent_exists};
-use super::elsewhere::{Claim, Due, Elsewhere};
+use super::dir::record::decode;
+use super::dir::{self, NewAgent, Opener, agent_exists, layout};
+use super::elsewhere::{Claim, Due, Elsewhere, each_of};
 
 pub use agent::{Agent, Version, moved_away};
 
+pub use arriving::Arriving;
 pub use change::Change;
 pub use checking::AsFiles;
 pub use database::{is_url, shown};
@@ -138,7 +143,7 @@ impl Store {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
         self.refuse_name(name)?;
-        if !elsewhere.create(name, &pieces::of_new(new))? {
+        if !elsewhere.create(name, &each_of(&pieces::of_new(new)))? {
             return Err(agent_exists(name));
         }
         // What an agent of this name has left on this machine is not the new one's. Before it was made, that could be the
@@ -167,9 +172,18 @@ impl Store {
         Ok(findings)
     }
 
-    /// The agent that had a name until it was renamed. `None` also where the records are elsewhere: no agent is renamed there.
+    /// The agent that had a name until it was renamed: of several, the one that had it last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
-        if self.elsewhere.is_some() { Ok(None) } else { self.local.successor(former) }
+        let Some(elsewhere) = &self.elsewhere else { return self.local.successor(former) };
+        let mut found = None;
+        for (name, identity) in elsewhere.had_name(former)? {
+            // An agent that can't be read counts as none of them.
+            let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
+            let had = identity.map(|identity| identity.former_names).unwrap_or_default();
+            let until = had.iter().filter(|had| had.name == *former).map(|had| had.until).max();
+            found = found.max(until.map(|until| (until, name)));
+        }
+        Ok(found.map(|(_, name)| name))
     }
 
     /// Refuses a name that an agent has, be it one that was moved away.
@@ -179,49 +193,5 @@ impl Store {
             Some(elsewhere) if elsewhere.agent(name)?.is_some() => Err(agent_exists(name)),
             Some(_) => Ok(()),
         }
-    }
-
-    /// Begins to make an agent of a stream that is named `former` there.
-    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
-        let dir = self.local.stage(name, former)?;
-        let agent = Agent::of_dir(self, dir.agent().clone());
-        Ok(Arriving { dir, agent })
-    }
-}
-
-/// An agent that is imported, as files.
-pub struct Arriving<'s> {
-    dir: dir::Arriving<'s>,
-    agent: Agent<'s>,
-}
-
-impl<'s> Deref for Arriving<'s> {
-    type Target = dir::Arriving<'s>;
-
-    fn deref(&self) -> &dir::Arriving<'s> {
-        &self.dir
-    }
-}
-
-impl DerefMut for Arriving<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.dir
-    }
-}
-
-impl<'s> Arriving<'s> {
-    /// The agent, for checks and changes before it appears.
-    pub fn agent(&self) -> &Agent<'s> {
-        &self.agent
-    }
-
-    /// Puts the agent in place, unless there is one of its name.
-    pub fn place_if_free(self) -> Result<bool> {
-        self.dir.place_if_free()
-    }
-
-    /// Puts the agent in place, also of one that was moved away.
-    pub fn place(self, now: Time) -> Result<dir::Appeared> {
-        self.dir.place(now)
     }
 }

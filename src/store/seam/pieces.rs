@@ -41,17 +41,21 @@ pub fn of_new(new: &NewAgent) -> Vec<Piece> {
 /// An agent that does not rest has something to do at once. So has one with a run, with open tasks, with messages to
 /// deliver or with something to tell: only a look at what is beside the records says whether their processes live.
 pub fn state(state: &State) -> Piece {
+    Piece::State { revision: state.revision, due: due(state), text: text(state) }
+}
+
+/// When an agent has something to do.
+pub fn due(state: &State) -> Option<Time> {
     let is_unfinished = state.current_run.is_some()
         || state.open_tasks > 0
         || !state.outbox.is_empty()
         || state.is_to_be_told()
         || state.resting.is_none();
-    let due = match &state.moved {
+    match &state.moved {
         Some(_) => None,
         None if is_unfinished => Some(Time::from_millis(0)),
         None => state.next_due_at,
-    };
-    Piece::State { revision: state.revision, due, text: text(state) }
+    }
 }
 
 pub fn event(event: &Event) -> Piece {

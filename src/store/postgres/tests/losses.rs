@@ -149,3 +149,52 @@ fn leases() {
         "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease"
     );
 }
+
+/// An agent of several flights, each of which may be cut.
+fn large(number: u128) -> Vec<Piece> {
+    let mut pieces = vec![Piece::Identity("{}".to_owned()), Piece::Policy("x".to_owned()), state(7)];
+    pieces.extend((1..=3).map(|part| Piece::Open {
+        plane: Plane::Work,
+        id: format!("work {part} of {number}"),
+        text: format!("{{\"of\": \"{}\"}}\n", "x".repeat(700_000)),
+    }));
+    pieces.extend([ended(number), Piece::Arrived(message(number)), event(3), event(3), Piece::Shut(false)]);
+    pieces
+}
+
+#[test]
+fn large_agents_that_are_made() {
+    let flights = everywhere(
+        |store, _| {
+            assert!(store.create(&name("a"), &each_of(&large(1))).unwrap());
+            assert!(!store.create(&name("a"), &each_of(&large(2))).unwrap());
+        },
+        |fresh, cut| {
+            let counts = ["agent", "record", "archive", "inbox", "event"].map(|table| fresh.count(table));
+            assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
+        },
+    );
+    assert_eq!(flights, 5, "begun, two of the pieces with the end, and begun and ended in vain");
+}
+
+#[test]
+fn agents_that_are_replaced() {
+    everywhere(
+        |store, fresh| {
+            let before = create(&fresh.open(), "a");
+            before.arrive(&[message(9)]).unwrap();
+            hold(&before).commit(1, &[Piece::Shut(true), state(2), ended(8), event(2)]).unwrap();
+            let mine = agent_of(store, "a");
+            let lock = hold(&mine);
+            lock.replace(2, &each_of(&large(1))).unwrap();
+            assert!(lock.replace(2, &each_of(&large(2))).is_err(), "it is another revision now");
+        },
+        |fresh, cut| {
+            let counts = ["agent", "record", "archive", "inbox", "event"].map(|table| fresh.count(table));
+            assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
+            let agent = agent_of(&fresh.open(), "a");
+            assert_eq!(agent.version(), Some(7), "{cut}");
+            assert!(agent.arrive(&[message(2)]).unwrap(), "{cut}: it is open again");
+        },
+    );
+}

@@ -16,7 +16,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records};
+use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records, each_of};
 use super::wire::tests::rig;
 use super::{Postgres, Url};
 
@@ -109,7 +109,7 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
         state(1),
         event(1),
     ];
-    assert!(store.create(&name(agent), &pieces).unwrap());
+    assert!(store.create(&name(agent), &each_of(&pieces)).unwrap());
     agent_of(store, agent)
 }
 

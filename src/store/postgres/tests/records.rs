@@ -62,7 +62,7 @@ fn agents_are_made_and_found_by_name() {
     assert_eq!(agent.version(), Some(1));
     assert!(!agent.has_arrivals().unwrap());
     let pieces = [Piece::Identity("{}".into()), Piece::Policy(String::new()), state(9)];
-    assert!(!store.create(&name("a"), &pieces).unwrap());
+    assert!(!store.create(&name("a"), &each_of(&pieces)).unwrap());
     assert_eq!(agent_of(&store, "a").version(), Some(1));
 }
 

@@ -1,0 +1,123 @@
+//! Agents that are made whole, or replaced whole: one transaction of several flights, however large the agent is.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+
+use super::super::elsewhere::{Piece, Pieces};
+use super::faults::{self, Trouble};
+use super::hold::{FATE, Sign, fate};
+use super::pool::Pool;
+use super::shared::{One, Shared, number};
+use super::wire::Connection;
+use super::{sql, statements};
+
+/// How many bytes of statements a flight has, about.
+const AT_ONCE: usize = 1 << 20;
+
+/// Makes an agent out of its pieces. `false`: there is one of this name.
+pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
+    let pool = &shared.pool;
+    let schema = pool.schema();
+    // What it is comes with its pieces.
+    let begun = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+         INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},'{{}}','') \
+         ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
+        sql::text(name.as_str())?
+    );
+    let until = Instant::now() + pool.patience() + FATE;
+    loop {
+        let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
+        let answers = match pool.fly(&mut connection, &begun, pool.patience()) {
+            Err(Trouble::Lost { .. }) if Instant::now() < until => {
+                pool.forget();
+                continue;
+            }
+            answers => answers.map_err(|trouble| trouble.into_error(pool.url()))?,
+        };
+        let row = answers.last().and_then(|answer| answer.rows.first());
+        let (Some(id), Some(number)) = (number::<i64>(row, 0), row.and_then(|row| row.get(1))) else {
+            if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
+                pool.give(connection);
+            }
+            return Ok(false);
+        };
+        let one = One {
+            shared: Rc::clone(shared),
+            name: name.clone(),
+            id,
+            policy: RefCell::default(),
+            identity: RefCell::default(),
+            forgotten: Cell::default(),
+        };
+        // It may have been seen and removed since: then it was made all the same.
+        if finish(&one, connection, number, pieces)? {
+            return Ok(true);
+        }
+        if Instant::now() > until {
+            return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+        }
+    }
+}
+
+/// Writes the pieces in the transaction of this number, and commits it. `false`: it was not committed, nothing was changed,
+/// and it may be tried again.
+pub fn finish(one: &One, mut connection: Connection, number: &str, pieces: Pieces<'_>) -> Result<bool> {
+    let pool = &one.shared.pool;
+    let last = match send(one, &mut connection, pieces)? {
+        Ok(last) => last,
+        Err(Trouble::Lost { .. }) => {
+            pool.forget();
+            return Ok(false);
+        }
+        Err(trouble) => return Err(trouble.into_error(pool.url())),
+    };
+    match pool.fly(&mut connection, &format!("{last}COMMIT"), Duration::ZERO) {
+        Ok(_) => {
+            pool.give(connection);
+            Ok(true)
+        }
+        Err(Trouble::Lost { why, .. }) => {
+            pool.forget();
+            fate(one, number, &Sign::None, &why)
+        }
+        Err(trouble) => Err(trouble.into_error(pool.url())),
+    }
+}
+
+/// Sends all of the pieces but the last, and returns the statements of these.
+fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Result<String, Trouble>> {
+    let (pool, mut waiting, mut size) = (&one.shared.pool, Vec::new(), 0);
+    let mut trouble = None;
+    let sent = pieces(&mut |piece| {
+        size += size_of(&piece);
+        waiting.push(piece);
+        if size < AT_ONCE {
+            return Ok(());
+        }
+        size = 0;
+        let flight = statements::change(one.schema(), one.id, 0, &std::mem::take(&mut waiting))?;
+        fly(pool, connection, &flight).map_err(|found| {
+            trouble = Some(found);
+            Error::failed("the connection broke")
+        })
+    });
+    match trouble {
+        Some(trouble) => Ok(Err(trouble)),
+        None => sent.and_then(|()| statements::change(one.schema(), one.id, 0, &waiting)).map(Ok),
+    }
+}
+
+fn fly(pool: &Pool, connection: &mut Connection, flight: &str) -> Result<(), Trouble> {
+    pool.fly(connection, flight, Duration::ZERO).map(drop)
+}
+
+/// About how many bytes its statement has.
+fn size_of(piece: &Piece) -> usize {
+    const OVERHEAD: usize = 200;
+    OVERHEAD + piece.text().map_or(0, str::len)
+}

@@ -1,0 +1,352 @@
+//! Agents from a stream: each is made as files, on this machine, and is looked at there before it appears. Where the records
+//! are elsewhere it appears by one change, and what is no record of it goes to its room.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::beneath::Spot;
+use crate::error::{Context, Error, Result};
+use crate::model::bound::MAX_SETTINGS;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::id::AgentName;
+use crate::model::message::{Message, MessageStatus};
+use crate::model::record::{Plane, Record};
+use crate::model::run::Brief;
+use crate::model::time::{Span, Time};
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::work::WorkItem;
+
+use super::super::dir::inbox::{self, Name};
+use super::super::dir::record::{decode, decode_at};
+use super::super::dir::view::View;
+use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months};
+use super::super::elsewhere::{Arrival, Piece};
+use super::{Agent, Store, pieces};
+
+/// An agent that no other command sees yet. Dropping this removes it.
+pub struct Arriving<'s> {
+    store: &'s Store,
+    dir: dir::Arriving<'s>,
+    agent: Agent<'s>,
+}
+
+impl<'s> Deref for Arriving<'s> {
+    type Target = dir::Arriving<'s>;
+
+    fn deref(&self) -> &dir::Arriving<'s> {
+        &self.dir
+    }
+}
+
+impl DerefMut for Arriving<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.dir
+    }
+}
+
+impl Store {
+    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name` that was not
+    /// moved away.
+    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+        if self.elsewhere.is_some() {
+            match self.agent(name) {
+                Err(Error::NoAgent { .. }) => {}
+                Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => {}
+                Ok(_) => return Err(agent_exists(name)),
+                Err(error) => return Err(error),
+            }
+        }
+        let dir = self.local.stage(name, former)?;
+        let agent = Agent::of_dir(self, dir.agent().clone());
+        Ok(Arriving { store: self, dir, agent })
+    }
+}
+
+impl<'s> Arriving<'s> {
+    /// The agent, for checks and changes before it appears.
+    pub fn agent(&self) -> &Agent<'s> {
+        &self.agent
+    }
+
+    /// Puts the agent in place, unless there is one of its name.
+    pub fn place_if_free(self, now: Time) -> Result<bool> {
+        if self.store.elsewhere.is_some() { self.create(now) } else { self.dir.place_if_free() }
+    }
+
+    /// Puts the agent in place, also of one that was moved away.
+    pub fn place(self, now: Time) -> Result<Appeared> {
+        if self.store.elsewhere.is_none() {
+            return self.dir.place(now);
+        }
+        if self.create(now)? {
+            return Ok(Appeared::New);
+        }
+        let name = self.agent.name();
+        let there = self.store.agent(name)?;
+        let locked = there.change(now)?;
+        if !locked.any_state()?.moved.is_some_and(|moved| moved.makes_room()) {
+            return Err(agent_exists(name));
+        }
+        // Nothing has arrived there since it left.
+        locked.replace(&|each| all(&self.agent, now, each))?;
+        self.furnish()?;
+        Ok(Appeared::Back)
+    }
+
+    /// Makes the agent in the other store. `false`: there is one of its name.
+    fn create(&self, now: Time) -> Result<bool> {
+        let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
+        let is_new = elsewhere.create(self.agent.name(), &|each| all(&self.agent, now, each))?;
+        if is_new {
+            self.furnish()?;
+        }
+        Ok(is_new)
+    }
+
+    /// Gives the room of the agent what is no record. What was there before is another agent's, or went with it.
+    fn furnish(&self) -> Result<()> {
+        let room = self.store.local.room(self.agent.name());
+        room.clear_room();
+        room.take_over(self.agent.local())
+    }
+}
+
+/// Calls `each` with all that an agent consists of, whose records are files.
+fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let dir = agent.local().dir().spot();
+    let state = agent.peek()?;
+    each(Piece::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
+    each(Piece::Policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
+    each(Piece::State {
+        revision: state.revision,
+        due: pieces::due(&state),
+        text: text(&dir.join(layout::STATE), files::MAX_RECORD)?,
+    })?;
+    each(Piece::Shut(state.moved.is_some()))?;
+    for plane in [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers] {
+        open(dir, plane, each)?;
+    }
+    let mut keys = Keys { window: agent.policy()?.limits.dedupe_window, now, found: HashMap::new() };
+    history(agent, &mut keys, each)?;
+    arrivals(&dir.join(layout::INBOX), Path::new(""), &mut keys, each)?;
+    // A message that a timer holds has been admitted as well.
+    for timer in agent.glimpse().open::<Timer>()? {
+        timer.message.iter().for_each(|message| keys.note(message, MessageStatus::Queued));
+    }
+    keys.found.into_values().try_for_each(|entry| {
+        each(Piece::Key {
+            key: entry.key.clone(),
+            admitted_at: entry.admitted_at,
+            text: pieces::text(&entry),
+        })
+    })
+}
+
+fn text(spot: &Spot, most: u64) -> Result<String> {
+    let bytes = spot.read(most)?.ok_or_else(|| Error::gone("read", spot))?;
+    String::from_utf8(bytes).map_err(|error| Error::damaged(spot.path(), error.to_string()))
+}
+
+/// The refusal of a file that is nothing that such a store can keep.
+fn unfit(spot: &Spot, hint: &str) -> Error {
+    let name = spot.path().display();
+    Error::refused("unfit", format!("{name}: only a state directory can keep that")).with_hint(hint)
+}
+
+const NOT_OURS: &str = "take it out of the agent where it comes from, and export it again";
+
+/// The open records of a kind, in order of id.
+fn open(dir: &Spot, plane: Plane, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let place = dir.join(layout::plane(plane));
+    let mut plans = Vec::new();
+    for entry in place.entries()? {
+        let spot = place.join(&entry.name);
+        let name = entry.name.to_string_lossy();
+        if entry.is_dir || name.starts_with('.') {
+            continue;
+        }
+        if let Some(work) = name.strip_suffix(".plan.md").filter(|_| plane == Plane::Work) {
+            plans.push((work.to_owned(), spot));
+        } else if let Some(id) = name.strip_suffix(".json") {
+            each(Piece::Open { plane, id: id.to_owned(), text: text(&spot, files::MAX_RECORD)? })?;
+        } else if !name.ends_with(".lock") {
+            return Err(unfit(&spot, NOT_OURS));
+        }
+    }
+    plans
+        .into_iter()
+        .try_for_each(|(work, spot)| each(Piece::Plan { work, text: text(&spot, files::MAX_RECORD)? }))
+}
+
+/// What is in the inbox, in whatever directory of it.
+fn arrivals(
+    inbox: &Spot,
+    below: &Path,
+    keys: &mut Keys,
+    each: &mut dyn FnMut(Piece) -> Result<()>,
+) -> Result<()> {
+    for entry in inbox.join(below).entries()? {
+        let path = below.join(&entry.name);
+        let spot = inbox.join(&path);
+        let arrival = match inbox::parse_name(entry.name.as_encoded_bytes(), entry.is_dir) {
+            Name::Message(key) => {
+                let text = text(&spot, files::MAX_RECORD)?;
+                if let Ok(message) = decode::<Message>(spot.path(), text.as_bytes()) {
+                    keys.note(&message, MessageStatus::Queued);
+                }
+                Arrival::Message { key, text }
+            }
+            Name::Hint(id) => Arrival::Hint { id, text: text(&spot, files::MAX_RECORD)? },
+            Name::Segment(_) => {
+                arrivals(inbox, &path, keys, each)?;
+                continue;
+            }
+            Name::Rejected | Name::Other => continue,
+            Name::Drop => {
+                let hint = "step the agent where it comes from: that takes it in; and export it again";
+                return Err(unfit(&spot, hint));
+            }
+        };
+        each(Piece::Arrived(arrival))?;
+    }
+    Ok(())
+}
+
+/// The lines of the archive and the events, each file's in its order, the oldest file of a kind first.
+fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let dir = agent.local().dir();
+    let view = View::settled(dir);
+    let mut read = 0;
+    for kind in archive::KINDS {
+        for month in months::archive(&view, kind)? {
+            let first = first_of(&month.name);
+            for file in &month.files {
+                read += usize::from(dir.join(file).exists()?);
+                each_line(&view, file, &mut |spot, line| {
+                    if *kind == Message::KIND && line.contains("\"dedupe_key\"") {
+                        keys.note_ended(&decode_at::<Message>(spot.path(), 0, line.as_bytes())?);
+                    }
+                    let (id, at) = ended(kind, line);
+                    let at = at.filter(|at| at.month() == month.name).unwrap_or(first);
+                    each(Piece::Ended { kind, id, at, text: format!("{line}\n") })
+                })?;
+            }
+        }
+    }
+    let mut there = Vec::new();
+    plain_files(dir.spot(), Path::new(layout::ARCHIVE), &mut there)?;
+    if there.len() != read {
+        return Err(unfit(&dir.join(layout::ARCHIVE), NOT_OURS));
+    }
+    for month in months::ledger(&view)? {
+        let first = first_of(&month.name);
+        for file in &month.files {
+            each_line(&view, file, &mut |_, line| {
+                let value: Value = serde_json::from_str(line).unwrap_or_default();
+                let at = moment(&value, "at").filter(|at| at.month() == month.name).unwrap_or(first);
+                let seq = value.get("seq").and_then(Value::as_u64).unwrap_or_default();
+                each(Piece::Event { seq, at, text: format!("{line}\n") })
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in dir.join(below).entries()? {
+        let path = below.join(&entry.name);
+        if entry.name.as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        if entry.is_dir { plain_files(dir, &path, found)? } else { found.push(path) }
+    }
+    Ok(())
+}
+
+/// Calls `each` with the lines of a file, without their ends. Of a file that is not packed, no more than one is in memory.
+fn each_line(view: &View<'_>, file: &str, each: &mut dyn FnMut(&Spot, &str) -> Result<()>) -> Result<()> {
+    let spot = view.agent.join(file);
+    let mut all = |bytes: &[u8]| {
+        lines::records(bytes).try_for_each(|(_, line)| {
+            let line =
+                std::str::from_utf8(line).map_err(|error| Error::damaged(spot.path(), error.to_string()))?;
+            each(&spot, line)
+        })
+    };
+    if months::is_packed(file) {
+        return all(&months::read(view, file)?);
+    }
+    let Some((opened, _)) = spot.open_file()? else { return Ok(()) };
+    let mut opened = BufReader::new(opened);
+    let mut line = Vec::new();
+    while opened.read_until(b'\n', &mut line).context("read", &spot)? > 0 {
+        all(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The id of a record that has ended, and when that was.
+fn ended(kind: &str, line: &str) -> (Option<String>, Option<Time>) {
+    let value: Value = serde_json::from_str(line).unwrap_or_default();
+    let at = |field: &str| moment(&value, field);
+    let at = match kind {
+        Message::KIND => value.get("settlement").and_then(|settlement| moment(settlement, "at")),
+        WorkItem::KIND => at("updated_at"),
+        Trigger::KIND => at("revoked_at"),
+        Brief::KIND => at("at"),
+        _ => at("ended_at"),
+    }
+    .or_else(|| at("created_at"));
+    let id = value.get("id").and_then(Value::as_str).filter(|_| kind != Brief::KIND);
+    (id.map(str::to_owned), at)
+}
+
+fn moment(value: &Value, field: &str) -> Option<Time> {
+    Time::parse(value.get(field)?.as_str()?).ok()
+}
+
+/// The first moment of a month, for a line that says nothing of when it was written, or something else.
+fn first_of(month: &str) -> Time {
+    Time::parse(&format!("{month}-01T00:00:00Z")).unwrap_or(Time::from_millis(0))
+}
+
+/// The dedupe keys that stand for a message within the window, as the directory makes them anew.
+struct Keys {
+    window: Span,
+    now: Time,
+    found: HashMap<String, DedupeEntry>,
+}
+
+impl Keys {
+    fn note_ended(&mut self, message: &Message) {
+        let settlement = message.settlement.as_ref().filter(|settlement| !settlement.is_of_duplicate());
+        settlement.into_iter().for_each(|settlement| self.note(message, settlement.status));
+    }
+
+    fn note(&mut self, message: &Message, status: MessageStatus) {
+        let Some(key) = &message.dedupe_key else { return };
+        let noted = self.found.get(key);
+        let is_later = noted.is_none_or(|noted| {
+            noted.admitted_at < message.created_at
+                || noted.message_id == message.id && noted.status != MessageStatus::Queued
+        });
+        if !is_later || self.now.since(message.created_at) >= self.window {
+            return;
+        }
+        let entry = DedupeEntry {
+            key: key.clone(),
+            message_id: message.id,
+            admitted_at: message.created_at,
+            status,
+            revision: 0,
+            extra: Default::default(),
+        };
+        self.found.insert(key.clone(), entry);
+    }
+}

@@ -1,0 +1,232 @@
+//! Agents that travel between state directories and databases, are removed there and get other names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::fleet::Machine;
+use crate::harness::Sandbox;
+use crate::server::server;
+
+/// What a directory has below it that is no hidden file: paths and contents.
+fn files(dir: &Path) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for entry in walkdir::WalkDir::new(dir).sort_by_file_name() {
+        let entry = entry.unwrap();
+        if entry.file_type().is_file() && !entry.file_name().to_string_lossy().starts_with('.') {
+            let path = entry.path().strip_prefix(dir).unwrap().display().to_string();
+            found.push((path, String::from_utf8_lossy(&fs::read(entry.path()).unwrap()).into_owned()));
+        }
+    }
+    found
+}
+
+/// What travels of an agent in a state directory.
+fn travelling(agent: &Path) -> Vec<(String, String)> {
+    let mut found = files(agent);
+    let is_own = |path: &str| {
+        ["cache/", "tmp/", "lock", "run.lock", "journal.jsonl", "inbox.moved"]
+            .iter()
+            .any(|own| path.starts_with(own))
+            || path.ends_with(".lock")
+            || path.ends_with("/leader")
+    };
+    found.retain(|(path, _)| !is_own(path));
+    found
+}
+
+fn agent_in(sandbox: &Sandbox, name: &str) -> PathBuf {
+    sandbox.project().join(".dormouse/agents").join(name)
+}
+
+fn file(sandbox: &Sandbox, name: &str) -> String {
+    sandbox.project().join(name).display().to_string()
+}
+
+/// A directory with an agent that has lived.
+fn lived() -> Sandbox {
+    let one = Sandbox::new().with_real_clock();
+    let turn = "cat >/dev/null; dormouse work add 'a report' --plan 'first, then' >/dev/null; echo done";
+    for args in [
+        &["create", "ada", "--shell", turn][..],
+        &["start", "ada", "-q"],
+        &["enqueue", "ada", "first", "--dedupe-key", "one", "-q"],
+        &["tick", "ada", "-q"],
+        &["timer", "add", "-a", "ada", "--in", "2h", "look", "-q"],
+        &["enqueue", "ada", "second ä \u{1d11e}", "--dedupe-key", "two", "-q"],
+        &["wake", "ada", "soon", "-q"],
+    ] {
+        let ran = one.cmd(args.iter().copied()).output();
+        assert!(ran.status.success(), "{args:?}: {ran}");
+    }
+    one
+}
+
+#[test]
+fn an_agent_is_the_same_after_its_way_through_a_database() {
+    let one = lived();
+    let (there, other) =
+        (Machine::new(&server().url("way_one"), None), Machine::new(&server().url("way_two"), None));
+    one.cmd(["export", "ada", "--output", "ada.tar", "-q"]).output();
+    there.run(["init", "-q"]);
+    let imported = there.json(["import", &file(&one, "ada.tar")]);
+    assert_eq!(imported["agent"], "ada");
+    let taken = there.cmd(["import", &file(&one, "ada.tar")]).output();
+    assert!(
+        taken.status.code() == Some(4) && taken.stderr.contains("there is an agent `ada` already"),
+        "{taken}"
+    );
+    // It is the same agent for all who ask.
+    for args in [
+        &["get", "ada", "queue"][..],
+        &["events", "ada"],
+        &["work", "list", "-a", "ada"],
+        &["timer", "list", "-a", "ada"],
+        &["run", "list", "-a", "ada"],
+        &["queue", "list", "ada"],
+    ] {
+        let here = one.cmd(["--json"].into_iter().chain(args.iter().copied())).output();
+        let there = there.cmd(["--json"].into_iter().chain(args.iter().copied())).output();
+        assert!(here.status.success(), "{here}");
+        assert_eq!(here.stdout, there.stdout, "{args:?}: {there}");
+    }
+    // From one database to another, and back into a directory.
+    there.run(["export", "ada", "--output", "ada.tar", "-q"]);
+    other.run(["init", "-q"]);
+    other.run(["import", &file(&there.sandbox, "ada.tar"), "-q"]);
+    other.run(["export", "ada", "--output", "ada.tar", "-q"]);
+    let stream = |sandbox: &Sandbox| fs::read(file(sandbox, "ada.tar")).unwrap();
+    assert!(stream(&there.sandbox) == stream(&other.sandbox), "the same records are the same stream");
+    let back = Sandbox::new().with_real_clock();
+    back.cmd(["import", &file(&other.sandbox, "ada.tar"), "-q"]).output();
+    let (before, after) = (travelling(&agent_in(&one, "ada")), travelling(&agent_in(&back, "ada")));
+    assert!(before.iter().any(|(path, _)| path.ends_with(".plan.md")), "{before:#?}");
+    assert_eq!(before, after);
+    assert!(back.cmd(["doctor", "ada"]).output().status.success());
+    // What was known of dedupe keys is known there.
+    let first = there.cmd(["enqueue", "ada", "again", "--dedupe-key", "one"]).output();
+    let here = one.cmd(["enqueue", "ada", "again", "--dedupe-key", "one"]).output();
+    assert_eq!((first.stdout, first.status.code()), (here.stdout, here.status.code()));
+    there.run(["tick", "ada", "-q"]);
+}
+
+#[test]
+fn what_only_a_directory_can_keep_is_refused() {
+    let one = lived();
+    let there = Machine::new(&server().url("unfit"), None);
+    there.run(["init", "-q"]);
+    fs::write(agent_in(&one, "ada").join("inbox/note.txt"), "from a person").unwrap();
+    one.cmd(["export", "ada", "--output", "ada.tar", "-q"]).output();
+    let refused = there.cmd(["import", &file(&one, "ada.tar")]).output();
+    assert!(
+        refused.status.code() == Some(4) && refused.stderr.contains("only a state directory"),
+        "{refused}"
+    );
+    assert_eq!(there.cmd(["list"]).output().stdout, "");
+}
+
+/// Messages go on while an agent moves from a directory to a database and back: each that was acknowledged ends once.
+#[test]
+fn producers_go_on_while_an_agent_moves() {
+    let home = Sandbox::new().with_real_clock();
+    let there = Machine::new(&server().url("moves"), None);
+    for args in [&["create", "ada", "--shell", "cat >/dev/null"][..], &["start", "ada", "-q"]] {
+        assert!(home.cmd(args.iter().copied()).output().status.success());
+    }
+    there.run(["init", "-q"]);
+    let say = |here: &dyn Fn(&str) -> crate::harness::Ran, acknowledged: &mut Vec<String>, text: &str| {
+        let said = here(text);
+        if said.status.success() {
+            acknowledged.push(said.stdout.trim_end().to_owned());
+        } else {
+            let is_told = ["moved", "no agent"].iter().any(|word| said.stderr.contains(word));
+            assert!(is_told, "{said}");
+        }
+    };
+    let mut all = Vec::new();
+    for round in 0..3 {
+        let goes_on = AtomicBool::new(true);
+        let (home, there, goes_on) = (&home, &there, &goes_on);
+        let (from_home, from_there) = std::thread::scope(|scope| {
+            let at_home = scope.spawn(move || {
+                let mut acknowledged = Vec::new();
+                while goes_on.load(Ordering::SeqCst) {
+                    say(&|text| home.cmd(["enqueue", "ada", text]).output(), &mut acknowledged, "home");
+                }
+                acknowledged
+            });
+            let elsewhere = scope.spawn(move || {
+                let mut acknowledged = Vec::new();
+                while goes_on.load(Ordering::SeqCst) {
+                    say(&|text| there.cmd(["enqueue", "ada", text]).output(), &mut acknowledged, "there");
+                }
+                acknowledged
+            });
+            let move_over = |output: crate::harness::Ran| assert!(output.status.success(), "{output}");
+            move_over(
+                home.cmd(["export", "ada", "--move", "there", "--output", &format!("{round}.tar"), "-q"])
+                    .output(),
+            );
+            move_over(there.cmd(["import", &file(home, &format!("{round}.tar")), "-q"]).output());
+            move_over(there.cmd(["tick", "ada", "-q"]).output());
+            move_over(
+                there
+                    .cmd(["export", "ada", "--move", "home", "--output", &format!("{round}.tar"), "-q"])
+                    .output(),
+            );
+            move_over(home.cmd(["import", &file(&there.sandbox, &format!("{round}.tar")), "-q"]).output());
+            goes_on.store(false, Ordering::SeqCst);
+            (at_home.join().unwrap(), elsewhere.join().unwrap())
+        });
+        all.extend(from_home);
+        all.extend(from_there);
+    }
+    assert!(home.cmd(["tick", "ada", "--until-idle", "-q"]).output().status.success());
+    let mut ended: Vec<String> = files(&agent_in(&home, "ada").join("archive"))
+        .iter()
+        .filter(|(path, _)| path.ends_with("message.jsonl"))
+        .flat_map(|(_, lines)| {
+            lines
+                .lines()
+                .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
+                .collect::<Vec<_>>()
+        })
+        .map(|message| message["id"].as_str().unwrap().to_owned())
+        .collect();
+    let count = ended.len();
+    ended.sort();
+    ended.dedup();
+    assert_eq!(count, ended.len(), "each ends once");
+    all.retain(|id| !ended.contains(id));
+    assert_eq!(all, Vec::<String>::new(), "each that was acknowledged has ended");
+}
+
+#[test]
+fn an_agent_gets_another_name() {
+    let there = Machine::new(&server().url("renamed"), None).with_ada("cat >/dev/null; echo done");
+    there.run(["create", "bob", "--parent", "ada", "--shell", "echo bob", "-q"]);
+    there.run(["enqueue", "ada", "first", "-q"]);
+    there.run(["tick", "ada", "-q"]);
+    let second = there.run(["enqueue", "ada", "second"]);
+    let renamed = there.cmd(["--json", "rename", "ada", "eve"]).output();
+    assert!(renamed.status.success() && renamed.stderr.contains("bob: its parent is `eve` now"), "{renamed}");
+    let list = there.run(["--json", "list"]);
+    assert!(list.contains("\"eve\"") && !list.contains("\"ada\""), "{list}");
+    assert_eq!(there.json(["get", "bob"])["parent"], "eve");
+    let gone = there.cmd(["get", "ada"]).output();
+    assert!(gone.status.code() == Some(3) && gone.stderr.contains("eve"), "{gone}");
+    let taken = there.cmd(["rename", "eve", "bob"]).output();
+    assert!(
+        taken.status.code() == Some(4) && taken.stderr.contains("there is an agent `bob` already"),
+        "{taken}"
+    );
+    there.run(["tick", "eve", "-q"]);
+    assert_eq!(there.json(["queue", "show", second.trim_end()])["status"], "processed");
+    assert_eq!(there.run(["run", "list", "-a", "eve", "--limit", "0", "-q"]).matches("completed").count(), 2);
+    let logs = there.cmd(["logs", "eve"]).output();
+    assert!(logs.stdout.contains("done"), "{logs}");
+    assert!(!there.anchor().join("agents/ada").exists());
+    // The name is free for another one, and goes back.
+    there.run(["rename", "eve", "ada", "-q"]);
+    there.run(["rm", "ada", "--force", "-q"]);
+}
