@@ -273,24 +273,6 @@ pub enum Piece {
     },
 }
 
-impl Piece {
-    /// The text that it has, if it has one.
-    pub fn text(&self) -> Option<&str> {
-        match self {
-            Piece::Identity(text)
-            | Piece::Policy(text)
-            | Piece::State { text, .. }
-            | Piece::Open { text, .. }
-            | Piece::Plan { text, .. }
-            | Piece::Arrived(Arrival::Message { text, .. } | Arrival::Hint { text, .. })
-            | Piece::Key { text, .. }
-            | Piece::Ended { text, .. }
-            | Piece::Event { text, .. } => Some(text),
-            Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => None,
-        }
-    }
-}
-
 /// Who asks for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimant {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::{Piece, Pieces};
+use super::super::elsewhere::{Arrival, Piece, Pieces};
 use super::faults::{self, Trouble};
 use super::hold::{FATE, Sign, fate};
 use super::pool::Pool;
@@ -119,5 +119,17 @@ fn fly(pool: &Pool, connection: &mut Connection, flight: &str) -> Result<(), Tro
 /// About how many bytes its statement has.
 fn size_of(piece: &Piece) -> usize {
     const OVERHEAD: usize = 200;
-    OVERHEAD + piece.text().map_or(0, str::len)
+    let text = match piece {
+        Piece::Identity(text)
+        | Piece::Policy(text)
+        | Piece::State { text, .. }
+        | Piece::Open { text, .. }
+        | Piece::Plan { text, .. }
+        | Piece::Arrived(Arrival::Message { text, .. } | Arrival::Hint { text, .. })
+        | Piece::Key { text, .. }
+        | Piece::Ended { text, .. }
+        | Piece::Event { text, .. } => text.len(),
+        Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => 0,
+    };
+    OVERHEAD + text
 }
