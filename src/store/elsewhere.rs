@@ -254,6 +254,8 @@ pub enum Piece {
     Taken(InboxKey),
     /// Removes a hint from the inbox.
     Heard(MessageId),
+    /// A file that an import has brought. As long as the records are what it had, a stream has it as it was.
+    File(Brought),
     Key {
         key: String,
         admitted_at: Time,
@@ -271,6 +273,19 @@ pub enum Piece {
         at: Time,
         text: String,
     },
+}
+
+/// What is known of a file that an import has brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brought {
+    /// From the directory of the agent.
+    pub path: String,
+    /// In seconds since 1970.
+    pub written_at: u64,
+    /// The SHA-256 of its bytes.
+    pub digest: String,
+    /// How many lines it has, if these are packed.
+    pub lines: u64,
 }
 
 /// Who asks for a lease.

@@ -90,6 +90,10 @@ fn an_agent_is_the_same_after_its_way_through_a_database() {
         assert!(here.status.success(), "{here}");
         assert_eq!(here.stdout, there.stdout, "{args:?}: {there}");
     }
+    there.run(["export", "ada", "--output", "same.tar", "-q"]);
+    let (before, after) =
+        (fs::read(file(&one, "ada.tar")).unwrap(), fs::read(file(&there.sandbox, "same.tar")).unwrap());
+    assert!(before == after, "to the last byte");
     // From one database to another, and back into a directory.
     there.run(["export", "ada", "--output", "ada.tar", "-q"]);
     other.run(["init", "-q"]);

@@ -8,8 +8,11 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
+use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::store::stream::{Meta, Writer};
 
@@ -98,22 +101,23 @@ impl Change<'_> {
 
 impl Leaving {
     /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and when they were written, in
-    /// seconds since 1970.
+    /// seconds since 1970. `known`: when a file was written that has this path and these bytes, by their digest, if it is
+    /// known better.
     pub(in crate::store) fn add(
         &mut self,
-        put: impl FnOnce(&mut dyn FnMut(&str, &str, u64) -> Result<()>) -> Result<()>,
+        put: impl FnOnce(&mut dyn FnMut(&str, &[u8], u64) -> Result<()>) -> Result<()>,
+        known: impl Fn(&Path, &str) -> Option<u64>,
     ) -> Result<()> {
-        let mut files: BTreeMap<PathBuf, Taking> = BTreeMap::new();
+        let mut files: BTreeMap<PathBuf, (Taking, Sha256)> = BTreeMap::new();
         put(&mut |path, part, written_at| {
             let path = PathBuf::from(path);
-            let at = self.copy(part.as_bytes(), &self.dir.join(&path))?;
-            let file = files.entry(path).or_insert_with_key(|path| Taking {
-                path: path.clone(),
-                length: 0,
-                is_executable: false,
-                written_at: 0,
-                content: Content::Copy(Vec::new()),
+            let at = self.copy(part, &self.dir.join(&path))?;
+            let (file, hash) = files.entry(path).or_insert_with_key(|path| {
+                let content = Content::Copy(Vec::new());
+                let path = path.clone();
+                (Taking { path, length: 0, is_executable: false, written_at: 0, content }, Sha256::new())
             });
+            hash.update(part);
             let length = part.len() as u64;
             file.length += length;
             file.written_at = file.written_at.max(written_at);
@@ -125,7 +129,10 @@ impl Leaving {
             }
             Ok(())
         })?;
-        self.files.extend(files.into_values());
+        for (mut file, hash) in files.into_values() {
+            file.written_at = known(&file.path, &digest::of(hash)).unwrap_or(file.written_at);
+            self.files.push(file);
+        }
         Ok(())
     }
 

@@ -48,7 +48,7 @@ pub mod sharing;
 mod snapshot;
 mod successor;
 mod sweep;
-mod travel;
+pub mod travel;
 pub mod triggers;
 mod vanish;
 pub mod view;

@@ -13,7 +13,8 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Pieces, Records, Sight,
+    Arrival, Beat, Brought, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Pieces,
+    Records, Sight,
 };
 
 /// All records of one agent, as texts.
@@ -34,6 +35,7 @@ struct Texts {
     ended: Vec<(&'static str, Option<String>, Time, String)>,
     events: Vec<(u64, Time, String)>,
     is_shut: bool,
+    files: Vec<Brought>,
 }
 
 impl Texts {
@@ -73,6 +75,7 @@ impl Texts {
             Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
             Piece::Ended { kind, id, text, at } => self.ended.push((kind, id, at, text)),
             Piece::Event { at, text, seq } => self.events.push((seq, at, text)),
+            Piece::File(file) => self.files.push(file),
             Piece::Shut(is_shut) => self.is_shut = is_shut,
         }
     }
@@ -325,6 +328,7 @@ impl Sight for Texts {
     }
 
     fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        self.files.iter().try_for_each(|file| each(Piece::File(file.clone())))?;
         each(Piece::Identity(self.identity.clone()))?;
         each(Piece::Policy(self.policy.clone()))?;
         each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;

@@ -8,7 +8,7 @@ use super::pool::Pool;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "meta",
     "agent",
     "state",
@@ -16,6 +16,7 @@ const TABLES: [&str; 16] = [
     "inbox",
     "record",
     "plan",
+    "file",
     "dedupe",
     "lease",
     "archive",
@@ -28,7 +29,7 @@ const TABLES: [&str; 16] = [
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 7] = ["state", "due", "inbox", "record", "plan", "dedupe", "lease"];
+const OF_AGENTS: [&str; 8] = ["state", "due", "inbox", "record", "plan", "file", "dedupe", "lease"];
 
 /// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but people who read times.
 const SKEW: i64 = 1000;

@@ -129,7 +129,7 @@ fn size_of(piece: &Piece) -> usize {
         | Piece::Key { text, .. }
         | Piece::Ended { text, .. }
         | Piece::Event { text, .. } => text.len(),
-        Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => 0,
+        Piece::File(_) | Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => 0,
     };
     OVERHEAD + text
 }

@@ -61,6 +61,14 @@ CREATE TABLE @.plan (                 -- of open work items; any text, so bytes
   body bytea NOT NULL,
   PRIMARY KEY (agent_id, id));
 
+CREATE TABLE @.file (                 -- files that an import has brought: a stream has them as they were
+  agent_id bigint NOT NULL,
+  path text COLLATE "C" NOT NULL,     -- from the directory of the agent
+  written_at bigint NOT NULL,         -- in seconds, as the headers of a stream have it
+  digest text NOT NULL,               -- SHA-256 of the bytes
+  lines bigint NOT NULL,              -- of a packed file, else 0
+  PRIMARY KEY (agent_id, path));
+
 CREATE TABLE @.dedupe (
   agent_id bigint NOT NULL,
   key_sha bytea NOT NULL,             -- a key may be longer than an index takes

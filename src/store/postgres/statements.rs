@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, Piece};
+use super::super::elsewhere::{Arrival, Brought, Piece};
 use super::sql;
 
 /// The priority of a hint in the inbox.
@@ -139,7 +139,9 @@ pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
 fn are_alike(one: &Piece, other: &Piece) -> bool {
     matches!(
         (one, other),
-        (Piece::Event { .. }, Piece::Event { .. }) | (Piece::Ended { .. }, Piece::Ended { .. })
+        (Piece::Event { .. }, Piece::Event { .. })
+            | (Piece::File(_), Piece::File(_))
+            | (Piece::Ended { .. }, Piece::Ended { .. })
     )
 }
 
@@ -193,6 +195,15 @@ fn change_by(
             sql::text(work)?,
             sql::bytes(text.as_bytes())
         ),
+        Piece::File(Brought { path, written_at, digest, lines }) => {
+            if !goes_on {
+                let _ = write!(
+                    all,
+                    "INSERT INTO {schema}.file (agent_id, path, written_at, digest, lines) VALUES "
+                );
+            }
+            write!(all, "({agent},{},{written_at},{},{lines})", sql::text(path)?, sql::text(digest)?)
+        }
         Piece::Shut(is_shut) => write!(
             all,
             "{}UPDATE {schema}.agent SET is_shut = {is_shut} WHERE id = {agent}",
@@ -291,9 +302,10 @@ pub fn remove(schema: &str, agent: i64) -> String {
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in
-        ["due", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob", "watcher"]
-    {
+    for table in [
+        "due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
+        "watcher",
+    ] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

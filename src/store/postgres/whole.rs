@@ -8,7 +8,7 @@ use crate::model::message::InboxKey;
 use crate::model::time::Time;
 
 use super::super::dir::archive;
-use super::super::elsewhere::{Arrival, Piece};
+use super::super::elsewhere::{Arrival, Brought, Piece};
 use super::shared::number;
 use super::sight::{Seen, key};
 use super::sql;
@@ -24,6 +24,16 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
     let rows = one.ask(&format!("SELECT is_shut FROM {schema}.agent WHERE id = {agent}"))?;
     let is_shut = rows.first().and_then(|answer| answer.rows.first()).ok_or_else(|| one.gone())?;
+    let page = |after: &str| {
+        format!(
+            "SELECT f.path, f.written_at, f.digest, f.lines, quote_literal(f.path) FROM {schema}.file f \
+             WHERE f.agent_id = {agent} AND f.path > {after} ORDER BY f.path"
+        )
+    };
+    paged(seen, "''", page, 4, &mut |row| {
+        let brought = brought(row).ok_or_else(|| unexpected("a file"))?;
+        each(Piece::File(brought))
+    })?;
     each(Piece::Identity(one.identity.borrow().clone()))?;
     each(Piece::Policy(one.policy.borrow().clone()))?;
     // When it is due is asked of the state again wherever it goes.
@@ -119,6 +129,15 @@ fn paged(
             Some(_) | None => return Ok(()),
         }
     }
+}
+
+fn brought(row: &Row) -> Option<Brought> {
+    Some(Brought {
+        path: row.get(0)?.to_owned(),
+        written_at: number(Some(row), 1)?,
+        digest: row.get(2)?.to_owned(),
+        lines: number(Some(row), 3)?,
+    })
 }
 
 fn arrival(row: &Row) -> Option<Arrival> {

@@ -4,14 +4,17 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::dedupe::DedupeEntry;
+use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::record::{Plane, Record};
@@ -23,9 +26,10 @@ use crate::model::work::WorkItem;
 
 use super::super::dir::inbox::{self, Name};
 use super::super::dir::record::{decode, decode_at};
+use super::super::dir::travel::{Place, place};
 use super::super::dir::view::View;
-use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months};
-use super::super::elsewhere::{Arrival, Piece};
+use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months, packed};
+use super::super::elsewhere::{Arrival, Brought, Piece};
 use super::{Agent, Store, pieces};
 
 /// An agent that no other command sees yet. Dropping this removes it.
@@ -120,6 +124,7 @@ impl<'s> Arriving<'s> {
 fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let dir = agent.local().dir().spot();
     let state = agent.peek()?;
+    brought(dir, Path::new(""), each)?;
     each(Piece::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
     each(Piece::Policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
     each(Piece::State {
@@ -145,6 +150,42 @@ fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) 
             text: pieces::text(&entry),
         })
     })
+}
+
+/// What is known of the files of its records.
+fn brought(dir: &Spot, below: &Path, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    for entry in dir.join(below).entries()? {
+        let path = below.join(&entry.name);
+        if !matches!(place(&path), Place::Records { .. }) {
+            continue;
+        }
+        if entry.is_dir {
+            brought(dir, &path, each)?;
+            continue;
+        }
+        let spot = dir.join(&path);
+        let (Some((file, _)), Some(name)) = (spot.open_file()?, path.to_str()) else { continue };
+        let written_at = u64::try_from(file.metadata().context("look at", &spot)?.mtime()).unwrap_or(0);
+        let (mut file, mut hash, mut all) = (BufReader::new(file), Sha256::new(), Vec::new());
+        let is_packed = months::is_packed(name);
+        loop {
+            let some = file.fill_buf().context("read", &spot)?;
+            hash.update(some);
+            if is_packed {
+                // It has no more than a few megabytes.
+                all.extend_from_slice(some);
+            }
+            let count = some.len();
+            if count == 0 {
+                break;
+            }
+            file.consume(count);
+        }
+        let unpacked = if is_packed { packed::unpack(&all).unwrap_or_default() } else { Vec::new() };
+        let lines = lines::records(&unpacked).count() as u64;
+        each(Piece::File(Brought { path: name.to_owned(), written_at, digest: digest::of(hash), lines }))?;
+    }
+    Ok(())
 }
 
 fn text(spot: &Spot, most: u64) -> Result<String> {

@@ -1,15 +1,18 @@
 //! An agent whose records are elsewhere, as the files that a directory would have of it.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::model::digest::sha256;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::dir::{self, Leaving, layout};
-use super::super::elsewhere::{Arrival, Piece, Sight};
+use super::super::dir::{self, Leaving, layout, packed};
+use super::super::elsewhere::{Arrival, Brought, Piece, Sight};
 
 /// Takes one revision of the records, and what this machine has of the agent.
 pub fn take(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
@@ -23,19 +26,26 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
 
 /// Adds the records to what is there.
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
+    let mut brought = Files::default();
     // Settings and plans say nothing of a time: they count as written with the record that they belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
-    leaving.add(|put| {
+    let known = RefCell::new(HashMap::new());
+    let put_all = |put: &mut Put<'_>| {
         sight.pieces(&mut |piece| match piece {
+            Piece::File(file) => {
+                brought.note(&file);
+                known.borrow_mut().insert(PathBuf::from(file.path), (file.digest, file.written_at));
+                Ok(())
+            }
             Piece::Identity(text) => {
                 made_at = written_at(&text);
-                put(layout::IDENTITY, &text, made_at)
+                put(layout::IDENTITY, text.as_bytes(), made_at)
             }
-            Piece::Policy(text) => put(layout::POLICY, &text, made_at),
-            Piece::State { text, .. } => put(layout::STATE, &text, written_at(&text)),
+            Piece::Policy(text) => put(layout::POLICY, text.as_bytes(), made_at),
+            Piece::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
             Piece::Open { plane, id, text } => {
                 let at = written_at(&text);
-                put(&format!("{}/{id}.json", layout::plane(plane)), &text, at)?;
+                put(&format!("{}/{id}.json", layout::plane(plane)), text.as_bytes(), at)?;
                 if plane == Plane::Work {
                     items.insert(id, at);
                 }
@@ -43,21 +53,85 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
             }
             Piece::Plan { work, text } => {
                 let at = items.get(&work).copied().unwrap_or(made_at);
-                put(&format!("{}/{work}.plan.md", layout::WORK), &text, at)
+                put(&format!("{}/{work}.plan.md", layout::WORK), text.as_bytes(), at)
             }
             Piece::Arrived(Arrival::Message { key, text }) => {
-                put(&layout::message(key), &text, written_at(&text))
+                put(&layout::message(key), text.as_bytes(), written_at(&text))
             }
-            Piece::Arrived(Arrival::Hint { id, text }) => put(&layout::hint(id), &text, written_at(&text)),
-            Piece::Ended { kind, id: _, at, text } => put(&layout::archive(at, kind), &text, seconds(at)),
-            Piece::Event { seq: _, at, text } => put(&layout::ledger(at), &text, seconds(at)),
+            Piece::Arrived(Arrival::Hint { id, text }) => {
+                put(&layout::hint(id), text.as_bytes(), written_at(&text))
+            }
+            Piece::Ended { kind, id: _, at, text } => {
+                brought.line(put, layout::archive(at, kind), &text, seconds(at))
+            }
+            Piece::Event { seq: _, at, text } => brought.line(put, layout::ledger(at), &text, seconds(at)),
             // None of these is a part of an agent.
             Piece::Closed { .. } | Piece::Taken(_) | Piece::Heard(_) | Piece::Key { .. } | Piece::Shut(_) => {
                 Ok(())
             }
-        })
+        })?;
+        brought.end(put)
+    };
+    leaving.add(put_all, |path, digest| {
+        let known = known.borrow();
+        let (same, written_at) = known.get(path)?;
+        (same == digest).then_some(*written_at)
     })?;
     Ok(leaving.in_order())
+}
+
+/// What takes the next part of a file: its path, the bytes, and when they were written.
+type Put<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
+
+/// Lines on their way into their files. Those that came packed are packed again as they were.
+#[derive(Default)]
+struct Files(HashMap<String, Packed>);
+
+/// The packed files that a file of lines has beside it, the oldest first, and the lines that go into the next of them.
+#[derive(Default)]
+struct Packed {
+    files: VecDeque<Brought>,
+    lines: Vec<u8>,
+    count: u64,
+    written_at: u64,
+}
+
+impl Files {
+    fn note(&mut self, file: &Brought) {
+        let name = file.path.rsplit('/').next().unwrap_or_default();
+        let Some((stem, _)) = packed::parse(name) else { return };
+        let plain = match stem.split_once('.') {
+            Some((month, kind)) => format!("{}/{month}/{kind}{}", layout::ARCHIVE, layout::LINES),
+            None => format!("{}/{stem}{}", layout::LEDGER, layout::LINES),
+        };
+        self.0.entry(plain).or_default().files.push_back(file.clone());
+    }
+
+    fn line(&mut self, put: &mut Put<'_>, path: String, line: &str, written_at: u64) -> Result<()> {
+        let Some(packed) = self.0.get_mut(&path) else { return put(&path, line.as_bytes(), written_at) };
+        let Some(next) = packed.files.front() else { return put(&path, line.as_bytes(), written_at) };
+        packed.lines.extend_from_slice(line.as_bytes());
+        packed.count += 1;
+        packed.written_at = packed.written_at.max(written_at);
+        if packed.count < next.lines {
+            return Ok(());
+        }
+        let again = packed::pack(&packed.lines).ok().filter(|bytes| sha256(bytes) == next.digest);
+        match again {
+            Some(bytes) => put(&next.path, &bytes, next.written_at)?,
+            None => put(&path, &packed.lines, packed.written_at)?,
+        }
+        packed.files.pop_front();
+        packed.lines.clear();
+        packed.count = 0;
+        Ok(())
+    }
+
+    /// Puts what was to be packed, and is less by now, among the other lines.
+    fn end(&self, put: &mut Put<'_>) -> Result<()> {
+        let left = self.0.iter().filter(|(_, packed)| !packed.lines.is_empty());
+        left.into_iter().try_for_each(|(path, packed)| put(path, &packed.lines, packed.written_at))
+    }
 }
 
 /// The last moment that a record names, in seconds since 1970: so the same record has the same one.
