@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::fleet::Machine;
 use crate::harness::Sandbox;
 use crate::server::server;
+use crate::setup::eventually;
 
 /// What a directory has below it that is no hidden file: paths and contents.
 fn files(dir: &Path) -> Vec<(String, String)> {
@@ -43,21 +44,29 @@ fn file(sandbox: &Sandbox, name: &str) -> String {
     sandbox.project().join(name).display().to_string()
 }
 
-/// A directory with an agent that has lived.
+/// A directory with an agent that has lived: it has a month that is packed, and one that is not.
 fn lived() -> Sandbox {
-    let one = Sandbox::new().with_real_clock();
+    fn run(one: &Sandbox, args: &[&str]) {
+        let ran = one.cmd(args.iter().copied()).output();
+        assert!(ran.status.success(), "{args:?}: {ran}");
+    }
     let turn = "cat >/dev/null; dormouse work add 'a report' --plan 'first, then' >/dev/null; echo done";
+    let one = Sandbox::new();
+    run(&one, &["create", "ada", "--shell", turn]);
+    run(&one, &["start", "ada", "-q"]);
+    run(&one, &["enqueue", "ada", "long ago", "-q"]);
+    run(&one, &["tick", "ada", "-q"]);
+    one.pass(150 * 24 * 3600);
+    run(&one, &["gc", "-q"]);
+    let one = one.with_real_clock();
     for args in [
-        &["create", "ada", "--shell", turn][..],
-        &["start", "ada", "-q"],
-        &["enqueue", "ada", "first", "--dedupe-key", "one", "-q"],
+        &["enqueue", "ada", "first", "--dedupe-key", "one", "-q"][..],
         &["tick", "ada", "-q"],
         &["timer", "add", "-a", "ada", "--in", "2h", "look", "-q"],
         &["enqueue", "ada", "second ä \u{1d11e}", "--dedupe-key", "two", "-q"],
         &["wake", "ada", "soon", "-q"],
     ] {
-        let ran = one.cmd(args.iter().copied()).output();
-        assert!(ran.status.success(), "{args:?}: {ran}");
+        run(&one, args);
     }
     one
 }
@@ -94,6 +103,7 @@ fn an_agent_is_the_same_after_its_way_through_a_database() {
     let (before, after) =
         (fs::read(file(&one, "ada.tar")).unwrap(), fs::read(file(&there.sandbox, "same.tar")).unwrap());
     assert!(before == after, "to the last byte");
+    assert!(String::from_utf8_lossy(&before).contains(".jsonl.zst"), "packed months, too");
     // From one database to another, and back into a directory.
     there.run(["export", "ada", "--output", "ada.tar", "-q"]);
     other.run(["init", "-q"]);
@@ -234,4 +244,34 @@ fn an_agent_gets_another_name() {
     // The name is free for another one, and goes back.
     there.run(["rename", "eve", "ada", "-q"]);
     there.run(["rm", "ada", "--force", "-q"]);
+}
+
+/// A turn on one machine keeps the other from taking its agent away.
+#[test]
+fn an_agent_at_work_on_another_machine_stays() {
+    let url = server().url("at_work");
+    let one =
+        Machine::new(&url, None).with_ada("cat >/dev/null; until [ -e \"$HOME/go\" ]; do sleep 0.05; done");
+    let other = Machine::new(&url, None);
+    one.run(["enqueue", "ada", "work", "-q"]);
+    std::thread::scope(|scope| {
+        let turn = scope.spawn(|| one.run(["tick", "ada", "-q"]));
+        eventually("a turn", || {
+            let state = one.cmd(["--json", "get", "ada"]).output().stdout;
+            state.contains("\"current_run\"").then_some(())
+        });
+        for args in
+            [&["rm", "ada", "--force"][..], &["rename", "ada", "eve"], &["export", "ada", "--move", "there"]]
+        {
+            let to = file(&other.sandbox, "ada.tar");
+            let to = if args[0] == "rename" { &[][..] } else { &["--output", &to][..] };
+            let refused = other.cmd(args.iter().chain(to).copied()).output();
+            let is_refused = refused.status.code() == Some(4) && refused.stderr.contains("has a turn here");
+            assert!(is_refused, "{args:?}: {refused}");
+        }
+        fs::write(one.sandbox.home().join("go"), "").unwrap();
+        turn.join().unwrap();
+    });
+    other.run(["rm", "ada", "--no-export", "-q"]);
+    assert_eq!(one.cmd(["get", "ada"]).output().status.code(), Some(3));
 }
