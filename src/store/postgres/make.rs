@@ -100,7 +100,7 @@ fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Re
             return Ok(());
         }
         size = 0;
-        let flight = statements::change(one.schema(), one.id, 0, &std::mem::take(&mut waiting))?;
+        let flight = written(one, std::mem::take(&mut waiting))?;
         fly(pool, connection, &flight).map_err(|found| {
             trouble = Some(found);
             Error::failed("the connection broke")
@@ -108,8 +108,26 @@ fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Re
     });
     match trouble {
         Some(trouble) => Ok(Err(trouble)),
-        None => sent.and_then(|()| statements::change(one.schema(), one.id, 0, &waiting)).map(Ok),
+        None => sent.and_then(|()| written(one, waiting)).map(Ok),
     }
+}
+
+/// The statements that write pieces of an agent that has none of them yet. An inbox that is empty is filled at once: a
+/// message that comes alone is first looked for among all the others.
+fn written(one: &One, pieces: Vec<Piece>) -> Result<String> {
+    let (mut arrivals, mut others) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        if let Piece::Arrived(arrival) = piece {
+            arrivals.push(arrival);
+        } else {
+            others.push(piece);
+        }
+    }
+    let mut all = statements::change(one.schema(), one.id, 0, &others)?;
+    if !arrivals.is_empty() {
+        all.push_str(&statements::fill_inbox(one.schema(), one.id, &arrivals)?);
+    }
+    Ok(all)
 }
 
 fn fly(pool: &Pool, connection: &mut Connection, flight: &str) -> Result<(), Trouble> {

@@ -113,6 +113,14 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provi
     ))
 }
 
+/// Puts arrivals into an inbox that has none of them.
+pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<String> {
+    let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
+    Ok(format!(
+        "INSERT INTO {schema}.inbox (agent_id, prio, id, body) SELECT {agent}, v.* FROM (VALUES {rows}) v (prio, id, body);"
+    ))
+}
+
 /// The statements of a change, in order. `base`: the revision that it comes after.
 pub fn change(schema: &str, agent: i64, base: u64, pieces: &[Piece]) -> Result<String> {
     let revision = revision_of(pieces).unwrap_or(base);
