@@ -40,12 +40,21 @@ pub struct Said {
     pub fsync: String,
     pub full_page_writes: String,
     pub synchronous_commit: String,
-    /// Servers that follow this one, and whether it waits for any of them.
+    /// Servers that follow this one.
     pub followers: u64,
+    /// Whether it names followers for which a commit can wait.
     pub waits: bool,
     pub is_standby: bool,
     /// The server's clock, in milliseconds.
     pub now: i64,
+}
+
+impl Said {
+    /// Whether a commit is acknowledged only when another server has it. With `local` and `off` it waits for none,
+    /// whichever it names.
+    fn waits_for_followers(&self) -> bool {
+        self.waits && !matches!(self.synchronous_commit.as_str(), "local" | "off")
+    }
 }
 
 /// What is wrong with a server that says this. The question was asked at `asked` and answered `took` milliseconds later.
@@ -64,7 +73,7 @@ pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
     }
     if said.is_standby {
         find("standby", false, "this server follows another one, and takes no changes".to_owned());
-    } else if said.followers > 0 && !said.waits {
+    } else if said.followers > 0 && !said.waits_for_followers() {
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
@@ -171,14 +180,23 @@ mod tests {
     #[test]
     fn what_a_server_says_is_judged() {
         let off = || "off".to_owned();
-        let rows: [(Said, &[(&str, bool)]); 10] = [
+        let local = || "local".to_owned();
+        let rows: [(Said, &[(&str, bool)]); 12] = [
             (good(), &[]),
             (Said { fsync: off(), ..good() }, &[("not_durable", false)]),
             (Said { synchronous_commit: off(), ..good() }, &[("not_durable", false)]),
-            (Said { synchronous_commit: "local".to_owned(), ..good() }, &[]),
+            (Said { synchronous_commit: local(), ..good() }, &[]),
             (Said { full_page_writes: off(), ..good() }, &[("not_durable", true)]),
             (Said { followers: 1, ..good() }, &[("asynchronous_replication", true)]),
             (Said { followers: 1, waits: true, ..good() }, &[]),
+            (
+                Said { followers: 1, waits: true, synchronous_commit: "remote_write".to_owned(), ..good() },
+                &[],
+            ),
+            (
+                Said { followers: 1, waits: true, synchronous_commit: local(), ..good() },
+                &[("asynchronous_replication", true)],
+            ),
             (Said { is_standby: true, ..good() }, &[("standby", false)]),
             (Said { now: NOON + 1100, ..good() }, &[("clock_skew", true)]),
             (Said { now: NOON - 1001, ..good() }, &[("clock_skew", true)]),
