@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::harness::{Cmd, Sandbox, write_program};
-use crate::server::{Bouncer, LONG, Server, server};
+use crate::server::{Bouncer, LONG, Server, durable, server};
 use crate::setup::eventually;
 
 /// A machine whose commands name a URL.
@@ -237,12 +236,6 @@ fn whoever_says_something_to_an_agent_that_has_left_is_told() {
     assert!(stream("ada.tar") == stream("again.tar"));
     machine.run(["rm", "ada", "--no-export", "--force", "-q"]);
     assert_eq!(machine.cmd(["list"]).output().stdout, "");
-}
-
-/// A server that forgets nothing in a power cut, as `doctor` wants it.
-fn durable() -> &'static Server {
-    static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(|| Server::start(""))
 }
 
 #[test]

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::server::durable;
 use crate::setup::processes;
 
 /// When the first command of every sandbox runs: 2026-01-02T03:04:05Z.
@@ -36,6 +37,11 @@ pub fn dormouse() -> PathBuf {
         MISSING.join(", ")
     );
     assert_cmd::cargo::cargo_bin!("dormouse").to_path_buf()
+}
+
+/// Whether the records of sandboxes are in a database.
+pub fn is_elsewhere() -> bool {
+    std::env::var_os("DORMOUSE_TEST_STORE").is_some_and(|store| store == "postgres")
 }
 
 /// Writes a program that can be run at once. A child of this process writes it: a file that this process itself
@@ -161,7 +167,24 @@ impl Sandbox {
         let sandbox = Sandbox::empty();
         sandbox.run(["init"]);
         sandbox.keep_contexts();
+        sandbox.keep_records_elsewhere();
         sandbox
+    }
+
+    /// With `DORMOUSE_TEST_STORE=postgres` the records of a new state directory are in a schema of their own, on the server
+    /// of the tests.
+    fn keep_records_elsewhere(&self) {
+        if !is_elsewhere() {
+            return;
+        }
+        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+        let url = durable().url(&format!("sandbox_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed)));
+        // It takes no time: tests say what time it is.
+        let made = Command::new(dormouse()).args(["init", &url]).env("HOME", self.home()).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let path = self.store().join("dormouse.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
     }
 
     /// From here on what turns are told stays in their directories.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Cmd, Ran, Sandbox, dormouse, write_program};
+use crate::harness::{Cmd, Ran, Sandbox, dormouse, is_elsewhere, write_program};
 
 /// Every hook that there is.
 pub const HOOKS: [&str; 9] = [
@@ -42,6 +42,14 @@ pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
 
 /// More lines for an agent's policy, where the tables of the file end.
 pub fn extend_policy(sandbox: &Sandbox, name: &str, lines: &str) {
+    if is_elsewhere() {
+        let program = sandbox.root().join("add-lines");
+        write_program(&program, "#!/bin/sh\nprintf %s \"$LINES_TO_ADD\" >>\"$1\"\n");
+        let edit = sandbox.cmd(["edit", name]).env("EDITOR", &program).env("LINES_TO_ADD", lines).output();
+        assert_eq!(edit.status.code(), Some(0), "{edit}");
+        sandbox.pass(-1);
+        return;
+    }
     let path = sandbox.agent(name).join("agent.toml");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("{text}{lines}")).unwrap();
