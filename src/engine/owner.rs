@@ -20,15 +20,16 @@ pub enum Owner {
 
 impl Owner {
     pub fn of(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Owner> {
-        // Containers of one machine have other names but the same boot, and share its locks.
-        let here = run.host == host::hostname() || run.boot_id == host::boot_id();
-        let is_live = match here {
-            true => false,
-            // Where machines share a store, it says whether the other one lives, and no clock does.
-            false if agent.store().is_beside() => agent.is_leased(Subject::Run)?,
-            false => now <= run.lease_expires_at,
+        let is_elsewhere = if agent.store().is_beside() {
+            // Where machines share a store, it says whether the other one lives, and no clock does. Two containers of one
+            // machine are two machines then.
+            agent.is_leased_elsewhere(Subject::Run)?
+        } else {
+            // Containers of one machine have other names but the same boot, and share its locks.
+            let is_here = run.host == host::hostname() || run.boot_id == host::boot_id();
+            !is_here && now <= run.lease_expires_at
         };
-        Ok(if is_live { Owner::Elsewhere } else { Owner::Here })
+        Ok(if is_elsewhere { Owner::Elsewhere } else { Owner::Here })
     }
 }
 

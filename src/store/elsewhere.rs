@@ -119,8 +119,9 @@ pub trait Records: Debug {
     /// Takes the lease of a run or a task, or takes over one that nobody keeps alive. `None`: it is somebody's.
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
 
-    /// Whether somebody keeps the lease alive.
-    fn is_leased(&self, subject: Subject) -> Result<bool>;
+    /// Whether somebody at another anchor than this one keeps the lease alive. Of this one its local lock tells, and tells it at
+    /// once.
+    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool>;
 
     /// Whether the lease of this agent in whose name the process speaks is somebody else's by now. `false` where it speaks
     /// in the name of none.

@@ -116,7 +116,7 @@ fn a_lease_that_is_handed_on_is_not_given_back() {
     let fence = first.fence().expect("a fence");
     drop(first);
     let records = memory.agent(&ada()).expect("asked").expect("there");
-    assert!(records.is_leased(subject).expect("asked"), "the supervisor is about to take it over");
+    assert!(records.is_leased(subject, "another").expect("asked"), "the supervisor is about to take it over");
     let second = play.agent.inherited_lease(subject, lock, play.now).expect("taken over");
     assert!(second.fence().expect("a fence") > fence);
     drop(second);

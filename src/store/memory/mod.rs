@@ -254,8 +254,8 @@ impl Records for Of {
         Ok(Some(Box::new(Taken { of: Rc::clone(&self.0), fence })))
     }
 
-    fn is_leased(&self, subject: Subject) -> Result<bool> {
-        Ok(self.0.leases.borrow().iter().any(|(other, ..)| *other == subject))
+    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
+        Ok(self.0.leases.borrow().iter().any(|(other, _, by)| *other == subject && by.anchor != anchor))
     }
 
     fn is_fenced(&self) -> Result<bool> {

@@ -161,13 +161,15 @@ impl Records for Agent {
         lease::take(&self.one, subject, claimant)
     }
 
-    fn is_leased(&self, subject: Subject) -> Result<bool> {
+    fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
         let one = &self.one;
         let asked = format!(
-            "SELECT EXISTS (SELECT FROM {}.lease WHERE agent_id = {} AND subject = {} AND expires_at > {})",
+            "SELECT EXISTS (SELECT FROM {}.lease WHERE agent_id = {} AND subject = {} AND anchor <> {} \
+             AND expires_at > {})",
             one.schema(),
             one.id,
             sql::text(&sql::subject(subject))?,
+            sql::text(anchor)?,
             sql::SERVER_NOW
         );
         Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))

@@ -329,10 +329,13 @@ impl<'s> Agent<'s> {
 
     /// Whether a living process has the lease, without taking it.
     pub fn is_leased(&self, subject: Subject) -> Result<bool> {
-        match &self.beside {
-            None => self.local.is_leased(subject),
-            Some(beside) => Ok(self.local.is_leased(subject)? || beside.records.is_leased(subject)?),
-        }
+        Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
+    }
+
+    /// Whether somebody keeps the lease alive who does not share the locks of this state directory.
+    pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
+        let Some(beside) = &self.beside else { return Ok(false) };
+        beside.records.is_leased(subject, &self.store.claimant().anchor)
     }
 
     /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is somebody else's by now.

@@ -26,14 +26,17 @@ mod built {
         Ok(parsed(url)?.shown())
     }
 
+    /// How long to wait for the server at least: a command that waits for no lock waits for its answers all the same.
+    const ANSWERS: Duration = Duration::from_secs(5);
+
     /// The store that a URL names. Nothing is asked of the server yet.
     pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn Elsewhere>> {
-        Ok(Rc::new(Postgres::open(parsed(url)?, patience)))
+        Ok(Rc::new(Postgres::open(parsed(url)?, patience.max(ANSWERS))))
     }
 
     /// Makes the store that a URL names. Returns whether it is new.
     pub fn init(url: &str, patience: Duration) -> Result<bool> {
-        Postgres::init(parsed(url)?, patience)
+        Postgres::init(parsed(url)?, patience.max(ANSWERS))
     }
 }
 

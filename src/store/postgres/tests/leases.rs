@@ -17,19 +17,20 @@ fn a_lease_is_one_process_at_a_time() {
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
-    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     assert_eq!(lease.fence(), 1);
-    assert!(theirs.is_leased(Subject::Run).unwrap());
+    assert!(theirs.is_leased(Subject::Run, "three").unwrap());
+    assert!(!theirs.is_leased(Subject::Run, "one").unwrap(), "its local lock tells of that one");
     assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     lease.release().unwrap();
-    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
     let lease = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("free");
     assert_eq!(lease.fence(), 2, "a fence never comes again");
     // Another process of the same machine may have it: nothing is given back.
     drop(lease);
-    assert!(mine.is_leased(Subject::Run).unwrap());
+    assert!(mine.is_leased(Subject::Run, "three").unwrap());
 }
 
 #[test]
@@ -54,7 +55,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     assert_eq!(mine.version(), Some(2));
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     drop(lease);
-    assert!(theirs.is_leased(Subject::Run).unwrap(), "a lost lease gives nothing back");
+    assert!(theirs.is_leased(Subject::Run, "three").unwrap(), "a lost lease gives nothing back");
     hold(&mine).commit(3, &[state(4)]).unwrap();
 }
 
@@ -75,9 +76,9 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
     let lock = hold(&mine);
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    assert!(!theirs.is_leased(Subject::Run).unwrap());
+    assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
     lock.commit(1, &[state(2)]).unwrap();
-    assert!(theirs.is_leased(Subject::Run).unwrap());
+    assert!(theirs.is_leased(Subject::Run, "three").unwrap());
     drop(lock);
     assert_eq!((lease.fence(), lease.beat()), (1, Beat::Held { revision: 2 }));
     assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
