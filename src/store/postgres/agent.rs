@@ -128,7 +128,7 @@ impl Records for Agent {
         let again = if one.lock().is_some_and(|lock| lock.is_open()) {
             format!("{EACH_SEES}{again}")
         } else {
-            format!("{}{again};COMMIT", statements::lock(schema, one.id, wait))
+            format!("{}{again};COMMIT", statements::lock(schema, one.id, wait, false))
         };
         let answers = one.shared.pool.insist(&once, &again)?;
         // The count of agents is the last row that there is.

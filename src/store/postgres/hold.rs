@@ -27,13 +27,14 @@ const AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Held {
     core: Rc<Core>,
-    waited: Duration,
 }
 
 #[derive(Debug)]
 struct Core {
     one: Rc<One>,
     patience: Duration,
+    /// How long the lock was somebody else's.
+    waited: Cell<Duration>,
     open: RefCell<Option<Open>>,
     /// Leases that are written with the next change.
     granted: RefCell<Vec<Granted>>,
@@ -63,10 +64,10 @@ pub enum Sign {
 
 /// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all the time.
 pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
-    let since = Instant::now();
     let core = Rc::new(Core {
         one: Rc::clone(one),
         patience,
+        waited: Cell::default(),
         open: RefCell::default(),
         granted: RefCell::default(),
     });
@@ -75,7 +76,7 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> 
     }
     let lock: Rc<dyn Locked> = Rc::<Core>::clone(&core);
     one.shared.locks.borrow_mut().insert(one.id, Rc::downgrade(&lock));
-    Ok(Some(Box::new(Held { core, waited: since.elapsed() })))
+    Ok(Some(Box::new(Held { core })))
 }
 
 impl Core {
@@ -85,15 +86,22 @@ impl Core {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
-        let flight = format!(
-            "{}{}",
-            statements::lock(one.schema(), one.id, self.patience.as_millis()),
-            statements::load(one.schema(), one.id)
-        );
+        let flight = |at_once| {
+            let lock = statements::lock(one.schema(), one.id, self.patience.as_millis(), at_once);
+            format!("{lock}{}", statements::load(one.schema(), one.id))
+        };
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            match pool.fly(&mut connection, &flight, self.patience) {
+            let mut flown = pool.fly(&mut connection, &flight(true), Duration::ZERO);
+            if matches!(flown, Err(Trouble::Locked)) && !self.patience.is_zero() {
+                // Only who really waits has waited: a flight takes time of its own.
+                let since = Instant::now();
+                let again = format!("ROLLBACK;{}", flight(false));
+                flown = pool.fly(&mut connection, &again, self.patience);
+                self.waited.set(self.waited.get() + since.elapsed());
+            }
+            match flown {
                 Ok(mut answers) => {
                     let loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
                     let number = answers
@@ -287,7 +295,7 @@ impl Locked for Core {
 
 impl Hold for Held {
     fn waited(&self) -> Duration {
-        self.waited
+        self.core.waited.get()
     }
 
     fn now(&self) -> Result<Rc<dyn Sight>> {

@@ -69,7 +69,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
          WHERE l.anchor = excluded.anchor OR l.expires_at <= {now} RETURNING l.fence;\
          UPDATE {schema}.state s SET fence = l.fence FROM {schema}.lease l \
          WHERE s.agent_id = {id} AND l.agent_id = {id} AND l.fence > s.fence;COMMIT",
-        lock = statements::lock(schema, id, pool.patience().as_millis().max(1)),
+        lock = statements::lock(schema, id, pool.patience().as_millis().max(1), false),
         subject = sql::text(subject)?,
         anchor = sql::text(&claimant.anchor)?,
         host = sql::text(&claimant.host)?,

@@ -53,10 +53,10 @@ pub fn glance(schema: &str, name: &str) -> String {
 /// Begins a transaction and locks the agent. What follows it in the flight sees what the former owner of the lock has left,
 /// because each statement sees what was committed before it began. In one statement with the lock, it would not.
 ///
-/// `waits`: in milliseconds; with none it fails at once.
-pub fn lock(schema: &str, agent: i64, waits: u128) -> String {
-    let (limit, nowait) = if waits == 0 { (String::new(), " NOWAIT") } else { (format!("{waits}ms"), "") };
-    let limit = if limit.is_empty() { limit } else { format!("SET LOCAL lock_timeout = '{limit}';") };
+/// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it is without any patience.
+pub fn lock(schema: &str, agent: i64, waits: u128, at_once: bool) -> String {
+    let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
+    let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;{limit}\
          SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';\
