@@ -42,6 +42,7 @@ mod doctor;
 mod drops;
 mod edges;
 mod editing;
+mod elsewhere;
 mod examples;
 #[cfg(target_os = "linux")]
 mod faults;

@@ -1,0 +1,98 @@
+//! The tests of commands once more, with the records of their sandboxes in PostgreSQL: a difference is a defect.
+//!
+//! `DORMOUSE_TEST_STORE=postgres cargo test --test it` runs all tests that way, those too that look into files.
+
+use std::process::Command;
+
+use crate::harness::is_elsewhere;
+
+/// Whose tests run here.
+const FAMILIES: &[&str] = &[
+    "awaiting::",
+    "deferrals::",
+    "hooks::",
+    "lifecycle::",
+    "messages::",
+    "metrics::",
+    "planes::",
+    "tick::",
+    "triggers::",
+    "turns::",
+];
+
+/// Those among them that are about files: they read or change the files of records, drop files into an inbox, have git look
+/// at a state directory, copy one, or compare an environment or a place that names no database.
+const ABOUT_FILES: &[&str] = &[
+    "lifecycle::a_run_of_another_host_counts_as_live_until_its_lease_ends",
+    "lifecycle::a_stored_paused_is_read_as_stopped",
+    "lifecycle::a_turn_without_a_command_fails_with_that_reason",
+    "lifecycle::an_agent_that_is_removed_while_its_turn_runs_is_not_made_anew",
+    "lifecycle::create_from_a_file_takes_it_as_it_is",
+    "lifecycle::create_makes_a_booting_agent_and_shows_its_secret_once",
+    "lifecycle::create_without_a_command_says_what_is_missing",
+    "lifecycle::only_a_failed_agent_recovers",
+    "lifecycle::only_names_that_are_safe_in_a_path_are_names",
+    "lifecycle::recover_by_force_takes_a_run_from_another_host",
+    "lifecycle::stop_asks_a_running_turn_to_end",
+    "lifecycle::stop_says_that_a_turn_goes_on_elsewhere",
+    "lifecycle::stopping_a_stopped_agent_changes_nothing",
+    "messages::a_body_larger_than_the_limit_is_refused_and_the_limit_named",
+    "messages::a_checkout_of_an_older_state_brings_its_keys_back",
+    "messages::a_copy_of_a_state_directory_is_as_good_as_the_original",
+    "messages::a_file_dropped_into_the_inbox_is_a_message",
+    "messages::a_message_carries_its_whole_provenance",
+    "messages::an_invalid_file_is_moved_aside_with_the_reason",
+    "messages::arrivals_and_policies_of_two_clones_merge_without_a_conflict",
+    "messages::enqueue_prints_the_id_of_what_it_admitted",
+    "messages::pending_hints_of_one_scope_are_one_with_a_count",
+    "messages::two_copies_from_two_clones_are_reduced_to_one",
+    "metrics::an_agent_that_cannot_be_read_is_counted_and_said",
+    "metrics::counters_outlive_what_they_count",
+    "metrics::over_http_nobody_is_named_who_should_not_be",
+    "planes::a_message_to_another_agent_is_delivered_once",
+    "planes::a_work_item_is_shown_whole",
+    "tick::a_dry_run_sees_a_repeat_that_is_dropped",
+    "tick::a_runnable_work_item_gets_one_tick_for_each_of_its_revisions",
+    "tick::a_step_beside_a_live_turn_is_a_noop",
+    "tick::a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree",
+    "tick::after_a_step_with_commit_the_state_directory_is_clean",
+    "tick::git_keeps_the_truth_and_only_the_truth",
+    "tick::one_damaged_agent_does_not_keep_the_others_from_their_step",
+    "triggers::a_hint_wakes_and_says_what_its_trigger_is_about",
+    "triggers::a_secret_is_shown_once_and_only_its_hash_is_kept",
+    "triggers::a_stopped_agent_keeps_messages_and_ignores_hints",
+    "triggers::a_wrong_secret_a_revoked_trigger_and_an_unknown_one_are_told_alike",
+    "triggers::counts_are_of_what_was_taken_up_and_of_what_waits",
+    "triggers::the_trigger_that_comes_with_an_agent_takes_deliveries",
+    "turns::a_turn_inherits_only_what_its_policy_names",
+    "turns::a_turn_inherits_the_environment_and_is_told_who_it_is",
+    "turns::a_turn_works_in_the_directory_that_holds_the_state_directory",
+    "turns::an_agents_policy_is_checked_before_its_turn",
+];
+
+#[test]
+fn commands_do_the_same_in_a_database() {
+    if is_elsewhere() {
+        return;
+    }
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    tests.args(FAMILIES).arg("--test-threads=2");
+    ABOUT_FILES.iter().for_each(|name| {
+        tests.args(["--skip", name]);
+    });
+    let ran = tests.env("DORMOUSE_TEST_STORE", "postgres").output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let summary = said.lines().rfind(|line| line.starts_with("test result: ")).unwrap_or_default();
+    let count = summary.split("ok. ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    assert!(ran.status.success() && count.is_some_and(|count| count > 200), "{said}");
+}
+
+/// A name that no test has any more would leave nothing out.
+#[test]
+fn what_is_about_files_is_there() {
+    let listed = Command::new(std::env::current_exe().unwrap()).arg("--list").output().unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout);
+    for name in ABOUT_FILES {
+        assert!(listed.contains(&format!("{name}: test\n")), "{name}");
+    }
+}
