@@ -267,10 +267,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::alone::alone;
     use crate::beneath::at;
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {
+        // A child that another test is just starting has what is open here, and keeps it locked, until it is its program.
+        let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("run.lock");
         let is_over = AtomicBool::new(false);
@@ -290,6 +293,7 @@ mod tests {
 
     #[test]
     fn who_looks_for_a_vacant_place_keeps_nobody_from_it() {
+        let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("place.lock");
         let is_over = AtomicBool::new(false);
