@@ -153,8 +153,10 @@ fn producers_go_on_while_an_agent_moves() {
         if said.status.success() {
             acknowledged.push(said.stdout.trim_end().to_owned());
         } else {
-            // Whoever is in the middle of an import into a directory may be told of a file that is gone.
-            let is_told = ["moved", "no agent", "no such file"].iter().any(|word| said.stderr.contains(word));
+            // Whoever is in the middle of an import into a directory is told that the agent is another one by now.
+            let is_told = ["moved", "no agent", "another agent took the name"]
+                .iter()
+                .any(|word| said.stderr.contains(word));
             assert!(is_told, "{said}");
         }
     };

@@ -302,7 +302,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
         (arrival, false, "no_agent"),
         (before, false, "no_agent"),
         (arrival, true, "agent_replaced"),
-        (before, true, "io"),
+        (before, true, "agent_replaced"),
     ] {
         let here = template.copy();
         let producer = Held::at(&here, &["enqueue", "ada", "held", "--json"], "", call);

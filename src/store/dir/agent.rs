@@ -236,7 +236,11 @@ impl<'s> Agent<'s> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let here = self.here()?;
         let put = self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(path), bytes);
-        self.unless_gone(put)?;
+        match self.unless_gone(put) {
+            // Another agent has taken the place of this one: what was being made went with that.
+            Err(error) if error.is_not_found() && self.here()? != here => {}
+            put => put?,
+        }
         self.unless_left(here, &[name.to_owned()], now)
     }
 
