@@ -127,6 +127,8 @@ impl From<Status> for std::process::ExitCode {
 impl Error {
     /// The kind of what is refused because the agent was moved to another store.
     pub const MOVED: &str = "moved";
+    /// The kind of the refusal to tick an agent of a pool that is none of this machine's.
+    pub const OTHER_POOL: &'static str = "other_pool";
 
     /// The kind of what is refused because this process has lost its lease to another one.
     pub const FENCED: &str = "fenced";
@@ -299,9 +301,9 @@ impl Error {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
-    /// Whether it was refused because there is no such agent here, or no longer.
+    /// Whether it was refused because there is no such agent here, or no longer, or because other machines tick it.
     pub fn has_left(&self) -> bool {
-        self.is_moved() || matches!(self, Error::NoAgent { .. })
+        self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
     /// Whether the only trouble is that a file is missing.

@@ -12,11 +12,18 @@ pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 ///
 /// Makes DIR/.dormouse with its settings and its git files. If there is one already, nothing changes. Without
 /// DIR it is made where --dir or DORMOUSE_DIR points, else in the working directory.
+///
+/// With a URL (postgres://...) it makes the tables of a store in a database. --grant then lets a role of that
+/// database be a `ticker`, who does everything, a `producer`, who may `enqueue` and `wake` in its own name and reads
+/// nothing, or a `reader`, and nothing else from then on.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The directory to put it into
     #[arg(value_name = "DIR")]
     pub into: Option<PathBuf>,
+    /// Let a role of the database be ticker, producer or reader; may be given again
+    #[arg(long, value_name = "PART=ROLE")]
+    pub grant: Vec<String>,
 }
 
 /// Make a new agent

@@ -105,7 +105,8 @@ pub struct Checkpoint {
 /// Suspend this turn, from inside it
 ///
 /// Saves the checkpoint. The turn should exit after that, with any status. Its message stays claimed, and the
-/// same attempt goes on after `dormouse resume`, or when the time is over that the request to yield has set.
+/// same attempt goes on after `dormouse resume`, or when the time of `--for` is over, its own or that of the
+/// request to yield: where both are set, the longer one.
 #[derive(Debug, Args)]
 pub struct Yield {
     #[command(flatten)]
@@ -113,6 +114,9 @@ pub struct Yield {
     /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
+    /// Resume this turn by itself after this long [default: only `dormouse resume` does]
+    #[arg(long = "for", value_name = "DURATION")]
+    pub resume_after: Option<String>,
 }
 
 /// Run a command that must not be preempted, from inside a turn

@@ -11,7 +11,7 @@ use clap::{Args, value_parser};
 #[command(override_usage = "dormouse tick [OPTIONS] <AGENT>...\n       dormouse tick [OPTIONS] --all")]
 pub struct Tick {
     /// Which agents
-    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    #[arg(value_name = "AGENT", required_unless_present_any = ["all", "by_line"])]
     pub agents: Vec<String>,
     /// Every agent
     #[arg(long, conflicts_with = "agents")]
@@ -46,4 +46,8 @@ pub struct Tick {
     /// Not a failure if the agent was moved away meanwhile: `tick --all` calls the ticks of single agents with this
     #[arg(long, hide = true)]
     pub unless_moved: bool,
+    /// Steps the agents that stdin names, one a line, each when it is named: `tick --follow` and `--jobs` call this where a
+    /// process is dear
+    #[arg(long, hide = true, conflicts_with_all = ["agents", "all", "follow", "dry_run", "commit", "push"])]
+    pub by_line: bool,
 }

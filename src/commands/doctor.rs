@@ -129,7 +129,10 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
     // Records elsewhere are looked at as files of this machine.
-    let files = locked.as_ref().map_or(Ok(None), Change::as_files)?;
+    let files = match &locked {
+        Some(locked) => locked.as_files()?,
+        None => agent.as_files(session.clock.now())?,
+    };
     let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
     if let (Some(locked), None) = (&locked, &files) {
         found.litter(locked);

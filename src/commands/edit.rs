@@ -73,10 +73,22 @@ fn editor() -> Result<OsString> {
 
 /// A copy that editors know by its name as TOML.
 fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
-    let path = env::temp_dir().join(format!("dormouse-{name}-{}.toml", std::process::id()));
-    NewFile::write(&path, 0o600, text.as_bytes())?
-        .ok_or_else(|| Error::failed(format!("{} is there already", path.display())))
+    let process = std::process::id();
+    // An edit that was given up has left its copy, perhaps under the number that this process has now.
+    for number in 0..MOST_LEFT {
+        let number = if number == 0 { String::new() } else { format!("-{number}") };
+        let path = env::temp_dir().join(format!("dormouse-{name}-{process}{number}.toml"));
+        if let Some(copy) = NewFile::write(&path, 0o600, text.as_bytes())? {
+            return Ok(copy);
+        }
+    }
+    let dir = env::temp_dir();
+    Err(Error::failed(format!("{}: too many copies of edits lie there", dir.display()))
+        .with_hint(format!("remove dormouse-{name}-*.toml there")))
 }
+
+/// After so many copies that others have left, something else is wrong.
+const MOST_LEFT: u32 = 100;
 
 /// What the editor has made of the settings, once it is sound; `None` if it has changed nothing.
 fn edited(

@@ -63,7 +63,6 @@ impl Report {
 
 pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse gc`")?;
     let keep = parse_optional("--keep", args.keep.as_deref())?.map(|span| Keep(Some(span)));
     let names = authority::governed(session, &store, &args.agents, args.agents.is_empty())?;
     Ok(session.each_agent(&names, args.agents.is_empty(), |session, name| {

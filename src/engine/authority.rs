@@ -83,7 +83,16 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
 /// The agents on which a command acts: those that are named, or with `all` every one on which the caller may
 /// act.
 pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
-    let mut names = agents(store, named, all)?;
+    governed_among(session, store, agents(store, named, all)?, all)
+}
+
+/// Those of the agents on which the caller may act, if they were not named one by one.
+pub fn governed_among(
+    session: &Session,
+    store: &Store,
+    mut names: Vec<AgentName>,
+    all: bool,
+) -> Result<Vec<AgentName>> {
     if let Some(caller) = inside(session, store)?.filter(|_| all)
         && store.agent(&caller)?.policy()?.authority.lifecycle == Reach::Children
     {

@@ -16,7 +16,7 @@ use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
 use crate::process::git::exchange::{Change, Line, Pushed};
-use crate::process::jobs::{self, End};
+use crate::process::jobs::{self, End, Work};
 use crate::rules::transition::taken::take;
 use crate::store::Store;
 use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge, refuse_foreign};
@@ -305,7 +305,7 @@ impl<'s> Exchange<'s> {
             vec!["--dir".into(), scratch.into(), "--json".into(), "doctor".into()];
         command.extend(names.iter().map(OsString::from));
         let mut trouble = Ok(());
-        jobs::run(vec![command], 1, None, |doctor| {
+        jobs::run(vec![Work::Process(command)], 1, None, |doctor| {
             trouble = verdict(&doctor.lines, doctor.end, scratch, self.store.anchor().path());
         })?;
         trouble

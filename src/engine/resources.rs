@@ -19,7 +19,7 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
-use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Store, Subject};
+use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Slot, Store, Subject};
 
 use super::desk::Desk;
 use super::owner::Owner;
@@ -29,7 +29,8 @@ use super::session::Session;
 /// The resources of one turn. They are free again when this is dropped, or its process ends.
 #[derive(Debug, Default)]
 pub struct Grant {
-    _locks: Vec<Guard>,
+    _workspace: Option<Guard>,
+    _slot: Option<Slot>,
 }
 
 /// The locks that a tick holds for its turn.
@@ -77,10 +78,10 @@ fn take(
     purpose: Intent,
 ) -> Result<std::result::Result<Grant, Shortage>> {
     let policy = &records.policy;
-    let mut locks = Vec::new();
+    let mut grant = Grant::default();
     if let Some(mode) = policy.workspace.mode {
         match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
-            Ok(held) => locks.extend(held),
+            Ok(held) => grant._workspace = held,
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
@@ -94,15 +95,15 @@ fn take(
             return Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }));
         }
         match slot(store, agent, slots, now, purpose)? {
-            Ok(held) => locks.extend(held),
+            Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    Ok(Ok(Grant { _locks: locks }))
+    Ok(Ok(grant))
 }
 
 /// `None`: the resource is free, and was only looked for.
-type Granted = std::result::Result<Option<Guard>, Shortage>;
+type Granted<T> = std::result::Result<Option<T>, Shortage>;
 
 fn workspace(
     store: &Store,
@@ -111,7 +112,7 @@ fn workspace(
     mode: WorkspaceMode,
     now: Time,
     purpose: Intent,
-) -> Result<Granted> {
+) -> Result<Granted<Guard>> {
     let lacks = |evidence| Shortage { resource: Resource::Workspace, evidence, back_at: None };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
@@ -146,13 +147,13 @@ fn workspace(
     Ok(Ok(held))
 }
 
-fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Granted> {
+fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Granted<Slot>> {
     let (is_free, held) = match purpose {
         Intent::Take => {
             let held = store.take_slot(slots, agent.name(), now)?;
             (held.is_some(), held)
         }
-        Intent::Look => (store.has_slot(slots)?, None),
+        Intent::Look => (store.has_slot(slots, agent.name())?, None),
     };
     if is_free {
         return Ok(Ok(held));

@@ -269,11 +269,11 @@ fn is_about(store: &Store) -> bool {
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
-    let subject = match (set(process::RUN), set(process::TASK)) {
-        (Some(_), _) => Subject::Run,
-        (None, task) => Subject::Task(task?.parse().ok()?),
+    let (subject, run) = match (set(process::RUN), set(process::TASK)) {
+        (Some(run), _) => (Subject::Run, run.parse().ok()),
+        (None, task) => (Subject::Task(task?.parse().ok()?), None),
     };
-    is_about(store).then_some(Claim { agent, subject, fence })
+    is_about(store).then_some(Claim { agent, subject, fence, run })
 }
 
 fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {

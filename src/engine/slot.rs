@@ -26,7 +26,7 @@ pub fn ask_for_slot(session: &Session, store: &Store, agent: &Agent<'_>, priorit
 fn try_to_ask(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32) -> Result<()> {
     let (Some(slots), Some(margin)) = (store.max_running(), store.preempt_margin()) else { return Ok(()) };
     // A free slot is kept for another agent, or was left meanwhile.
-    if store.has_slot(slots)? {
+    if store.has_slot(slots, agent.name())? {
         return Ok(());
     }
     let turns = slotted(store, slots, session.clock.now());

@@ -107,13 +107,14 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
     }
 }
 
-/// The step of an agent that rests.
+/// The step of an agent that rests. Refused for one that other machines tick.
 pub fn quiet_step(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
     started: Instant,
 ) -> Result<Option<StepReport>> {
+    store.refuse_other_pool(agent)?;
     Ok(at_rest(store, agent, session.clock.now())?.map(|(state, resting)| {
         let mut report = report(&state, resting);
         report.duration_ms = millis_since(started);
@@ -152,13 +153,12 @@ fn act(
             decided(&mut draft, &decision_report);
             draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
             let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
-            turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed);
+            turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed)?;
+            // Read before the claim is committed: with the commit a database lets go of the lock.
+            let past = turn::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
             let desk = Desk::new(session, agent);
             let records = desk.commit(&locked, draft)?;
-            let seen = locked.look_past_inbox();
-            let past = turn::past(session, &seen, &records, &claimed.message);
-            let touched = seen.touched(&records.state);
-            drop(seen);
+            let touched = locked.look_past_inbox().touched(&records.state);
             drop(locked);
             desk.tell();
             exchange::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
@@ -308,6 +308,7 @@ fn millis_since(started: Instant) -> u64 {
 
 /// What a step would do: everything but the commit and the act.
 pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+    store.refuse_other_pool(agent)?;
     let started = Instant::now();
     let now = session.clock.now();
     let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;

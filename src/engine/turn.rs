@@ -12,7 +12,7 @@ use crate::model::bound::PROMPT;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
-use crate::model::policy::{CommandSpec, Policy, StdinForm};
+use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run};
@@ -66,16 +66,21 @@ pub struct Turn<'a> {
 
 /// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
 /// dealt with.
-pub fn look_for_checkpoint(session: &Session, agent: &Agent<'_>, draft: &mut Draft, claimed: &mut Claimed) {
-    let Some(path) = claimed.run.checkpoint.map(|checkpoint| agent.workdir().checkpoint(checkpoint)) else {
-        return;
-    };
-    if path.is_file().is_ok_and(|is_file| is_file) {
-        return;
+pub fn look_for_checkpoint(
+    session: &Session,
+    agent: &Agent<'_>,
+    draft: &mut Draft,
+    claimed: &mut Claimed,
+) -> Result<()> {
+    let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
+    if agent.bring_checkpoint(checkpoint)? {
+        return Ok(());
     }
+    let path = agent.workdir().checkpoint(checkpoint);
     let shown = path.to_string_lossy();
     session.out.note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
     lose_checkpoint(draft, claimed, &shown);
+    Ok(())
 }
 
 /// Runs the turn command to its end. What keeps it from starting is an end like any other, and so is a past that
@@ -86,6 +91,9 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<Tur
     let started = std::time::Instant::now();
     let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
         let overseer = oversee::of_turn(session, turn.agent, run_id, section);
+        if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
+            turn.lease.outlast();
+        }
         process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease))
     });
     let end = match ended {
@@ -212,7 +220,8 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 /// Settles a run, however it ended. Where another process has settled it already, only its output
 /// is recorded. Returns the records as they are then, and that of the run.
 ///
-/// The lease goes before the lock: the process that gets the lock next finds no run that is already settled.
+/// The lease goes with the settlement, or else before the lock: the process that gets the lock next finds no run that is
+/// already settled.
 pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
     let Turn { store, agent, lease, .. } = turn;
     let run_id = turn.claimed.run.run_id;
@@ -230,13 +239,27 @@ pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settle
     let current = draft.records.state.current_run.as_ref();
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
+    if !is_current && previous.is_none() && lease.fence().is_some() {
+        return Err(unknown(agent, run_id));
+    }
     let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
     let run = draft.settled_run().cloned();
+    lease.release_along();
     let mut after = Desk::new(session, agent).commit(&locked, draft)?;
     drop(lease);
     // The next message may now be another one.
     load::offer_first(&locked.look_again()?, &mut after.inbox)?;
     Ok((settled, after, run))
+}
+
+/// The records have never heard of a run: those of a server that took over from another one before it knew what that had
+/// acknowledged last.
+fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
+    Error::refused(
+        Error::FENCED,
+        format!("nothing of {run_id} was recorded: the records of `{}` know nothing of it", agent.name()),
+    )
+    .with_hint("the database may have lost what it acknowledged last; the output of the run is still on this machine")
 }
 
 /// What a turn is told of what was before it, as it is under the lock of its claim.

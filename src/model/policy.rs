@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::authority::Authority;
 use super::inbox::InboxPolicy;
 use super::retention::Retention;
+use super::scheduling::SchedulingPolicy;
 use super::time::Span;
 
 /// `agent.toml` over the defaults.
@@ -86,6 +87,8 @@ pub struct TurnPolicy {
     pub inherit_env: Option<Vec<String>>,
     /// How much of stdout and of stderr is kept, each.
     pub max_output: Size,
+    /// What a turn does whose machine has lost its database for as long as its lease lasts.
+    pub on_disconnect: OnDisconnect,
 }
 
 impl Default for TurnPolicy {
@@ -100,7 +103,18 @@ impl Default for TurnPolicy {
             env: BTreeMap::new(),
             inherit_env: None,
             max_output: Size(10 << 20),
+            on_disconnect: OnDisconnect::End,
         }
+    }
+}
+
+names! {
+    /// What becomes of a turn that its machine can't keep alive any more, because the database can't be reached.
+    "end of a turn without its database" OnDisconnect {
+        /// It is ended, before another machine may begin.
+        End = "end",
+        /// It goes on. It counts if nobody has taken over by then.
+        Finish = "finish",
     }
 }
 
@@ -126,22 +140,6 @@ impl Default for WorkspacePolicy {
     fn default() -> Self {
         WorkspacePolicy { path: ".".to_owned(), mode: Some(WorkspaceMode::Exclusive) }
     }
-}
-
-/// The agent's place among others, for a tick that goes through many.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct SchedulingPolicy {
-    /// From -19, the most urgent, to 20.
-    pub priority: i8,
-}
-
-impl SchedulingPolicy {
-    pub const MOST_URGENT: i8 = -19;
-    pub const LEAST_URGENT: i8 = 20;
-    /// The place of an agent that is stopped or not started yet.
-    pub const LEAST: SchedulingPolicy = SchedulingPolicy { priority: SchedulingPolicy::LEAST_URGENT };
 }
 
 names! {

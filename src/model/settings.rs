@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::pool::Pools;
 use super::time::Span;
 use super::trigger::Trigger;
 
@@ -46,7 +47,7 @@ pub struct StoreSettings {
     pub url: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerSettings {
     /// How many turns may run at once, of all agents together; absent: any number.
@@ -54,6 +55,8 @@ pub struct SchedulerSettings {
     /// How much more urgent an agent must be than a running one for the running turn to leave its slot, when
     /// all slots are taken. Absent: no turn leaves its slot.
     pub preempt_margin: Option<NonZeroU32>,
+    /// The pools whose agents this machine ticks, where the records are in a database.
+    pub pool: Pools,
 }
 
 /// What `tick --commit` lets git do.

@@ -16,7 +16,7 @@ use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
-use super::time::Time;
+use super::time::{Span, Time};
 
 /// A run that is live, or whose tick is gone without having settled it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -58,6 +58,9 @@ pub struct CurrentRun {
     /// When its turn asked to be suspended. The run is then suspended, however the turn ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
+    /// How long after that the run goes on by itself, if its turn has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_after: Option<Span>,
     /// The last checkpoint that was saved for its message, by an earlier run or by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,

@@ -1,12 +1,14 @@
-//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`.
+//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`. Where a process is dear, because it
+//! connects to a database, it does one job after the other.
 
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -20,6 +22,23 @@ use crate::error::{Context, Result};
 
 /// How many bytes of a job's output are read at once.
 const BUFFER: usize = 16 << 10;
+
+/// How long a worker is kept that has nothing to do.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What a worker writes at the beginning of a line when a job is over; its exit status follows.
+pub const OVER: char = '\u{1e}';
+
+/// What is to be done by this program.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// A process with this command line.
+    Process(Vec<OsString>),
+    /// A line for a worker: for one that has nothing to do, else for a new one with this command line. It does what the line
+    /// says, writes what it has to say and then [`OVER`], and waits for the next line. If it writes no [`OVER`] it ends, and
+    /// the job is over with it.
+    Line { worker: Vec<OsString>, line: String },
+}
 
 /// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,15 +56,15 @@ pub struct Ended<T> {
     pub end: End,
 }
 
-/// Runs this program with each of these command lines, at most `at_once` at a time, or fewer if the machine
-/// has no room for more. When a job ends, `done` is told, with its place among the command lines.
+/// Does each of these, at most `at_once` at a time, or fewer if the machine
+/// has no room for more. When a job ends, `done` is told, with its place among them.
 ///
 /// A signal that asks this process to end is passed on to every running job, no other job begins, and all are
 /// waited for. Returns that signal.
 ///
 /// `relay` gets what they write to stderr, as it comes; without it they write to that of this process.
 pub fn run(
-    commands: Vec<Vec<OsString>>,
+    works: Vec<Work>,
     at_once: usize,
     relay: Option<Relay>,
     mut done: impl FnMut(Ended<usize>),
@@ -54,11 +73,11 @@ pub fn run(
     let mut jobs = Jobs { relay, ..Jobs::new()? };
     let mut cancelled_by = None;
     let mut trouble = Ok(());
-    let mut waiting = commands.iter().enumerate().peekable();
+    let mut waiting = works.iter().enumerate().peekable();
     loop {
         while jobs.count() < at_once && cancelled_by.is_none() && trouble.is_ok() {
-            let Some((at, arguments)) = waiting.peek() else { break };
-            match jobs.start(*at, arguments) {
+            let Some((at, work)) = waiting.peek() else { break };
+            match jobs.start(*at, work) {
                 Ok(()) => {}
                 // The end of a running job makes room.
                 Err(error) if error.is_shortage() && jobs.count() > 0 => break,
@@ -78,6 +97,15 @@ pub fn run(
     }
 }
 
+/// The lines that a worker gets. What it starts does not inherit them.
+pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
+    let this = Path::new("this process");
+    let lines = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
+    let null = File::open("/dev/null").context("open", Path::new("/dev/null"))?;
+    rustix::stdio::dup2_stdin(&null).context("replace the stdin of", this)?;
+    Ok(BufReader::new(File::from(lines)).lines().map(|line| line.context("read", Path::new("stdin"))))
+}
+
 /// Gets what a job has written to stderr.
 pub type Relay = fn(&[u8]);
 
@@ -86,35 +114,60 @@ pub struct Jobs<T> {
     program: PathBuf,
     relay: Option<Relay>,
     running: Vec<Job<T>>,
+    /// Workers that have nothing to do, the last one to have had something last, and since when.
+    free: Vec<(Process, Instant)>,
 }
 
 impl<T> Jobs<T> {
     pub fn new() -> Result<Jobs<T>> {
         let program = std::env::current_exe().context("find", Path::new("this program"))?;
-        Ok(Jobs { program, relay: None, running: Vec::new() })
+        Ok(Jobs { program, relay: None, running: Vec::new(), free: Vec::new() })
     }
 
     pub fn count(&self) -> usize {
         self.running.len()
     }
 
-    /// Runs this program with a command line. `of` is what it is for.
-    pub fn start(&mut self, of: T, arguments: &[OsString]) -> Result<()> {
-        self.running.push(Job::start(of, &self.program, arguments, self.relay)?);
+    /// Begins to do something. `of` is what it is for.
+    pub fn start(&mut self, of: T, work: &Work) -> Result<()> {
+        let process = match work {
+            Work::Process(arguments) => Process::start(&self.program, arguments, false, self.relay)?,
+            Work::Line { worker, line } => self.worker(worker, line)?,
+        };
+        self.running.push(Job { of, process, lines: Vec::new() });
         Ok(())
+    }
+
+    /// A worker that has this line.
+    fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<Process> {
+        while let Some((mut process, _)) = self.free.pop() {
+            // One that has died meanwhile can't be told anything.
+            if process.tell(line).is_ok() {
+                return Ok(process);
+            }
+        }
+        let mut process = Process::start(&self.program, arguments, true, self.relay)?;
+        process.tell(line).context("talk to", &self.program)?;
+        Ok(process)
+    }
+
+    /// Lets every worker end when it has nothing to do: those after them begin with what is set now.
+    pub fn renew(&mut self) {
+        self.free.clear();
+        self.running.iter_mut().for_each(|job| job.process.stdin = None);
     }
 
     /// Sends a signal to every running job.
     pub fn pass_on(&self, signal: i32) {
-        self.running.iter().for_each(|job| job.pass_on(signal));
+        self.running.iter().for_each(|job| job.process.pass_on(signal));
     }
 
     /// Waits for the end of a job, for one of `others` to be readable, or until a moment. Returns the jobs that have
     /// ended. Also reaps every other child that has ended: an orphan, where this process adopts them.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<Ended<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
-        fds.extend(self.running.iter().map(|job| PollFd::new(&job.stdout, PollFlags::IN)));
-        let said = self.running.iter().filter_map(|job| job.stderr.as_ref());
+        fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
+        let said = self.running.iter().filter_map(|job| job.process.stderr.as_ref());
         fds.extend(said.map(|(stderr, _)| PollFd::new(stderr, PollFlags::IN)));
         let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         match rustix::event::poll(&mut fds, timeout.as_ref()) {
@@ -122,45 +175,117 @@ impl<T> Jobs<T> {
             Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
         }
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
-        self.running.iter_mut().for_each(Job::pass_on_words);
+        self.running.iter_mut().for_each(|job| job.process.pass_on_words());
         let mut ended = Vec::new();
         // From the last to the first, so that a removal moves no job that is still to be looked at.
         for at in (0..self.running.len()).rev() {
-            if ready[at] && self.running[at].has_ended() {
-                ended.push(self.running.swap_remove(at).end());
+            if !ready[at] {
+                continue;
+            }
+            if let Some(has_ended) = self.running[at].has_ended() {
+                let (job, worker) = self.running.swap_remove(at).end(has_ended);
+                ended.push(job);
+                self.free.extend(worker.map(|worker| (worker, Instant::now())));
             }
         }
+        self.free.retain(|(_, since)| since.elapsed() < KEPT);
         self.reap();
         Ok(ended)
     }
 
     fn reap(&mut self) {
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            let job = self.running.iter_mut().find(|job| Pid::from_child(&job.child) == pid);
-            if let Some(job) = job {
-                job.status = Some(ExitStatus::from_raw(status.as_raw()));
+            let mut running = self.running.iter_mut().map(|job| &mut job.process);
+            if let Some(process) = running.find(|process| Pid::from_child(&process.child) == pid) {
+                process.status = Some(ExitStatus::from_raw(status.as_raw()));
             }
+            self.free.retain(|(process, _)| Pid::from_child(&process.child) != pid);
         }
     }
 }
 
 struct Job<T> {
     of: T,
+    process: Process,
+    /// What it has written to stdout.
+    lines: Vec<u8>,
+}
+
+/// How is known that a job has ended.
+enum Sign {
+    /// A worker has said so. Where its last line begins, and the exit status.
+    Over(usize, i32),
+    /// Its output has ended, or can't be read any more.
+    EndOfOutput,
+}
+
+impl<T> Job<T> {
+    /// Reads what the job has written, and whether it has ended.
+    fn has_ended(&mut self) -> Option<Sign> {
+        let mut buffer = [0; BUFFER];
+        match self.process.stdout.read(&mut buffer) {
+            Ok(0) => Some(Sign::EndOfOutput),
+            Ok(length) => {
+                self.lines.extend_from_slice(&buffer[..length]);
+                if self.process.is_worker { over(&self.lines) } else { None }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
+            Err(_) => Some(Sign::EndOfOutput),
+        }
+    }
+
+    /// What came of it, and its worker, if that waits for more.
+    fn end(self, sign: Sign) -> (Ended<T>, Option<Process>) {
+        let Job { of, mut process, mut lines } = self;
+        process.pass_on_words();
+        match sign {
+            Sign::Over(at, status) => {
+                lines.truncate(at);
+                let waits = process.stdin.is_some();
+                (Ended { of, lines, end: End::Exit(status) }, waits.then_some(process))
+            }
+            Sign::EndOfOutput => {
+                let end = process.end();
+                process.pass_on_words();
+                (Ended { of, lines, end }, None)
+            }
+        }
+    }
+}
+
+/// Whether a worker has said with its last line that a job is over.
+fn over(lines: &[u8]) -> Option<Sign> {
+    let whole = lines.strip_suffix(b"\n")?;
+    let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let status = std::str::from_utf8(&whole[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
+    Some(Sign::Over(at, status))
+}
+
+/// A process of this program.
+struct Process {
     child: Child,
+    is_worker: bool,
+    /// By which a worker gets its lines.
+    stdin: Option<ChildStdin>,
     stdout: ChildStdout,
     /// Until its end.
     stderr: Option<(ChildStderr, Relay)>,
-    lines: Vec<u8>,
     /// Once it was reaped before the end of its output was seen.
     status: Option<ExitStatus>,
 }
 
-impl<T> Job<T> {
-    /// The job has a process group of its own, so that a signal from the terminal reaches it only once,
-    /// through this process. If this process is killed, the job gets SIGTERM.
-    fn start(of: T, program: &Path, arguments: &[OsString], relay: Option<Relay>) -> Result<Job<T>> {
+impl Process {
+    /// The process has a process group of its own, so that a signal from the terminal reaches it only once,
+    /// through this process. If this process is killed, it gets SIGTERM.
+    fn start(
+        program: &Path,
+        arguments: &[OsString],
+        is_worker: bool,
+        relay: Option<Relay>,
+    ) -> Result<Process> {
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let stdin = if is_worker { Stdio::piped() } else { Stdio::null() };
+        command.args(arguments).stdin(stdin).stdout(Stdio::piped()).process_group(0);
         if relay.is_some() {
             command.stderr(Stdio::piped());
         }
@@ -171,22 +296,28 @@ impl<T> Job<T> {
         spawn::tie(&mut command, Signal::TERM);
         spawn::give_back(&mut command);
         let mut child = command.spawn().context("run", program)?;
+        let stdin = child.stdin.take();
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
         let stderr = child.stderr.take().zip(relay);
         if let Some((stderr, _)) = &stderr {
             rustix::io::ioctl_fionbio(stderr, true).context("listen to", program)?;
         }
-        Ok(Job { of, child, stdout, stderr, lines: Vec::new(), status: None })
+        Ok(Process { child, is_worker, stdin, stdout, stderr, status: None })
+    }
+
+    fn tell(&mut self, line: &str) -> io::Result<()> {
+        let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        stdin.write_all(format!("{line}\n").as_bytes())
     }
 
     fn pass_on(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
-            // The job is not reaped yet, so no other process can have its pid.
+            // The process is not reaped yet, so no other one can have its pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Passes on what the job has written to stderr by now.
+    /// Passes on what the process has written to stderr by now.
     fn pass_on_words(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
@@ -199,26 +330,13 @@ impl<T> Job<T> {
         }
     }
 
-    /// Reads what the job has written. Returns whether its output has ended, or can't be read any more.
-    fn has_ended(&mut self) -> bool {
-        let mut buffer = [0; BUFFER];
-        match self.stdout.read(&mut buffer) {
-            Ok(length) => {
-                self.lines.extend_from_slice(&buffer[..length]);
-                length == 0
-            }
-            Err(error) => error.kind() != io::ErrorKind::Interrupted,
-        }
-    }
-
-    fn end(mut self) -> Ended<T> {
+    /// Waits for its end.
+    fn end(&mut self) -> End {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
-        self.pass_on_words();
-        let end = status.map_or(End::Unknown, |status| match (status.code(), status.signal()) {
+        status.map_or(End::Unknown, |status| match (status.code(), status.signal()) {
             (Some(code), _) => End::Exit(code),
             (None, Some(signal)) => End::Signal(signal),
             (None, None) => End::Unknown,
-        });
-        Ended { of: self.of, lines: self.lines, end }
+        })
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::model::id::{AgentName, RunId};
-use crate::model::policy::SchedulingPolicy;
+use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
 /// How long an agent with due work waits until it counts as one step more urgent. After 39 minutes the least

@@ -11,15 +11,30 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::InboxKey;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::dir::Subject;
 
+pub use super::dir::months::ENDED;
+
 /// The kind of the error of a sight whose records have changed before all of them were read: look again.
 pub const CHANGED: &str = "changed";
+
+/// What a role of the database may be to a store. The owner is who has made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Steps agents, and does everything that the owner does with them.
+    Ticker,
+    /// Puts messages and hints into inboxes, in its own name.
+    Producer,
+    /// Reads everything.
+    Reader,
+}
 
 /// Something that is wrong with a store as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +54,10 @@ pub trait Elsewhere: Debug {
     fn agents(&self) -> Result<Vec<AgentName>>;
 
     /// The agents for which a step may find something to do at `now`, and when the next of the others has something to do
-    /// by itself. At least these: a step may find nothing all the same. Costs as much as there are such agents.
-    fn due(&self, now: Time) -> Result<Due>;
+    /// by itself. At least these: a step may find nothing all the same. Costs as much as there are such agents. Only agents of
+    /// these pools are looked at. `by`: who asks in order to step them; that a machine ticks these pools is noted for people now
+    /// and then.
+    fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due>;
 
     /// The records of one agent. `None`: there is no such agent.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
@@ -53,12 +70,36 @@ pub trait Elsewhere: Debug {
     /// The agents whose identity names this one as a former name of theirs, with the text of it; perhaps others, too.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
+    /// The runs that have a slot, of all machines. `under`: an agent whose lock this process has; then nobody else gets a slot
+    /// before that agent's next change, or before the lock is given back.
+    fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;
+
+    /// Has the lease of an agent's run take a slot, with the next change under the agent's lock. It has it as long as the
+    /// lease lasts.
+    fn take_slot(&self, under: &AgentName) -> Result<()>;
+
     /// What is wrong with the store as a whole at `now`. `is_quick`: without a look at every row.
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>>;
+
+    /// The role of this process, if it may only put messages and hints into inboxes. Known once an agent was looked for.
+    fn guest(&self) -> Option<&str>;
+
+    /// The same store as a process sees it that has just begun, but for the connections, which go over to it.
+    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere>;
 
     /// Says once from inside which lease this process speaks: whatever it changes of that agent is refused as `fenced`
     /// from when the lease is somebody else's.
     fn claim(&self, claim: Claim);
+}
+
+/// A run that has one of the slots for which `max_running` says how many there are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InSlot {
+    pub agent: AgentName,
+    /// The state directory of the machine on which it runs.
+    pub anchor: String,
+    /// The machine, for people.
+    pub host: String,
 }
 
 /// A lease in whose name a command speaks that a turn or a task has called.
@@ -67,6 +108,8 @@ pub struct Claim {
     pub agent: AgentName,
     pub subject: Subject,
     pub fence: u64,
+    /// The run, if the lease is of one.
+    pub run: Option<RunId>,
 }
 
 /// What calls back with all pieces of an agent, one after the other. It may be called again, and begins anew then.
@@ -113,6 +156,10 @@ pub trait Records: Debug {
     /// One revision, to be read without a lock. Whatever is asked of it later is of that revision.
     fn see(&self) -> Result<Rc<dyn Sight>>;
 
+    /// Calls `each` with a checkpoint, part by part. `false`: there is none. Whoever has the agent's lock gets all parts of the
+    /// same one.
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
+
     /// Takes the agent's lock, and waits for it at most so long. `None`: somebody else had it all the time.
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>>;
 
@@ -146,20 +193,27 @@ pub trait Sight: Debug {
     /// A message that is in the inbox.
     fn message(&self, key: InboxKey) -> Result<Option<String>>;
 
+    /// Calls `each` with the texts of those of the messages that are in the inbox.
+    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()>;
+
     /// The hints in the inbox, in order of id.
     fn hints(&self) -> Result<Vec<(MessageId, String)>>;
 
     /// What is known of a dedupe key, whenever it was admitted.
     fn key(&self, key: &str) -> Result<Option<String>>;
 
-    /// Calls `each` with the lines of the archive of one kind (`message`, `run`, …), newest first, until it returns
-    /// `false`. With an id: only with lines of that record.
+    /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest first, until it returns
+    /// `false`. With ids: only with lines of those records.
     fn ended(
         &self,
-        kind: &'static str,
-        id: Option<&str>,
+        kinds: &[&'static str],
+        ids: Option<&[String]>,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()>;
+
+    /// Calls `each` with the lines of the archive and the events that are of a time before a moment, as the pieces that
+    /// made them, without what is left of months that were removed ([`ENDED`]). Costs as much as there are such lines.
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 
     /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a moment on, or the newest
     /// first.
@@ -197,8 +251,8 @@ pub trait Hold: Debug {
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
     fn forget_keys(&self, before: Time) -> Result<()>;
 
-    /// Puts other settings in the place of `agent.toml`.
-    fn replace_policy(&self, policy: &str) -> Result<()>;
+    /// Puts other settings in the place of `agent.toml`. `pool`: the one that they name.
+    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()>;
 
     /// Puts another text in the place of `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
@@ -218,13 +272,19 @@ pub enum Arrival {
     Hint { id: MessageId, text: String },
 }
 
+/// How many bytes a part of a checkpoint has at most.
+pub const PART: usize = 1 << 20;
+
 /// One thing that a commit changes. All of a commit take place together, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Only when an agent is made.
     Identity(String),
-    /// Only when an agent is made.
-    Policy(String),
+    /// Only when an agent is made. `pool`: the one that it names.
+    Policy {
+        text: String,
+        pool: Pool,
+    },
     /// The new `state.json`. `due`: when the agent has something to do by itself, if ever.
     State {
         revision: u64,
@@ -255,6 +315,14 @@ pub enum Piece {
     Taken(InboxKey),
     /// Removes a hint from the inbox.
     Heard(MessageId),
+    /// A part of a checkpoint, from 0, with at most [`PART`] bytes. One without bytes has an empty part.
+    Saved {
+        checkpoint: Checkpoint,
+        part: u32,
+        bytes: Vec<u8>,
+    },
+    /// Removes all that a run has saved.
+    Unsaved(RunId),
     /// A file that an import has brought. As long as the records are what it had, a stream has it as it was.
     File(Brought),
     Key {
@@ -274,6 +342,21 @@ pub enum Piece {
         at: Time,
         text: String,
     },
+    /// Removes the lines of the archive and the events that are of a time from `from` to before `until`, unless a later
+    /// revision than `seen_at` wrote them. What is left of months that were removed before ([`ENDED`]) stays. What runs
+    /// have saved that no record names then goes, too.
+    Forgotten {
+        from: Time,
+        until: Time,
+        seen_at: u64,
+    },
+}
+
+/// The pieces that put a checkpoint in its place.
+pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Piece> {
+    let whole = bytes.is_empty().then_some(bytes);
+    let parts = whole.into_iter().chain(bytes.chunks(PART)).zip(0..);
+    parts.map(move |(some, part)| Piece::Saved { checkpoint, part, bytes: some.to_vec() })
 }
 
 /// What is known of a file that an import has brought.
@@ -309,6 +392,10 @@ pub trait Lease: Debug {
 
     /// Keeps the lease alive.
     fn beat(&self) -> Beat;
+
+    /// Has the next change under the agent's lock give the lease back, where the store can do both at once. Whoever calls this
+    /// releases the lease all the same: the change may not take place.
+    fn release_along(&self) {}
 
     /// Gives the lease back, so that the next one need not wait.
     fn release(self: Box<Self>) -> Result<()>;

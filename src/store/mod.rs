@@ -44,4 +44,7 @@ pub use dir::{
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use seam::{Agent, Arriving, AsFiles, Change, Leased, Snapshot, Store, Version, is_url, moved_away};
+pub use elsewhere::Part;
+pub use seam::{
+    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, is_url, moved_away,
+};

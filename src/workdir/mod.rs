@@ -76,6 +76,11 @@ impl Stream {
     }
 }
 
+/// The name of a checkpoint's file.
+pub fn name_of(checkpoint: Checkpoint) -> String {
+    format!("{CHECKPOINT}{}", checkpoint.number)
+}
+
 impl Workdir {
     /// The local files of the agent with this directory. `shared` is the directory that this machine has for
     /// all agents.
@@ -93,7 +98,7 @@ impl Workdir {
 
     /// The file of a checkpoint, in the directory of the run that saved it.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Spot {
-        self.run(checkpoint.run_id).spot.join(format!("{CHECKPOINT}{}", checkpoint.number))
+        self.run(checkpoint.run_id).spot.join(name_of(checkpoint))
     }
 
     /// The directory that has the scratch directories of hooks.

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
 use crate::store::anchor::Anchor;
-use crate::store::{Store, is_url};
+use crate::store::{Part, Store, is_url};
 
 use super::words::{parse, parse_optional, settings};
 
@@ -26,7 +26,11 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
     if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none()))
     {
-        return init_at(session, &url);
+        return init_at(session, &url, &args.grant);
+    }
+    if !args.grant.is_empty() {
+        return Err(Error::usage("--grant is for a store in a database, and this is a directory")
+            .with_hint("`[sharing] group` in dormouse.toml shares the inboxes of a directory"));
     }
     let named = session.named_dir();
     if let (Some(into), Some(named)) = (&args.into, &named)
@@ -60,15 +64,44 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
 }
 
 /// Makes the tables of a store in a database, and what belongs to this machine.
-fn init_at(session: &mut Session, url: &str) -> Result<Status> {
+fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status> {
+    let grants = grants.iter().map(|grant| part_of(grant)).collect::<Result<Vec<_>>>()?;
     let anchor = anchor_of(url)?;
-    let created = Store::init_at(&anchor, url, session.patience().as_std())?;
-    let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy() });
+    let patience = session.patience().as_std();
+    let created = Store::init_at(&anchor, url, patience)?;
+    grants.iter().try_for_each(|(part, role)| Store::grant(url, patience, *part, role))?;
+    let granted: Vec<String> =
+        grants.iter().map(|(part, role)| format!("{}={role}", word_of(*part))).collect();
+    let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": granted });
     session.out.result(&object, |out| {
         let url = out.safe(url);
-        if created { format!("made {url}") } else { format!("{url} is there already: nothing changed") }
+        match (created, granted.is_empty()) {
+            (true, _) => format!("made {url}"),
+            (false, true) => format!("{url} is there already: nothing changed"),
+            (false, false) => {
+                format!("{url} is there already: now granted {}", out.safe(&granted.join(", ")))
+            }
+        }
     });
     Ok(Status::Done)
+}
+
+/// What roles may be, and how that is said.
+const PARTS: [(Part, &str); 3] =
+    [(Part::Ticker, "ticker"), (Part::Producer, "producer"), (Part::Reader, "reader")];
+
+fn word_of(part: Part) -> &'static str {
+    PARTS.iter().find(|(one, _)| *one == part).map_or("", |(_, word)| word)
+}
+
+fn part_of(grant: &str) -> Result<(Part, String)> {
+    let found = grant.split_once('=').filter(|(_, role)| !role.is_empty());
+    let part = found.and_then(|(word, _)| PARTS.iter().find(|(_, known)| *known == word));
+    match (part, found) {
+        (Some((part, _)), Some((_, role))) => Ok((*part, role.to_owned())),
+        _ => Err(Error::usage(format!("--grant: `{grant}` is not PART=ROLE"))
+            .with_hint("PART is `ticker`, `producer` or `reader`, ROLE a role of the database")),
+    }
 }
 
 pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::cli::{self, PlaneAgent, SectionCommand};
-use crate::commands::words::{bytes, parse};
+use crate::commands::words::{bytes, parse, parse_optional};
 use crate::engine::desk::Desk;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -70,10 +70,11 @@ pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status
 pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
+    let pause = parse_optional("--for", args.resume_after.as_deref())?;
     let bytes = args.checkpoint.as_deref().map(|word| bytes(word, &CHECKPOINT)).transpose()?;
     let agent = store.agent(&name)?;
     let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
-        rules::give_way(draft, run_id, bytes.is_some())
+        rules::give_way(draft, run_id, bytes.is_some(), pause)
     })?;
     let becomes = match current(&state, run_id)? {
         run if run.stopping.is_some() => "aborted",
@@ -107,6 +108,7 @@ fn save(
     let is_new = saved.is_some();
     if let Some((place, staged)) = saved {
         agent.save_checkpoint(place, staged)?;
+        open.locked.keep_checkpoint(place, bytes.unwrap_or_default());
     }
     let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {

@@ -1,7 +1,7 @@
 //! `tick --follow`: stays in the foreground, and makes a step of an agent when it has something to do.
 //!
-//! It only looks. Each step is made by a process of its own, the very one that cron would start, so that nothing depends
-//! on this one: it holds no lock and writes no file.
+//! It only looks. Each step is made by another process, the very one that cron would start, so that nothing depends on
+//! this one: it holds no lock and writes no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ use crate::process::signals::Signals;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
-use super::many::{Urgency, own_command, told};
+use super::many::{Urgency, own_tick, told};
 
 /// How often is looked at an agent that can't be watched, and at one whose turn or task another process runs: if that is
 /// killed, no file changes. For so many agents more rarely.
@@ -208,6 +208,7 @@ impl Follower<'_> {
     /// Reads the settings again, and looks at everything anew.
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.anchor.clone())?;
+        self.jobs.renew();
         self.news = News::of(&self.store);
         self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
@@ -222,7 +223,7 @@ impl Follower<'_> {
     /// Which agents there are.
     fn list(&mut self, session: &Session) -> Result<()> {
         let now = session.clock.now();
-        let known = if self.args.all { self.store.due(now)? } else { None };
+        let known = if self.args.all { self.store.due_to_tick(now)? } else { None };
         let next = known.as_ref().map(|known| {
             let asked = now.after(ASKS);
             known.next.map_or(asked, |next| next.min(asked))
@@ -317,8 +318,8 @@ impl Follower<'_> {
             else {
                 return;
             };
-            let command = own_command(session, &self.store, &name, self.args);
-            let started = self.jobs.start(name.clone(), &command);
+            let work = own_tick(session, &self.store, &name, self.args);
+            let started = self.jobs.start(name.clone(), &work);
             let Some(agent) = self.followed.get_mut(&name) else { return };
             match started {
                 Ok(()) => (agent.ready, agent.runs) = (None, true),

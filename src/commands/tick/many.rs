@@ -10,9 +10,9 @@ use crate::engine::step::quiet_step;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
-use crate::model::policy::SchedulingPolicy;
+use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs::{self, End, Relay};
+use crate::process::jobs::{self, End, Relay, Work};
 use crate::report::output::{Output, relay};
 use crate::report::progress::Unit;
 use crate::report::step;
@@ -99,10 +99,10 @@ pub fn in_parallel(
         by_urgency(store, &mut busy, session.clock.now());
     }
     session.out.flush();
-    let commands = busy.iter().map(|name| own_command(session, store, name, args)).collect::<Vec<_>>();
+    let works = busy.iter().map(|name| own_tick(session, store, name, args)).collect::<Vec<_>>();
     let out = &mut session.out;
     let relay: Option<Relay> = out.can_draw().then_some(relay);
-    let ran = jobs::run(commands, args.jobs as usize, relay, |ended| {
+    let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
         progress.advance(1);
         let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
         if reached != Status::NothingDone {
@@ -152,14 +152,23 @@ fn last_words(lines: &[u8], end: End) -> Option<String> {
     }
 }
 
-/// The command line of one agent's own tick.
-pub fn own_command(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Vec<OsString> {
+/// One agent's own tick: a process of its own, but where each would connect to a database anew.
+pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Work {
+    if store.is_beside() {
+        let worker = command(session, store, "--by-line", args);
+        return Work::Line { worker, line: name.to_string() };
+    }
+    Work::Process(command(session, store, name.as_str(), args))
+}
+
+/// The command line of a tick. `of`: the agent, or what says that it is told which.
+fn command(session: &Session, store: &Store, of: &str, args: &cli::Tick) -> Vec<OsString> {
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
     let steps = args.max_steps.to_string();
     let mut command: Vec<OsString> = vec!["--dir".into(), store.anchor().path().into()];
     let mut say = |words: &[&str]| command.extend(words.iter().map(OsString::from));
-    say(&["tick", name.as_str(), "--exit-code", "--color", color]);
+    say(&["tick", of, "--exit-code", "--color", color]);
     say(&["--lock-timeout", &session.patience().to_string()]);
     if args.until_idle {
         say(&["--until-idle", "--max-steps", &steps]);

@@ -6,6 +6,7 @@ mod follow;
 mod many;
 mod pushing;
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::cli;
@@ -16,6 +17,7 @@ use crate::engine::session::Session;
 use crate::engine::step::{busy_step, quiet_step, would_do};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
+use crate::process::jobs;
 use crate::report::step as shown;
 use crate::store::Store;
 
@@ -40,29 +42,92 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     if args.push.is_some() && args.jobs > 1 {
         return Err(Error::usage("--push steps one agent after the other: leave out --jobs"));
     }
+    if args.by_line {
+        return by_line(session, store, &args);
+    }
     let exchange = args.push.as_deref().map(|remote| pushing::begin(session, &store, remote)).transpose()?;
-    let mut names = authority::governed(session, &store, &args.agents, args.all)?;
-    let is_free = args.dry_run || authority::inside(session, &store)?.is_none();
-    let refused = if is_free {
-        Status::Done
-    } else {
-        authority::leave_out_others(session, &store, &mut names, args.all)
-    };
-    let mut moved = false;
-    let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        many::in_parallel(session, &store, &names, &args, &mut moved)
-    } else if args.all {
-        many::in_line(session, &store, names, &args, exchange.as_ref(), &mut moved)
-    } else {
-        many::one_by_one(session, &store, &names, &args, exchange.as_ref(), &mut moved)
-    };
-    // What the others have not reported: a child's step may tell of its parent.
-    let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
-    let status = status.graver(refused);
+    let (mut status, mut moved) = (Status::Done, false);
+    let mut done = BTreeSet::new();
+    loop {
+        let (names, are_due) = to_step(session, &store, &args, &done)?;
+        if are_due && names.is_empty() {
+            break;
+        }
+        done.extend(names.iter().cloned());
+        status = status.graver(each(session, &store, &args, exchange.as_ref(), names, &mut moved)?);
+        if !are_due || session.cancelled_by.get().is_some() {
+            break;
+        }
+    }
     if args.exit_code && !moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
     Ok(status)
+}
+
+/// Steps one agent after the other, as the process that has started this one names them. What went wrong in one step is not to
+/// last: the next one is made by another process.
+fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<Status> {
+    for line in jobs::lines()? {
+        let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
+        // It may have waited for this line for long.
+        store = store.afresh()?;
+        let mut moved = false;
+        let status = each(session, &store, args, None, vec![name], &mut moved)?;
+        let status = if !moved && status == Status::Done { Status::NothingDone } else { status };
+        let is_well = matches!(status, Status::Done | Status::NothingDone | Status::TurnFailed);
+        if !is_well || session.cancelled_by.get().is_some() {
+            return Ok(status);
+        }
+        session.raised.take();
+        session.out.raw(format!("{}{}\n", jobs::OVER, status.code()).as_bytes());
+        session.out.flush();
+    }
+    Ok(Status::Done)
+}
+
+/// The agents to step, and whether these are the due ones. Where the store says which are due, `--all` steps no others: it
+/// costs as much as there are such agents. What the first ones have sent to others makes these due, so the store is asked
+/// again, until it names nobody who was not stepped.
+fn to_step(
+    session: &Session,
+    store: &Store,
+    args: &cli::Tick,
+    done: &BTreeSet<AgentName>,
+) -> Result<(Vec<AgentName>, bool)> {
+    let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
+    let Some(mut due) = due else {
+        return Ok((authority::governed(session, store, &args.agents, args.all)?, false));
+    };
+    due.names.retain(|name| !done.contains(name));
+    Ok((authority::governed_among(session, store, due.names, true)?, true))
+}
+
+/// Steps these agents.
+fn each(
+    session: &mut Session,
+    store: &Store,
+    args: &cli::Tick,
+    exchange: Option<&Exchange<'_>>,
+    mut names: Vec<AgentName>,
+    moved: &mut bool,
+) -> Result<Status> {
+    let is_free = args.dry_run || authority::inside(session, store)?.is_none();
+    let refused = if is_free {
+        Status::Done
+    } else {
+        authority::leave_out_others(session, store, &mut names, args.all)
+    };
+    let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
+        many::in_parallel(session, store, &names, args, moved)
+    } else if args.all {
+        many::in_line(session, store, names, args, exchange, moved)
+    } else {
+        many::one_by_one(session, store, &names, args, exchange, moved)
+    };
+    // What the others have not reported: a child's step may tell of its parent.
+    let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
+    Ok(status.graver(refused))
 }
 
 /// The steps of one agent: one, or as many as it takes.

@@ -3,6 +3,7 @@
 use crate::engine::session::Session;
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::process::jobs::Work;
 use crate::process::keys::Key;
 use crate::process::screen::Screen;
 use crate::report::panel::room;
@@ -168,7 +169,7 @@ impl Panel {
     fn start(&mut self, session: &Session, act: Act, name: &AgentName) {
         let started = act.command(session, &self.store, name).and_then(|command| match command {
             Some(command) => {
-                self.jobs.start((act, name.clone()), &command)?;
+                self.jobs.start((act, name.clone()), &Work::Process(command))?;
                 Ok(format!("{} {name} …", act.name()))
             }
             None => Ok(format!("{name} has no dead letter")),

@@ -106,6 +106,30 @@ fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
 }
 
 #[test]
+fn a_turn_that_is_cut_off_ends_unless_it_is_to_finish() {
+    let _alone = alone();
+    for (word, seconds, ends) in [("end", 30, true), ("finish", 1, false)] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (memory, store) = stores(dir.path());
+        let mut play = Play::new(&store).expect("made");
+        let before = play.agent.policy_text().expect("read");
+        // It goes on until a beat was missed.
+        let turn = format!("[\"sh\", \"-c\", \"sleep {seconds}; echo over\"]");
+        let after = before
+            .replace("[\"./turn\"]", &turn)
+            .replace("[turn]\n", &format!("[turn]\non_disconnect = \"{word}\"\n"));
+        assert!(play.agent.replace_policy(&before, &after, play.now).expect("replaced"));
+        play.arrives("hello").expect("arrived");
+        memory.cut_off(&ada());
+        let stepped = step(&mut play.session, &store, &play.agent);
+        let state = play.agent.peek().expect("read");
+        assert_eq!(stepped.as_ref().err().map(|error| error.kind()), ends.then_some(Error::FENCED), "{word}");
+        assert_eq!(state.current_run.is_some(), ends, "{word}");
+        assert_eq!(state.counters.messages_processed, u64::from(!ends), "{word}");
+    }
+}
+
+#[test]
 fn a_lease_that_is_handed_on_is_not_given_back() {
     let dir = tempfile::tempdir().expect("a directory");
     let (memory, store) = stores(dir.path());
@@ -127,13 +151,10 @@ fn a_lease_that_is_handed_on_is_not_given_back() {
 fn what_is_about_files_is_refused_with_the_reason() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
-    let play = Play::new(&store).expect("made");
-    let refused = [play.agent.would_collect(Default::default(), play.now).map(drop).expect_err("gc")];
-    for error in refused {
-        assert_eq!(error.exit_status(), Status::Refused);
-        let said = error.to_string();
-        assert!(said.ends_with("works on files; the records of this store are in memory"), "{said}");
-    }
+    let error = store.files_only("anything").expect_err("there are none");
+    assert_eq!(error.exit_status(), Status::Refused);
+    let said = error.to_string();
+    assert_eq!(said, "anything works on files; the records of this store are in memory");
     let directory = Store::open(made(other.path()), opener()).expect("open");
     directory.files_only("anything").expect("they are files");
 }

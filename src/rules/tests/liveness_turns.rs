@@ -170,7 +170,7 @@ fn end_as(world: &mut World, ending: Ending) {
         Ending::Yields => {
             if let Some(run) = world.live {
                 world.control(true, |draft| request(draft, "why".to_owned(), secs(30), None));
-                world.control(true, |draft| give_way(draft, run, true).map(drop));
+                world.control(true, |draft| give_way(draft, run, true, None).map(drop));
             }
             world.end_turn(End::Well);
         }

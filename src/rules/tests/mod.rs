@@ -425,6 +425,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         preemption: None,
         sections: Vec::new(),
         yielded_at: None,
+        resume_after: None,
         checkpoint: None,
         given: None,
         told: None,

@@ -235,7 +235,7 @@ fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
     let mut draft = draft(live(current_run(&prompt(1))));
     assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1)).map(|_| ())), "run_not_current");
     assert_eq!(refused(close_section(&mut draft, run_id(2), None).map(|_| ())), "run_not_current");
-    assert_eq!(refused(give_way(&mut draft, run_id(2), true).map(|_| ())), "run_not_current");
+    assert_eq!(refused(give_way(&mut draft, run_id(2), true, None).map(|_| ())), "run_not_current");
     assert_eq!(refused(interject(&mut draft, run_id(2), &[prompt(2)])), "run_not_current");
     assert!(!force(&mut draft, run_id(2), at(0)));
     assert!(draft.is_empty());
@@ -440,6 +440,30 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
 }
 
 #[test]
+fn a_run_that_yields_goes_on_when_both_who_say_when_want_it() {
+    for (asked, own, expected) in [
+        (None, [None, None], None),
+        (None, [Some(5), None], Some(5)),
+        (None, [Some(5), Some(3)], Some(3)),
+        (Some(None), [Some(5), None], Some(5)),
+        (Some(Some(9)), [None, None], Some(9)),
+        (Some(Some(9)), [Some(5), None], Some(9)),
+        (Some(Some(4)), [None, Some(5)], Some(5)),
+    ] {
+        let mut draft = draft(live(current_run(&prompt(1))));
+        if let Some(pause) = asked {
+            request(&mut draft, "lunch".to_owned(), secs(30), pause.map(secs)).expect("asked for");
+        }
+        for pause in own {
+            give_way(&mut draft, run_id(1), false, pause.map(secs)).expect("yields");
+        }
+        let run = draft.records.state.current_run.clone().expect("a run");
+        let held = settled(run, exited(0)).state.held.expect("suspended");
+        assert_eq!(held.not_before, expected.map(|pause| now().after(secs(pause))), "{asked:?} {own:?}");
+    }
+}
+
+#[test]
 fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
     let second = Checkpoint { number: 2, ..saved(1) };
     for (before, saves, after) in [
@@ -452,7 +476,7 @@ fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
         (Some(saved(1)), true, Some(second)),
     ] {
         let mut draft = draft(live(CurrentRun { checkpoint: before, ..current_run(&prompt(1)) }));
-        assert_eq!(give_way(&mut draft, run_id(1), saves), Ok(after));
+        assert_eq!(give_way(&mut draft, run_id(1), saves, None), Ok(after));
         let run = draft.records.state.current_run.clone().expect("a run");
         assert_eq!((run.checkpoint, run.yielded_at), (after, Some(now())));
         assert!(will_be_suspended(&run));

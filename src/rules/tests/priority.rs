@@ -1,12 +1,13 @@
 //! Who goes first: the more urgent, but nobody waits for ever.
 
-use crate::model::policy::{Policy, SchedulingPolicy};
+use crate::model::policy::Policy;
+use crate::model::scheduling::SchedulingPolicy;
 use crate::rules::priority::{Slotted, rank, to_make_way};
 
 use super::{at, now, run_id};
 
 fn scheduling(priority: i8) -> SchedulingPolicy {
-    SchedulingPolicy { priority }
+    SchedulingPolicy { priority, ..SchedulingPolicy::default() }
 }
 
 #[test]

@@ -125,6 +125,7 @@ enum Act {
     SafePoint,
     Yield {
         saved: bool,
+        pause: Option<u64>,
     },
     /// The tick finds the time of its turn over, if it is.
     Force,
@@ -167,7 +168,8 @@ fn acts() -> impl Strategy<Value = Act> {
             .prop_map(|(grace, pause)| Act::Preempt { grace, pause }),
         2 => proptest::option::of(1u64..120).prop_map(Act::Section),
         2 => Just(Act::SafePoint),
-        4 => any::<bool>().prop_map(|saved| Act::Yield { saved }),
+        4 => (any::<bool>(), proptest::option::of(1u64..600))
+            .prop_map(|(saved, pause)| Act::Yield { saved, pause }),
         2 => Just(Act::Force),
         3 => Just(Act::Resume),
         1 => Just(Act::Fail),
@@ -526,7 +528,9 @@ impl World {
                 let said: Vec<Message> = queued.filter(|message| is_interjection(message)).cloned().collect();
                 self.inside(|draft, run| interject(draft, run, &said));
             }
-            Act::Yield { saved } => self.inside(|draft, run| give_way(draft, run, *saved).map(drop)),
+            Act::Yield { saved, pause } => {
+                self.inside(|draft, run| give_way(draft, run, *saved, pause.map(secs)).map(drop));
+            }
             Act::Force => {
                 let run = self.records.state.current_run.as_ref();
                 if let Some(over) = run.and_then(force_at).filter(|over| *over < self.now) {

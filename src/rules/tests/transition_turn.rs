@@ -680,7 +680,7 @@ fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
 fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
     for requeue in [false, true] {
         let mut draft = stopping(requeue);
-        give_way(&mut draft, run_id(1), true).expect("heard");
+        give_way(&mut draft, run_id(1), true, None).expect("heard");
         let settled = settle(&mut draft, run_id(1), exited(0), None, &Default::default()).expect("settled");
         assert_eq!(settled.terminal, Terminal::Aborted);
         let saved = Checkpoint { run_id: run_id(1), number: 1 };

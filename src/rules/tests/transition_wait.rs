@@ -166,7 +166,7 @@ fn a_bound_wait_is_kept_while_its_run_is_suspended() {
     let mut world = bound();
     let run = world.live.expect("a run");
     world.changes(|draft| request(draft, "why".to_owned(), secs(30), None));
-    world.changes(|draft| give_way(draft, run, true).map(drop));
+    world.changes(|draft| give_way(draft, run, true, None).map(drop));
     world.end_turn(End::Well);
     assert_eq!(world.records.state.execution.state, ExecutionState::Suspended);
     assert_eq!(world.standing(1), BOUND);

@@ -158,8 +158,13 @@ pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
 
 /// Notes that the turn asks to be suspended. That happens as soon as it has ended, unless a stop or `fail`
 /// comes before. Returns the checkpoint that its message then has: with `saved` a new one, whose file the
-/// caller must write before this is committed; else the last one.
-pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<Checkpoint>, Refusal> {
+/// caller must write before this is committed; else the last one. `pause`: how long after its end the run goes on by itself.
+pub fn give_way(
+    draft: &mut Draft,
+    run_id: RunId,
+    saved: bool,
+    pause: Option<Span>,
+) -> Result<Option<Checkpoint>, Refusal> {
     let now = draft.now();
     let execution = draft.records.state.execution.state;
     let run = current(draft, run_id)?;
@@ -172,11 +177,17 @@ pub fn give_way(draft: &mut Draft, run_id: RunId, saved: bool) -> Result<Option<
         .hint("exit with a status other than 0: the turn does not start then"));
     }
     run.yielded_at.get_or_insert(now);
+    run.resume_after = pause.or(run.resume_after);
+    let resume_after = run.resume_after;
     if saved {
         next_checkpoint(run);
     }
     let checkpoint = run.checkpoint;
-    draft.event(EventKind::RunYielded, Some(run_id), json!({ "checkpoint": saved }));
+    draft.event(
+        EventKind::RunYielded,
+        Some(run_id),
+        json!({ "checkpoint": saved, "resume_after": resume_after }),
+    );
     Ok(checkpoint)
 }
 
@@ -238,8 +249,10 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
     // A run that has left its slot to another goes on by itself, as soon as there is a slot for it again.
-    let pause =
+    let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
+    // Where both say when, it is away for as long as either wants.
+    let pause = asked.max(run.resume_after);
     let not_before = pause.map(|pause| draft.now().after(pause));
     draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
     // A turn that yields ends a row of deferrals.

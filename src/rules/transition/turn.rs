@@ -87,6 +87,7 @@ pub fn claim(
         preemption: None,
         sections: Vec::new(),
         yielded_at: None,
+        resume_after: None,
         checkpoint,
         given: checkpoint,
         told: None,

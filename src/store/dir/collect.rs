@@ -34,13 +34,19 @@ pub struct PackedFile {
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct DroppedMonth {
-    month: String,
-    bytes: u64,
+    pub month: String,
+    pub bytes: u64,
 }
 
 impl Collected {
     pub fn is_nothing(&self) -> bool {
         *self == Collected::default()
+    }
+
+    /// What of it is about nothing that was packed.
+    pub fn of(swept: Swept, dropped: Vec<DroppedMonth>) -> Collected {
+        let freed_bytes = swept.bytes + dropped.iter().map(|month| month.bytes).sum::<u64>();
+        Collected { swept, packed: Vec::new(), dropped, freed_bytes }
     }
 
     fn new(swept: Swept, dropped: &[Dropping], packed: &[(&Old, Option<u64>)]) -> Collected {
@@ -76,11 +82,10 @@ pub struct Collection {
 impl Agent<'_> {
     /// What would be collected. Nothing is written.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
-        self.store.files_only("`dormouse gc`")?;
         self.look(|seen, state| {
             let (dropping, old) = self.over(&seen, retention, now, false)?;
             let how = Sweeping { retention, now, removes: false, is_leased: false };
-            let (swept, _) = self.sweep_all(&seen, &state, how)?;
+            let (swept, _) = self.sweep_all(&seen.view, &state, how)?;
             let packed: Vec<_> = old.iter().map(|old| (old, None)).collect();
             Ok(Collected::new(swept, &dropping, &packed))
         })
@@ -88,7 +93,6 @@ impl Agent<'_> {
 
     /// Reads and packs what can be collected. To be done without a lock.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Collection> {
-        self.store.files_only("`dormouse gc`")?;
         let (dropping, old) = self.look(|seen, _| self.over(&seen, retention, now, true))?;
         let stage = |old: &Old| self.look(|seen, _| self.stage_packed(&seen, old.clone()));
         let staged = old.iter().map(stage).collect::<Result<_>>()?;
@@ -136,7 +140,7 @@ impl Change<'_> {
             }
         }
         let how = Sweeping { retention: collection.retention, now: collection.now, removes: true, is_leased };
-        let (swept, moved) = self.agent.sweep_all(&self.look_past_inbox(), state, how)?;
+        let (swept, moved) = self.agent.sweep_all(&self.view(), state, how)?;
         let packed: Vec<_> = staged.iter().map(|staged| (&staged.old, Some(staged.bytes()))).collect();
         let collected = Collected::new(swept, &dropping, &packed);
         (collection.dropping, collection.staged, collection.moved) = (dropping, staged, moved.clone());

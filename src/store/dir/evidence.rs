@@ -15,6 +15,7 @@ use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 
+use super::layout::AgentDir;
 use super::lines;
 use super::months::{self, Month};
 use super::record::{decode_at, decode_plain};
@@ -218,9 +219,9 @@ pub fn recent<T: Record>(
 }
 
 /// The ids of the runs that have a directory, newest first.
-pub(super) fn run_dirs(view: &View<'_>) -> Result<Vec<RunId>> {
+pub(super) fn run_dirs(agent: &AgentDir) -> Result<Vec<RunId>> {
     let mut ids = Vec::new();
-    view.agent.join(layout::RUNS).each_entry(|name, is_dir| {
+    agent.join(layout::RUNS).each_entry(|name, is_dir| {
         if is_dir {
             ids.extend(std::str::from_utf8(name).ok().and_then(|name| name.parse::<RunId>().ok()));
         }
@@ -232,7 +233,7 @@ pub(super) fn run_dirs(view: &View<'_>) -> Result<Vec<RunId>> {
 
 /// The ids of all runs that are known of: by their line in the archive, or by their directory.
 pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
-    let mut ids = run_dirs(view)?;
+    let mut ids = run_dirs(view.agent)?;
     for month in months::archive(view, Run::KIND)? {
         months::newest_first(view, &month, |_, _, line| {
             ids.extend(id_in::<RunId>(line));
@@ -312,7 +313,7 @@ pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
     let oldest = found.first_key_value().map(|(id, _)| *id).filter(|_| found.len() > count);
     // Those of versions before have their record in their directory.
     let mut before = 0;
-    for id in run_dirs(view)? {
+    for id in run_dirs(view.agent)? {
         if oldest.is_some_and(|oldest| id < oldest) || before > count {
             break;
         }
@@ -339,7 +340,8 @@ pub fn runs_since(view: &View<'_>, since: Time) -> Result<Vec<Run>> {
         })?;
     }
     // Those of versions before have their record in their directory.
-    for id in run_dirs(view)?.into_iter().take_while(|id| minted_at(id.0).is_none_or(|at| at >= since)) {
+    for id in run_dirs(view.agent)?.into_iter().take_while(|id| minted_at(id.0).is_none_or(|at| at >= since))
+    {
         if !found.contains_key(&id)
             && let Some(run) = view.record::<Run>(&layout::run(id))?
         {

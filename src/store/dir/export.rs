@@ -197,6 +197,11 @@ impl Leaving {
         self.left_out.iter().map(|path| path.display().to_string())
     }
 
+    /// The files, from the agent's directory.
+    pub(in crate::store) fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|file| &*file.path)
+    }
+
     pub fn files(&self) -> usize {
         self.files.len()
     }

@@ -33,7 +33,8 @@ use super::months::{self, Month, Seen};
 use super::record::{decode_at, encode_plain_line};
 use super::snapshot::Snapshot;
 use super::view::View;
-use super::{Agent, Change, evidence, files, inbox, layout, lines, packed, settled, sweep};
+use super::witness::named;
+use super::{Agent, Change, evidence, files, inbox, layout, lines, packed, settled};
 
 /// The kinds of record that the archive has.
 pub const KINDS: [&str; 8] = [
@@ -199,10 +200,40 @@ pub struct Dropping {
     /// What its files have.
     pub bytes: u64,
     files: Vec<String>,
-    /// The messages and runs that its lines are about: it stays as long as an open record is about one of them.
-    about: HashSet<Uuid>,
+    about: Subjects,
     /// What stays of it.
     ended: Vec<Part>,
+}
+
+/// What the lines of a month are about. The month stays as long as an open record is about one of these.
+#[derive(Debug, Default)]
+pub struct Subjects {
+    /// The messages that ended in it.
+    pub ended: BTreeSet<MessageId>,
+    runs: HashSet<Uuid>,
+}
+
+impl Subjects {
+    pub fn note(&mut self, line: &[u8]) {
+        self.ended.extend(settled::ended(line).map(|id| MessageId(Uuid::from_bytes(id))));
+        self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
+    }
+
+    /// Whether one of them is in the inbox, or an open record names it.
+    pub fn are_needed(&self, queued: &[MessageId], named: &HashSet<Uuid>) -> bool {
+        let is_about = |id: &Uuid| self.runs.contains(id) || self.ended.contains(&MessageId(*id));
+        queued.iter().any(|id| is_about(&id.0)) || named.iter().any(is_about)
+    }
+}
+
+/// The line that says of a message that it has ended, in a month that was dropped.
+pub fn ended_line(id: MessageId) -> Vec<u8> {
+    encode_plain_line(&Ended { schema: "dormouse/ended/1".to_owned(), id })
+}
+
+/// Whether a line of the archive is such a line.
+pub fn is_ended_line(line: &str) -> bool {
+    line.starts_with("{\"schema\":\"dormouse/ended/")
 }
 
 impl Drop for Dropping {
@@ -259,20 +290,16 @@ impl Agent<'_> {
         files: Vec<String>,
         is_staged: bool,
     ) -> Result<Dropping> {
-        let mut ended = BTreeSet::new();
-        let mut about = HashSet::new();
+        let mut about = Subjects::default();
         for path in &files {
             for (_, line) in lines::records(&months::read(view, path)?) {
-                ended.extend(settled::ended(line).map(|id| MessageId(Uuid::from_bytes(id))));
-                about.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
+                about.note(line);
             }
         }
-        about.extend(ended.iter().map(|id| id.0));
         let stem = stem(&month, Some(months::ENDED));
         let (last, parts) = parts_of(view, layout::ARCHIVE, &stem)?;
         let mut known = known_of(view, &parts)?;
-        let line = |id: MessageId| encode_plain_line(&Ended { schema: "dormouse/ended/1".to_owned(), id });
-        let new: Vec<Vec<u8>> = ended.into_iter().map(line).collect();
+        let new: Vec<Vec<u8>> = about.ended.iter().copied().map(ended_line).collect();
         let new = new.iter().map(|line| line.trim_ascii()).filter(|line| known.insert(line));
         let contents = packed::parts(new);
         let ended =
@@ -342,10 +369,9 @@ impl Change<'_> {
     /// Puts what is to stay of a month in its place. `false`: an open record is about something in it, so it stays.
     pub fn place_ended(&self, dropping: &Dropping, state: &State) -> Result<bool> {
         let view = self.view();
-        let queued = inbox::all(&view, &inbox::scan(&view)?)?;
-        let named = sweep::named(&view, state, usize::MAX)?.unwrap_or_default();
-        let is_needed = queued.iter().any(|key| dropping.about.contains(&key.id.0))
-            || named.iter().any(|id| dropping.about.contains(id));
+        let queued: Vec<_> = inbox::all(&view, &inbox::scan(&view)?)?.iter().map(|key| key.id).collect();
+        let named = named(&view, state, usize::MAX)?.unwrap_or_default();
+        let is_needed = dropping.about.are_needed(&queued, &named);
         if !is_needed {
             self.put_in_place(&dropping.ended)?;
         }

@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Removes all of these that can be removed. The others are in no command's way.
-    pub(super) fn sweep_litter(&self) {
+    pub(in crate::store) fn sweep_litter(&self) {
         for left in self.litter().unwrap_or_default() {
             let _ = self.sweep(&left);
         }

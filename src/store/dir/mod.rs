@@ -18,7 +18,7 @@ pub mod drops;
 pub mod evidence;
 mod export;
 pub mod files;
-mod gc;
+pub mod gc;
 pub mod git;
 pub mod hooks;
 mod import;
@@ -47,12 +47,13 @@ pub mod settled;
 pub mod sharing;
 mod snapshot;
 mod successor;
-mod sweep;
+pub mod sweep;
 pub mod travel;
 pub mod triggers;
 mod vanish;
 pub mod view;
 pub mod watch;
+pub mod witness;
 
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -78,7 +79,7 @@ use crate::model::trigger::Trigger;
 pub use agent::Agent;
 pub use batch::Batch;
 pub use change::Change;
-pub use collect::Collected;
+pub use collect::{Collected, Collection, DroppedMonth};
 pub use doctor::{About, Checkup, Finding, Open, Remedy};
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use export::Leaving;
@@ -159,6 +160,11 @@ impl Store {
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
         Ok(Store { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
+    }
+
+    /// The process that has opened it.
+    pub(in crate::store) fn opener(&self) -> &Opener {
+        &self.opener
     }
 
     /// Where its settings say that the records are, if not here.

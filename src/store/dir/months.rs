@@ -36,6 +36,11 @@ pub fn over_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{year:04}-{next:02}-01T00:00:00Z")).ok().filter(|_| month > 0)
 }
 
+/// The first moment of a month. `None`: `name` is no month.
+pub fn begins_at(name: &str) -> Option<Time> {
+    Time::parse(&format!("{name}-01T00:00:00Z")).ok()
+}
+
 /// The first of the recent months. These are neither packed nor dropped, because steps read them.
 pub fn first_recent(now: Time) -> String {
     four_weeks_before(now).month()

@@ -8,6 +8,7 @@ use std::num::NonZeroU32;
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::pool::Pools;
 use crate::model::time::Time;
 
 use crate::store::anchor::Workspace;
@@ -59,6 +60,11 @@ impl Store {
     /// How much more urgent an agent must be to ask a turn for its slot; `None`: no agent asks.
     pub fn preempt_margin(&self) -> Option<u32> {
         self.config.scheduler.preempt_margin.map(NonZeroU32::get)
+    }
+
+    /// The pools whose agents this machine ticks, where it shares them with others.
+    pub fn pools(&self) -> &Pools {
+        &self.config.scheduler.pool
     }
 
     /// Takes one of `slots` slots for an agent: `None` if all are in use.

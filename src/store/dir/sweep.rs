@@ -21,9 +21,8 @@ use crate::workdir::CHECKPOINT;
 
 use super::files::{self, Disk};
 use super::record::encode_plain_line;
-use super::snapshot::Snapshot;
-use super::view::View;
-use super::{Agent, Change, aside, evidence, inbox, layout, lock};
+use super::witness::{Witness, named};
+use super::{Agent, Change, evidence, layout, lock};
 
 /// How many directories one step looks at, and how many it removes.
 const AT_ONCE: usize = 256;
@@ -116,18 +115,25 @@ pub struct Sweeping {
 impl Change<'_> {
     /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        // What may go is said by records, which are not here.
-        if self.agent.store.is_beside() {
-            return Ok(());
-        }
+        self.sweep_by(&self.view(), || self.agent.peek(), retention, now)
+    }
+
+    /// The same by what others say of the records, which are not in the directory.
+    pub fn sweep_by(
+        &self,
+        witness: &dyn Witness,
+        state: impl FnOnce() -> Result<State>,
+        retention: Retention,
+        now: Time,
+    ) -> Result<()> {
         let spot = self.agent.dir.join(layout::SWEEP);
         let progress = Progress::of(&spot);
         if progress.is_early(now) {
             return Ok(());
         }
         let how = Sweeping { retention, now, removes: true, is_leased: true };
-        let state = self.agent.peek()?;
-        let swept = Sweep::new(self.agent, &self.view(), &state, how, AT_ONCE, progress).run();
+        let state = state()?;
+        let swept = Sweep::new(self.agent, witness, &state, how, AT_ONCE, progress).run();
         if swept.is_err() {
             // What is in the way today is in the way of every step: the next one that looks is tomorrow's.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
@@ -140,9 +146,13 @@ impl Change<'_> {
 impl Agent<'_> {
     /// Sweeps everything at once. The caller must hold the lock to remove anything. Returns also the runs whose record is
     /// still in their directory, where versions before this one put it: that goes when the record is in the archive.
-    pub fn sweep_all(&self, seen: &Snapshot<'_>, state: &State, how: Sweeping) -> Result<(Swept, Vec<Run>)> {
-        let view = &seen.view;
-        Sweep::new(self, view, state, how, usize::MAX, Progress::default()).run()
+    pub fn sweep_all(
+        &self,
+        witness: &dyn Witness,
+        state: &State,
+        how: Sweeping,
+    ) -> Result<(Swept, Vec<Run>)> {
+        Sweep::new(self, witness, state, how, usize::MAX, Progress::default()).run()
     }
 
     /// Removes the directory of a run whose record is in the archive by now.
@@ -158,7 +168,7 @@ impl Agent<'_> {
 
 struct Sweep<'a> {
     agent: &'a Agent<'a>,
-    view: &'a View<'a>,
+    witness: &'a dyn Witness,
     state: &'a State,
     how: Sweeping,
     /// How many directories are looked at, and how many are removed.
@@ -175,7 +185,7 @@ struct Sweep<'a> {
 impl<'a> Sweep<'a> {
     fn new(
         agent: &'a Agent<'a>,
-        view: &'a View<'a>,
+        witness: &'a dyn Witness,
         state: &'a State,
         how: Sweeping,
         most: usize,
@@ -183,7 +193,7 @@ impl<'a> Sweep<'a> {
     ) -> Sweep<'a> {
         let swept = Swept::default();
         let to_move = Vec::new();
-        Sweep { agent, view, state, how, most, progress, swept, to_move, named: None, is_noted: false }
+        Sweep { agent, witness, state, how, most, progress, swept, to_move, named: None, is_noted: false }
     }
 
     fn run(mut self) -> Result<(Swept, Vec<Run>)> {
@@ -212,19 +222,15 @@ impl<'a> Sweep<'a> {
     /// The directories of what has ended, oldest first.
     fn items(&self) -> Result<Vec<Item>> {
         let current = self.state.current_run.as_ref().map(|run| run.run_id);
-        let runs = evidence::run_dirs(self.view)?.into_iter().filter(|id| Some(*id) != current);
+        let runs = evidence::run_dirs(&self.agent.dir)?.into_iter().filter(|id| Some(*id) != current);
         let mut items: Vec<Item> = runs.map(Item::Run).collect();
-        let mut open = HashSet::new();
         let mut tasks = Vec::new();
-        self.view.agent.join(layout::TASKS).each_entry(|name, is_dir| {
+        self.agent.dir.join(layout::TASKS).each_entry(|name, is_dir| {
             let name = std::str::from_utf8(name).unwrap_or_default();
-            if is_dir {
-                tasks.extend(name.parse::<TaskId>());
-            } else if let Some(id) = name.strip_suffix(".json") {
-                open.extend(id.parse::<TaskId>());
-            }
+            tasks.extend(name.parse::<TaskId>().ok().filter(|_| is_dir));
             true
         })?;
+        let open = if tasks.is_empty() { HashSet::new() } else { self.witness.open_tasks()? };
         items.extend(tasks.into_iter().filter(|id| !open.contains(id)).map(Item::Task));
         items.sort_by_key(|item| item.uuid());
         Ok(items)
@@ -256,7 +262,7 @@ impl<'a> Sweep<'a> {
                 uncleared.insert(*id);
             }
         }
-        for run in evidence::runs_among(self.view, &uncleared)?.values() {
+        for run in self.witness.runs_among(&uncleared)?.values() {
             self.agent.workdir().run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
         }
         Ok(())
@@ -290,12 +296,12 @@ impl<'a> Sweep<'a> {
             Item::Run(id) => Some(*id),
             Item::Task(_) => None,
         });
-        let runs: HashMap<RunId, Run> = evidence::runs_among(self.view, &of_runs.collect())?;
+        let runs: HashMap<RunId, Run> = self.witness.runs_among(&of_runs.collect())?;
         let of_tasks = candidates.iter().filter_map(|(item, _)| match item {
             Item::Task(id) => Some(*id),
             Item::Run(_) => None,
         });
-        let tasks: HashMap<TaskId, Task> = evidence::tasks_among(self.view, &of_tasks.collect())?;
+        let tasks: HashMap<TaskId, Task> = self.witness.tasks_among(&of_tasks.collect())?;
         let mut over = Vec::new();
         for (item, is_old) in candidates {
             let keep_since = match item {
@@ -362,7 +368,7 @@ impl<'a> Sweep<'a> {
     /// The record of a run that a version before has settled.
     fn record_inside(&self, item: Item) -> Result<Option<Run>> {
         match item {
-            Item::Run(id) => self.view.record(&layout::run(id)),
+            Item::Run(id) => self.witness.record_inside(id),
             Item::Task(_) => Ok(None),
         }
     }
@@ -388,7 +394,7 @@ impl<'a> Sweep<'a> {
     /// Whether an open record names it.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
-            self.named = Some(named(self.view, self.state, self.most)?);
+            self.named = Some(named(self.witness, self.state, self.most)?);
         }
         let named = self.named.iter().flatten().next();
         if named.is_none_or(|named| named.contains(&item.uuid())) {
@@ -425,38 +431,4 @@ fn has_checkpoint(dir: &Spot) -> Result<bool> {
         !has_any
     })?;
     Ok(has_any)
-}
-
-/// The runs and tasks that open records name, in whatever field: `state.json`, work items, waits, timers, tasks and
-/// what is in the inbox. `None`: there are more messages than `most`.
-pub fn named(view: &View<'_>, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
-    let mut named = HashSet::new();
-    // The events that ride in it are evidence like those of the ledger.
-    let mut state = state.clone();
-    aside::take_riding(&mut state);
-    note_ids(&serde_json::to_vec(&state).unwrap_or_default(), &mut named);
-    for dir in [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS] {
-        for path in view.record_paths(dir)? {
-            note_ids(&view.bytes(&path)?.unwrap_or_default(), &mut named);
-        }
-    }
-    let queued = inbox::first(view, &inbox::scan(view)?, most.saturating_add(1))?;
-    if queued.len() > most {
-        return Ok(None);
-    }
-    for (_, path) in queued {
-        note_ids(&view.bytes(&path)?.unwrap_or_default(), &mut named);
-    }
-    Ok(Some(named))
-}
-
-/// Notes every id of a run or a task that a text has in it.
-fn note_ids(text: &[u8], named: &mut HashSet<Uuid>) {
-    for prefix in [&b"run_"[..], b"task_"] {
-        let found = text.windows(prefix.len()).enumerate().filter(|(_, window)| *window == prefix);
-        named.extend(found.filter_map(|(at, _)| {
-            let digits = text.get(at + prefix.len()..at + prefix.len() + 32)?;
-            Uuid::try_parse_ascii(digits).ok()
-        }));
-    }
 }

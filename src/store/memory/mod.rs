@@ -1,85 +1,23 @@
 //! A store in the memory of one process, for tests: the least that answers the traits of `elsewhere`.
 
+mod texts;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, MessageId};
-use crate::model::message::InboxKey;
-use crate::model::record::Plane;
+use crate::model::id::AgentName;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Brought, Claim, Claimant, Due, Elsewhere, Fault, Hold, Lease, Order, Piece, Pieces,
-    Records, Sight,
+    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces, Records, Sight,
 };
-
-/// All records of one agent, as texts.
-#[derive(Debug, Clone, Default)]
-struct Texts {
-    identity: String,
-    policy: String,
-    /// The revision of the state.
-    number: u64,
-    state: String,
-    due: Option<Time>,
-    open: BTreeMap<(Plane, String), String>,
-    plans: BTreeMap<String, String>,
-    inbox: BTreeMap<InboxKey, String>,
-    hints: BTreeMap<MessageId, String>,
-    keys: BTreeMap<String, (Time, String)>,
-    /// What has ended, in order: the kind, the id and the line.
-    ended: Vec<(&'static str, Option<String>, Time, String)>,
-    events: Vec<(u64, Time, String)>,
-    is_shut: bool,
-    files: Vec<Brought>,
-}
-
-impl Texts {
-    fn of(pieces: Pieces<'_>) -> Result<Texts> {
-        let mut texts = Texts::default();
-        pieces(&mut |piece| {
-            texts.change(piece);
-            Ok(())
-        })?;
-        Ok(texts)
-    }
-
-    fn change(&mut self, piece: Piece) {
-        match piece {
-            Piece::Identity(text) => self.identity = text,
-            Piece::Policy(text) => self.policy = text,
-            Piece::State { revision, text, due } => {
-                self.due = due;
-                self.number = revision;
-                self.state = text;
-            }
-            Piece::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
-            Piece::Closed { plane, id } => {
-                if plane == Plane::Work {
-                    self.plans.remove(&id);
-                }
-                self.open.remove(&(plane, id));
-            }
-            Piece::Plan { work, text } => drop(self.plans.insert(work, text)),
-            Piece::Arrived(Arrival::Message { key, text }) => {
-                self.inbox.retain(|other, _| other.id != key.id);
-                self.inbox.insert(key, text);
-            }
-            Piece::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
-            Piece::Taken(key) => drop(self.inbox.remove(&key)),
-            Piece::Heard(id) => drop(self.hints.remove(&id)),
-            Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
-            Piece::Ended { kind, id, text, at } => self.ended.push((kind, id, at, text)),
-            Piece::Event { at, text, seq } => self.events.push((seq, at, text)),
-            Piece::File(file) => self.files.push(file),
-            Piece::Shut(is_shut) => self.is_shut = is_shut,
-        }
-    }
-}
+use texts::Texts;
 
 /// What is known of an agent: its records as they are now, and who has its lock and its leases.
 #[derive(Debug, Default)]
@@ -89,9 +27,12 @@ struct Known {
     is_held: Cell<bool>,
     fence: Cell<u64>,
     leases: RefCell<Vec<(Subject, u64, Claimant)>>,
+    /// The fence of the run that has taken a slot.
+    slot: Cell<Option<u64>>,
     is_removed: Cell<bool>,
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
+    is_cut_off: Cell<bool>,
 }
 
 impl Known {
@@ -124,6 +65,11 @@ impl Memory {
     pub fn lose_leases(&self, name: &AgentName) {
         self.0.borrow()[name].loses_leases.set(true);
     }
+
+    /// From now on no beat reaches the store, and each lease has just run out.
+    pub fn cut_off(&self, name: &AgentName) {
+        self.0.borrow()[name].is_cut_off.set(true);
+    }
 }
 
 impl Elsewhere for Memory {
@@ -136,10 +82,13 @@ impl Elsewhere for Memory {
         Ok(agents.iter().filter(|(_, known)| !known.is_removed.get()).map(|(name, _)| name.clone()).collect())
     }
 
-    fn due(&self, now: Time) -> Result<Due> {
+    fn due(&self, now: Time, pools: &[Pool], _: Option<&Claimant>) -> Result<Due> {
         let mut due = Due::default();
         for (name, known) in self.0.borrow().iter().filter(|(_, known)| !known.is_removed.get()) {
             let texts = known.texts.borrow();
+            if !pools.contains(&texts.pool) {
+                continue;
+            }
             let has_arrivals = !texts.inbox.is_empty() || !texts.hints.is_empty();
             if has_arrivals || texts.due.is_some_and(|due| due <= now) {
                 due.names.push(name.clone());
@@ -164,6 +113,29 @@ impl Elsewhere for Memory {
         Ok(true)
     }
 
+    fn slots(&self, _: Option<&AgentName>) -> Result<Vec<InSlot>> {
+        let mut slots = Vec::new();
+        for (agent, known) in self.0.borrow().iter() {
+            let leases = known.leases.borrow();
+            let taken = leases.iter().find(|(_, fence, _)| Some(*fence) == known.slot.get());
+            slots.extend(taken.map(|(_, _, by)| InSlot {
+                agent: agent.clone(),
+                anchor: by.anchor.clone(),
+                host: by.host.clone(),
+            }));
+        }
+        Ok(slots)
+    }
+
+    fn take_slot(&self, under: &AgentName) -> Result<()> {
+        if let Some(known) = self.0.borrow().get(under) {
+            let leases = known.leases.borrow();
+            let run = leases.iter().find(|(subject, ..)| *subject == Subject::Run);
+            known.slot.set(run.map(|(_, fence, _)| *fence));
+        }
+        Ok(())
+    }
+
     fn faults(&self, _: Time, _: bool) -> Result<Vec<Fault>> {
         Ok(Vec::new())
     }
@@ -172,6 +144,14 @@ impl Elsewhere for Memory {
         let agents = self.0.borrow();
         let living = agents.iter().filter(|(_, known)| !known.is_removed.get());
         Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
+    }
+
+    fn guest(&self) -> Option<&str> {
+        None
+    }
+
+    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere> {
+        self
     }
 
     fn claim(&self, claim: Claim) {
@@ -224,7 +204,7 @@ impl Records for Of {
                     Arrival::Hint { id, .. } => texts.hints.contains_key(id),
                 };
                 if !is_there {
-                    texts.change(Piece::Arrived(arrival.clone()));
+                    texts.change(Piece::Arrived(arrival.clone()), 0);
                 }
             }
         });
@@ -233,6 +213,13 @@ impl Records for Of {
 
     fn see(&self) -> Result<Rc<dyn Sight>> {
         Ok(self.now())
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let now = self.now();
+        let saved = now.saved(checkpoint);
+        saved.iter().for_each(|bytes| each(bytes));
+        Ok(saved.is_some())
     }
 
     fn hold(&self, _: Duration) -> Result<Option<Box<dyn Hold>>> {
@@ -263,98 +250,6 @@ impl Records for Of {
     }
 }
 
-impl Sight for Texts {
-    fn state(&self) -> Result<String> {
-        Ok(self.state.clone())
-    }
-
-    fn open(&self, plane: Plane) -> Result<Vec<String>> {
-        let of_kind = self.open.iter().filter(|((other, _), _)| *other == plane);
-        Ok(of_kind.map(|(_, text)| text.clone()).collect())
-    }
-
-    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
-        Ok(self.open.get(&(plane, id.to_owned())).cloned())
-    }
-
-    fn plan(&self, work: &str) -> Result<Option<String>> {
-        Ok(self.plans.get(work).cloned())
-    }
-
-    fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
-        Ok(self.inbox.keys().take(count).copied().collect())
-    }
-
-    fn message(&self, key: InboxKey) -> Result<Option<String>> {
-        Ok(self.inbox.get(&key).cloned())
-    }
-
-    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
-        Ok(self.hints.iter().map(|(id, text)| (*id, text.clone())).collect())
-    }
-
-    fn key(&self, key: &str) -> Result<Option<String>> {
-        Ok(self.keys.get(key).map(|(_, text)| text.clone()))
-    }
-
-    fn ended(
-        &self,
-        kind: &'static str,
-        id: Option<&str>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()> {
-        for (of, its, _, line) in self.ended.iter().rev() {
-            let is_meant = *of == kind && (id.is_none() || its.as_deref() == id);
-            if is_meant && !each(line)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
-        let lines: Vec<&(u64, Time, String)> = match order {
-            Order::Since(since) => {
-                self.events.iter().filter(|(_, at, _)| since.is_none_or(|since| *at >= since)).collect()
-            }
-            Order::NewestFirst => self.events.iter().rev().collect(),
-        };
-        for (_, _, line) in lines {
-            if !each(line)? {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
-        self.files.iter().try_for_each(|file| each(Piece::File(file.clone())))?;
-        each(Piece::Identity(self.identity.clone()))?;
-        each(Piece::Policy(self.policy.clone()))?;
-        each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;
-        each(Piece::Shut(self.is_shut))?;
-        for ((plane, id), text) in &self.open {
-            each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
-        }
-        for (work, text) in &self.plans {
-            each(Piece::Plan { work: work.clone(), text: text.clone() })?;
-        }
-        for (key, text) in &self.inbox {
-            each(Piece::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
-        }
-        for (id, text) in &self.hints {
-            each(Piece::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
-        }
-        for (kind, id, at, text) in &self.ended {
-            each(Piece::Ended { kind, id: id.clone(), at: *at, text: text.clone() })?;
-        }
-        for (seq, at, text) in &self.events {
-            each(Piece::Event { seq: *seq, at: *at, text: text.clone() })?;
-        }
-        Ok(())
-    }
-}
-
 #[derive(Debug)]
 struct Locked(Rc<Known>);
 
@@ -373,7 +268,12 @@ impl Hold for Locked {
             return Err(Error::refused("stale_revision", now.to_string()));
         }
         self.0.refuse_fenced()?;
-        self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone())));
+        let made = pieces.iter().find_map(|piece| match piece {
+            Piece::State { revision, .. } => Some(*revision),
+            _ => None,
+        });
+        let revision = made.unwrap_or(base);
+        self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
         Ok(())
     }
 
@@ -382,9 +282,9 @@ impl Hold for Locked {
         Ok(())
     }
 
-    fn replace_policy(&self, policy: &str) -> Result<()> {
+    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()> {
         self.0.refuse_fenced()?;
-        self.0.edit(|texts| policy.clone_into(&mut texts.policy));
+        self.0.edit(|texts| (texts.policy, texts.pool) = (policy.to_owned(), pool.clone()));
         Ok(())
     }
 
@@ -425,6 +325,9 @@ impl Lease for Taken {
     }
 
     fn beat(&self) -> Beat {
+        if self.of.is_cut_off.get() {
+            return Beat::Unreachable { left: Duration::ZERO };
+        }
         let is_ours = !self.of.loses_leases.get()
             && self.of.leases.borrow().iter().any(|(_, fence, _)| *fence == self.fence);
         if is_ours { Beat::Held { revision: self.of.texts.borrow().number } } else { Beat::Lost }

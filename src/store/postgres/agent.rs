@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::preemption::Checkpoint;
 
 use super::super::dir::Subject;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
-use super::{faults, hold, lease, sql, statements};
+use super::{faults, hold, lease, sql, statements, whole};
 
 /// How old an answer may be that came along with another one. It is given once.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -25,7 +26,7 @@ pub struct Agent {
 
 #[derive(Debug)]
 struct Glance {
-    at: Instant,
+    at: Cell<Instant>,
     revision: Cell<Option<u64>>,
     state: RefCell<Option<String>>,
     has_arrivals: Cell<Option<bool>>,
@@ -40,7 +41,7 @@ impl Glance {
     }
 
     fn if_fresh<T>(&self, fact: Option<T>) -> Option<T> {
-        fact.filter(|_| self.at.elapsed() < GLANCE)
+        fact.filter(|_| self.at.get().elapsed() < GLANCE)
     }
 }
 
@@ -54,7 +55,7 @@ impl Agent {
         let text = |column| row.get(column).map(str::to_owned);
         let read = || {
             let glance = Glance {
-                at,
+                at: Cell::new(at),
                 revision: Cell::new(Some(number(Some(row), 3)?)),
                 state: RefCell::new(Some(text(4)?)),
                 has_arrivals: Cell::new(Some(row.get(5)? == "t")),
@@ -121,18 +122,25 @@ impl Records for Agent {
         let provided = one.not_fenced()?;
         // A server may be set to let all statements of a transaction see the same.
         const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
-        let once = format!("{EACH_SEES}{}", statements::arrive(schema, one.id, arrivals, false, &provided)?);
+        // Whoever puts something there asks next what the agent makes of it.
+        let state = format!("SELECT (SELECT body FROM {schema}.state WHERE agent_id = {})", one.id);
+        let asked_at = Instant::now();
+        let once =
+            format!("{EACH_SEES}{};{state}", statements::arrive(schema, one.id, arrivals, false, &provided)?);
         let wait = one.shared.pool.patience().as_millis().max(1);
         let again = statements::arrive(schema, one.id, arrivals, true, &provided)?;
         // Under the lock of this process it would wait for itself.
         let again = if one.lock().is_some_and(|lock| lock.is_open()) {
-            format!("{EACH_SEES}{again}")
+            format!("{EACH_SEES}{again};{state}")
         } else {
-            format!("{}{again};COMMIT", statements::lock(schema, one.id, wait, false))
+            format!("{}{again};{state};COMMIT", statements::lock(schema, one.id, wait, false))
         };
         let answers = one.shared.pool.insist(&once, &again)?;
-        // The count of agents is the last row that there is.
-        let count = answers.iter().rev().find_map(|answer| answer.rows.first());
+        let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());
+        self.glance.at.set(asked_at);
+        self.glance.state.replace(last.next().and_then(|row| row.get(0)).map(str::to_owned));
+        // The count of agents comes before that.
+        let count = last.next();
         if number::<u64>(count, 0) == Some(0) {
             return Err(one.gone());
         }
@@ -149,6 +157,17 @@ impl Records for Agent {
         let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
         let seen = Seen::read(&self.one, rows)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))
+    }
+
+    fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.glance.forget();
+        for part in 0.. {
+            match whole::saved_part(&self.one, checkpoint, part)? {
+                Some(bytes) => each(&bytes),
+                None => return Ok(part > 0),
+            }
+        }
+        Ok(true)
     }
 
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>> {

@@ -4,21 +4,25 @@
 use crate::error::Result;
 use crate::model::time::Time;
 
-use super::super::elsewhere::Due;
+use super::super::elsewhere::{Claimant, Due};
 use super::pool::Pool;
 use super::shared::number;
+use super::sql;
 use super::wire::Row;
 
 /// Agents whose moment has come at `now`, in milliseconds, by the clock that has set the moments: that of machines that tick.
-pub fn due(schema: &str, now: i64) -> String {
-    format!("SELECT d.agent_id FROM {schema}.due d WHERE d.pool = '' AND d.rank = 0 AND d.due_at <= {now}")
+/// `pools`: their names as statements have them, parted by commas.
+pub fn due(schema: &str, now: i64, pools: &str) -> String {
+    format!(
+        "SELECT d.agent_id FROM {schema}.due d WHERE d.pool IN ({pools}) AND d.rank = 0 AND d.due_at <= {now}"
+    )
 }
 
 /// When the next moment after `now` comes.
-pub fn next(schema: &str, now: i64) -> String {
+pub fn next(schema: &str, now: i64, pools: &str) -> String {
     format!(
-        "SELECT d.due_at FROM {schema}.due d WHERE d.pool = '' AND d.rank = 0 AND d.due_at > {now} \
-         ORDER BY d.due_at LIMIT 1"
+        "SELECT min((SELECT d.due_at FROM {schema}.due d WHERE d.pool = p.pool AND d.rank = 0 AND d.due_at > {now} \
+         ORDER BY d.due_at LIMIT 1)) FROM unnest(ARRAY[{pools}]) p (pool)"
     )
 }
 
@@ -39,24 +43,42 @@ pub fn with_arrivals(schema: &str) -> String {
 }
 
 /// The names of both. The sub-select makes it one probe for each name, whatever is known of how many there are.
-pub fn names(schema: &str, now: i64) -> String {
+pub fn names(schema: &str, now: i64, pools: &str) -> String {
     format!(
-        "SELECT n.name FROM (SELECT (SELECT a.name FROM {schema}.agent a WHERE a.id = q.agent_id) AS name \
+        "SELECT n.name FROM (SELECT (SELECT a.name FROM {schema}.agent a WHERE a.id = q.agent_id AND a.pool IN ({pools})) AS name \
            FROM (({}) UNION ({})) q) n WHERE n.name IS NOT NULL ORDER BY n.name",
-        due(schema, now),
+        due(schema, now, pools),
         with_arrivals(schema)
     )
 }
 
-/// Both, and the next moment, in one flight.
-pub fn ask(pool: &Pool, now: Time) -> Result<Due> {
+/// How long a machine that ticks need not say so again, in milliseconds.
+const SAID: i64 = 60_000;
+
+/// Notes that a machine ticks agents of these pools, unless that is noted already: nothing is written then.
+fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
+    let (anchor, host) = (sql::text(&by.anchor)?, sql::text(&by.host)?);
+    let (now, version) = (sql::SERVER_NOW, sql::text(env!("CARGO_PKG_VERSION"))?);
+    Ok(format!(
+        "INSERT INTO {schema}.anchor (id, host, pools, version, seen_at) \
+         SELECT {anchor}, {host}, ARRAY[{pools}]::text[], {version}, {now} WHERE NOT EXISTS (SELECT FROM {schema}.anchor n \
+           WHERE n.id = {anchor} AND n.pools = ARRAY[{pools}]::text[] AND n.seen_at > {now} - {SAID}) \
+         ON CONFLICT (id) DO UPDATE SET host = excluded.host, pools = excluded.pools, version = excluded.version, \
+           seen_at = excluded.seen_at;"
+    ))
+}
+
+/// Both, and the next moment, in one flight. `by`: who steps the agents.
+pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Result<Due> {
     let (schema, now) = (pool.schema(), now.as_millis());
-    let answers = pool.ask(&format!("{};{}", names(schema, now), next(schema, now)))?;
-    let [names, next] = answers.as_slice() else { return Err(pool.unexpected("which agents are due")) };
+    let pools = pools.iter().map(|name| sql::text(name)).collect::<Result<Vec<_>>>()?.join(",");
+    let note = by.map(|by| note(schema, by, &pools)).transpose()?.unwrap_or_default();
+    let answers = pool.ask(&format!("{note}{};{}", names(schema, now, &pools), next(schema, now, &pools)))?;
+    let [.., names, next] = answers.as_slice() else { return Err(pool.unexpected("which agents are due")) };
+    // One whose name is none keeps nobody else from a step. `doctor` finds it.
     let name = |row: &Row| row.get(0).and_then(|name| name.parse().ok());
-    let names = names.rows.iter().map(|row| name(row).ok_or_else(|| pool.unexpected("names of agents")));
     Ok(Due {
-        names: names.collect::<Result<_>>()?,
+        names: names.rows.iter().filter_map(name).collect(),
         next: number(next.rows.first(), 0).map(Time::from_millis),
     })
 }

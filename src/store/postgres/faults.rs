@@ -3,7 +3,21 @@
 use crate::error::{Error, Status};
 
 use super::super::elsewhere::CHANGED;
+use super::shared::One;
 use super::wire::{Fault, Url};
+
+/// The kind of the error of whoever may not do what was asked.
+pub const NOT_ALLOWED: &str = "not_allowed";
+
+const ASK: &str = "ask the owner of the store, who lets a role of the database be a ticker, a producer or a reader by \
+                   `dormouse init --grant`";
+
+/// The refusal of all that a producer may not do.
+pub fn producers(url: &Url, role: &str) -> Error {
+    let message =
+        format!("{}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing", url.shown());
+    Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
+}
 
 /// Why a flight has no answer.
 #[derive(Debug)]
@@ -59,11 +73,11 @@ impl Trouble {
                 "3F000" | "42P01" => Trouble::Other(not_made(url)),
                 "42501" => Trouble::Other(
                     Error::database(
-                        Status::Refused,
-                        "not_allowed",
+                        Status::Failed,
+                        NOT_ALLOWED,
                         format!("{server} does not allow it: {message}"),
                     )
-                    .with_hint("ask whoever looks after the database for the right"),
+                    .with_hint(ASK),
                 ),
                 "53100" | "53200" | "53300" | "53400" | "54000" => Trouble::Other(
                     Error::database(
@@ -77,11 +91,17 @@ impl Trouble {
                     Error::database(Status::Failed, "database", format!("{server} only reads: {message}"))
                         .with_hint("it may be a standby: name the server that takes changes"),
                 ),
-                "57014" => Trouble::Other(Error::database(
-                    Status::Failed,
-                    "database",
-                    format!("{server} has ended what was asked: {message}"),
-                )),
+                "57014" => Trouble::Other(
+                    Error::database(
+                        Status::Failed,
+                        "database",
+                        format!("{server} has ended what was asked: {message}"),
+                    )
+                    .with_hint(
+                        "nothing was changed; the limit is one of the server, the database or the role \
+                         (`statement_timeout`): allow more, and try again",
+                    ),
+                ),
                 _ => Trouble::Refused {
                     code: code.clone(),
                     error: Error::database(
@@ -118,10 +138,12 @@ impl Trouble {
 /// An error of the client that is none of a statement: not reached, not let in, not fit.
 fn plain(fault: &Fault, url: &Url) -> Error {
     let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
-    if matches!(fault, Fault::Unreachable(_)) {
-        error.with_hint("see whether the server runs and can be reached from here")
-    } else {
-        error
+    match fault {
+        Fault::Unreachable(why) if why.contains("53300") => {
+            error.with_hint("all connections that it allows are in use: try again, or allow more of them")
+        }
+        Fault::Unreachable(_) => error.with_hint("see whether the server runs and can be reached from here"),
+        Fault::Server { .. } | Fault::Lost { .. } | Fault::NotSent(_) | Fault::Unfit(_) => error,
     }
 }
 
@@ -152,8 +174,23 @@ pub fn fenced(agent: &str) -> Error {
     .with_hint("the turn's output is kept on this machine; end what still runs for it here")
 }
 
+/// The number of the last lease of an agent is none.
+pub fn no_fence(one: &One, fence: i64) -> Error {
+    let (server, agent) = (one.shared.pool.url().shown(), &one.name);
+    let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");
+    Error::database(Status::Damaged, "damaged", message).with_hint(
+        "set it by hand to the number of the last lease that the agent has had, or to a higher one",
+    )
+}
+
+/// The lock went with a connection that broke, and somebody else was at the agent before it was taken again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
-    Error::refused("stale_revision", format!("`{agent}` is at revision {revision}, not at {base}"))
+    Error::database(
+        Status::Busy,
+        "stale_revision",
+        format!("`{agent}` is at revision {revision}, not at {base}"),
+    )
+    .with_hint("nothing was changed: try again")
 }
 
 /// A transaction of which nobody can say whether it was committed.

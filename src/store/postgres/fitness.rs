@@ -1,10 +1,12 @@
 //! Whether a server keeps what was acknowledged, and whether the tables are whole: what `doctor` says of a database.
 
 use crate::error::Result;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::super::elsewhere::Fault;
 use super::pool::Pool;
+use super::shared::number;
+use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
@@ -29,7 +31,10 @@ const TABLES: [&str; 17] = [
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 8] = ["state", "due", "inbox", "record", "plan", "file", "dedupe", "lease"];
+const OF_AGENTS: [&str; 13] = [
+    "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run", "blob",
+    "watcher",
+];
 
 /// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but people who read times.
 const SKEW: i64 = 1000;
@@ -114,6 +119,8 @@ pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
     faults.extend(missing);
     if is_whole && !is_quick {
         faults.extend(of_nobody(pool)?);
+        faults.extend(ticked_by_nobody(pool, now)?);
+        faults.extend(of_agents(pool)?);
     }
     Ok(faults)
 }
@@ -158,6 +165,85 @@ fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
         is_warning: false,
     };
     Ok(found.map(fault).collect())
+}
+
+/// How long an agent may have something to do before it is asked whether anybody ticks, and a minute, in milliseconds.
+const OVERDUE: i64 = 600_000;
+const MINUTE: u64 = 60_000;
+
+/// Pools whose agents have something to do that nobody does: no machine has looked at them all the time.
+fn ticked_by_nobody(pool: &Pool, now: Time) -> Result<Vec<Fault>> {
+    let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis() - OVERDUE));
+    // An agent that has something to do at once says so by a moment long ago. What the state says is looked for in its text: in
+    // JSON with a zero character PostgreSQL finds nothing.
+    let waiting = format!(
+        r#"SELECT a.pool, a.id FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id
+           WHERE substring(s.body::text FROM '"status": "([a-z_]+)"') NOT IN ('booting', 'stopped') AND NOT a.is_shut
+             AND (substring(s.body::text FROM '"execution": {{\s*"state": "[a-z_]+",\s*"since": "([^"]+)"') < {}
+                  AND EXISTS (SELECT FROM {schema}.due d WHERE d.agent_id = a.id AND d.due_at < {})
+               OR EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id AND i.id < {}))"#,
+        sql::text(&before.to_string())?,
+        before.as_millis(),
+        sql::least_id_of(before)
+    );
+    // A machine that steps an agent by its name alone says nothing but that it has a lease.
+    let answers = pool.ask(&format!(
+        "SELECT w.pool, count(*), (SELECT {now} - max(n.seen_at) FROM {schema}.anchor n WHERE w.pool = ANY (n.pools)) AS since \
+         FROM ({waiting}) w WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.agent_id = w.id AND l.expires_at > {now}) \
+         GROUP BY w.pool ORDER BY w.pool",
+        now = sql::SERVER_NOW
+    ))?;
+    let mut faults = Vec::new();
+    for row in answers.iter().flat_map(|answer| &answer.rows) {
+        let (Some(name), Some(count)) = (row.get(0), number::<u64>(Some(row), 1)) else {
+            return Err(pool.unexpected("who waits for a machine"));
+        };
+        let since: Option<i64> = number(Some(row), 2);
+        let whose = if name.is_empty() { "the common pool".to_owned() } else { format!("pool `{name}`") };
+        let who = if count == 1 { "an agent".to_owned() } else { format!("{count} agents") };
+        let seen = match since {
+            Some(since) if since < OVERDUE => continue,
+            Some(since) => format!(
+                "no machine has ticked it for {}",
+                Span::from_secs(since.unsigned_abs() / MINUTE * 60)
+            ),
+            None => "no machine has ever ticked it".to_owned(),
+        };
+        let message = format!(
+            "{who} of {whose} waited for more than 10 minutes, and {seen}: `dormouse tick --all` does"
+        );
+        faults.push(Fault { kind: "nobody_ticks", message, is_warning: true });
+    }
+    Ok(faults)
+}
+
+/// Agents that no command finds, or to which nothing arrives. Everybody else is at work without them.
+fn of_agents(pool: &Pool) -> Result<Vec<Fault>> {
+    let schema = pool.schema();
+    let found = |what: &str, condition: &str| {
+        format!(
+            "SELECT a.name, '{what}' FROM {schema}.agent a LEFT JOIN {schema}.state s ON s.agent_id = a.id WHERE {condition}"
+        )
+    };
+    let asked = [
+        found(
+            "has a name that no agent can have",
+            "a.name !~ '^[a-z0-9][a-z0-9._-]*$' OR strpos(a.name, '..') > 0",
+        ),
+        found("has no row in the table `state`", "s.agent_id IS NULL"),
+        found(
+            "takes nothing in (`is_shut`), though its state says of no move",
+            "a.is_shut AND strpos(s.body::text, '\"moved\"') = 0",
+        ),
+    ];
+    let answers = pool.ask(&asked.join(" UNION ALL "))?;
+    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let fault = |(name, what): (&str, &str)| Fault {
+        kind: "damaged",
+        message: format!("`{}` in the table `agent` {what}", name.escape_debug()),
+        is_warning: false,
+    };
+    Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
 }
 
 #[cfg(test)]

@@ -8,18 +8,23 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::model::id::AgentName;
+use crate::model::pool::Pool;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
 use super::faults::{self, Trouble};
-use super::shared::{Grant, Locked, Mark, One, first, number};
-use super::sight::Seen;
+use super::shared::{Grant, Locked, Mark, One, Spoken, first, number};
+use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
 use super::{lease, make};
 use super::{sql, statements};
 
 /// How long to ask for the fate of a change at least: longer than the server waits for a silent process.
 pub const FATE: Duration = Duration::from_secs(20);
+
+/// More leases than an agent is ever given.
+const FENCES: i64 = 1 << 62;
 
 /// How long to wait before the same is asked again.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -38,6 +43,10 @@ struct Core {
     open: RefCell<Option<Open>>,
     /// Leases that are written with the next change.
     granted: RefCell<Vec<Granted>>,
+    /// Leases that are given back with the next change.
+    returned: RefCell<Vec<Returned>>,
+    /// The number of the transaction that sees to it that the run may have a slot with the next change.
+    slot: RefCell<Option<String>>,
 }
 
 /// A transaction that has the lock, and what was loaded in it.
@@ -52,6 +61,16 @@ struct Open {
 struct Granted {
     subject: String,
     claimant: Claimant,
+    mark: Rc<Mark>,
+    /// The last fence of the agent when it was given.
+    after: i64,
+}
+
+/// A lease that goes back with the next change.
+#[derive(Debug)]
+struct Returned {
+    subject: String,
+    anchor: String,
     mark: Rc<Mark>,
 }
 
@@ -70,6 +89,8 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> 
         waited: Cell::default(),
         open: RefCell::default(),
         granted: RefCell::default(),
+        returned: RefCell::default(),
+        slot: RefCell::default(),
     });
     if !core.begin()? {
         return Ok(None);
@@ -130,7 +151,7 @@ impl Core {
         if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
     }
 
-    /// What is written along with any change: keys to forget, and leases.
+    /// What is written along with any change: keys to forget, and leases that come and go.
     fn along(&self) -> Result<String> {
         let one = &self.one;
         let mut along = String::new();
@@ -138,49 +159,77 @@ impl Core {
             along.push_str(&statements::forget_keys(one.schema(), one.id, before));
         }
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
-        for Granted { subject, claimant, mark } in self.granted.borrow().iter() {
+        for Granted { subject, claimant, mark, .. } in self.granted.borrow().iter() {
             along.push_str(&lease::write(one, subject, claimant, mark.fence)?);
             mark.sent_at.set(lease::boot_time());
+        }
+        for Returned { subject, anchor, mark } in self.returned.borrow().iter() {
+            along.push_str(&lease::give_back(one, subject, anchor, mark.fence));
+        }
+        if self.slot.borrow().is_some() {
+            along.push_str(&statements::take_slot(one.schema(), one.id));
         }
         Ok(along)
     }
 
     /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried again.
-    fn finish(&self, statements: &str, sign: &Sign) -> Result<bool> {
-        let along = self.along()?;
+    fn finish(&self, flights: &[String], sign: &Sign) -> Result<bool> {
+        let mut along = self.along()?;
+        let (last, first) =
+            flights.split_last().map_or(("", flights), |(last, first)| (last.as_str(), first));
         let Some(mut open) = self.open.take() else { return Ok(false) };
         let pool = &self.one.shared.pool;
-        let is_done =
-            match pool.fly(&mut open.connection, &format!("{along}{statements}COMMIT"), Duration::ZERO) {
-                Ok(_) => {
-                    pool.give(open.connection);
-                    true
-                }
-                Err(Trouble::Lost { why, .. }) => {
+        // Since the transaction broke that saw a slot, another run may have taken it.
+        if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
+            return Err(Trouble::Locked.into_error(pool.url()));
+        }
+        for flight in first {
+            let along = std::mem::take(&mut along);
+            match pool.fly(&mut open.connection, &format!("{along}{flight}"), Duration::ZERO) {
+                Ok(_) => {}
+                Err(Trouble::Lost { .. }) => {
                     pool.forget();
-                    fate(&self.one, &open.number, sign, &why)?
+                    return Ok(false);
                 }
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
-            };
+            }
+        }
+        let is_done = match pool.fly(&mut open.connection, &format!("{along}{last}COMMIT"), Duration::ZERO) {
+            Ok(_) => {
+                pool.give(open.connection);
+                true
+            }
+            Err(Trouble::Lost { why, .. }) => {
+                pool.forget();
+                fate(&self.one, &open.number, sign, &why)?
+            }
+            Err(trouble) => return Err(trouble.into_error(pool.url())),
+        };
         if is_done {
             self.one.forgotten.set(None);
-            for Granted { subject, mark, .. } in self.granted.take() {
+            self.slot.take();
+            for Granted { subject, claimant, mark, .. } in self.granted.take() {
                 mark.is_written.set(true);
-                self.one.shared.leases.borrow_mut().insert((self.one.id, subject), mark.fence);
+                let lease = (mark.fence, claimant.anchor);
+                self.one.shared.leases.borrow_mut().insert((self.one.id, subject), lease);
+            }
+            for Returned { subject, mark, .. } in self.returned.take() {
+                mark.is_written.set(false);
+                self.one.shared.forget_lease(self.one.id, subject, mark.fence);
             }
         }
         Ok(is_done)
     }
 
     /// Writes and commits, as often as the connection breaks before it is committed.
-    fn change(&self, statements: &str, sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
+    fn change(&self, flights: &[String], sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
         let until = Instant::now() + self.one.shared.pool.patience() + FATE;
         loop {
             self.begin_or_busy()?;
             if let Some(open) = self.open.borrow().as_ref() {
                 is_fit(&open.seen)?;
             }
-            if self.finish(statements, sign)? {
+            if self.finish(flights, sign)? {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -190,16 +239,32 @@ impl Core {
         }
     }
 
+    /// Refuses to go on if the records are not those any more that were seen in a transaction that broke.
+    fn refuse_moved_on(&self, seen: &Seen) -> Result<()> {
+        let open = self.open.borrow();
+        let now = open.as_ref().map_or(seen.seen_at, |open| open.seen.seen_at);
+        if now == seen.seen_at {
+            Ok(())
+        } else {
+            Err(faults::stale(self.one.name.as_str(), seen.seen_at, now))
+        }
+    }
+
     /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is somebody else's by now.
     fn check_fences(&self, seen: &Seen) -> Result<()> {
-        if let Some((subject, fence)) = self.one.claimed() {
+        // Since the transaction broke in which a lease was given, somebody else may have taken it.
+        if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
+            return Err(Trouble::Locked.into_error(self.one.shared.pool.url()));
+        }
+        if let Some(Spoken { subject, fence, run }) = self.one.claimed() {
             let held = seen.leases.get(&subject).map(|leased| leased.fence.unsigned_abs());
-            if held != Some(fence) {
+            if held != Some(fence) || run.is_some_and(|run| !seen.state.contains(&run)) {
                 return Err(faults::fenced(self.one.name.as_str()));
             }
         }
-        for ((agent, subject), fence) in self.one.shared.leases.borrow().iter() {
-            let is_ours = seen.leases.get(subject).is_some_and(|leased| leased.fence == *fence);
+        for ((agent, subject), (fence, anchor)) in self.one.shared.leases.borrow().iter() {
+            let is_it = |leased: &Leased| leased.fence == *fence && leased.anchor == *anchor;
+            let is_ours = seen.leases.get(subject).is_some_and(is_it);
             let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
             if *agent == self.one.id && !is_ours && !is_renewed {
                 return Err(faults::fenced(self.one.name.as_str()));
@@ -251,20 +316,45 @@ fn number_of(answers: &[Answer]) -> Option<u64> {
 
 impl Locked for Core {
     fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>> {
-        let mut open = self.open.take()?;
         let pool = &self.one.shared.pool;
-        match pool.fly(&mut open.connection, statements, Duration::ZERO) {
-            Ok(answers) => {
-                self.open.replace(Some(open));
-                Some(Ok(answers))
+        let until = Instant::now() + pool.patience();
+        loop {
+            let mut open = self.open.take()?;
+            match pool.fly(&mut open.connection, statements, Duration::ZERO) {
+                Ok(answers) => {
+                    self.open.replace(Some(open));
+                    return Some(Ok(answers));
+                }
+                Err(Trouble::Lost { .. }) if Instant::now() < until => {
+                    pool.forget();
+                    // The lock went with the connection. It is taken again, and the same is asked of the same records.
+                    if let Err(error) = self.begin_or_busy().and_then(|()| self.refuse_moved_on(&open.seen)) {
+                        return Some(Err(error));
+                    }
+                }
+                Err(trouble) => return Some(Err(trouble.into_error(pool.url()))),
             }
-            // The lock went with the connection. What is asked next begins anew, if the records are still the same.
-            Err(trouble) => Some(Err(trouble.into_error(pool.url()))),
         }
     }
 
     fn is_open(&self) -> bool {
         self.open.borrow().is_some()
+    }
+
+    fn is_of(&self, agent: &AgentName) -> bool {
+        self.one.name == *agent
+    }
+
+    fn take_slot(&self) -> bool {
+        let number = self.open.borrow().as_ref().map(|open| open.number.clone());
+        let is_open = number.is_some();
+        self.slot.replace(number);
+        is_open
+    }
+
+    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>) {
+        let (subject, anchor) = (subject.to_owned(), anchor.to_owned());
+        self.returned.borrow_mut().push(Returned { subject, anchor, mark: Rc::clone(mark) });
     }
 
     fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant> {
@@ -274,6 +364,10 @@ impl Locked for Core {
             seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
         if theirs.is_some() {
             return Some(Grant::Taken);
+        }
+        // Nobody but a person writes such a number.
+        if !(0..FENCES).contains(&seen.fence) {
+            return Some(Grant::Damaged(faults::no_fence(&self.one, seen.fence)));
         }
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.mark.is_dropped.get());
@@ -288,6 +382,7 @@ impl Locked for Core {
             subject: subject.to_owned(),
             claimant: claimant.clone(),
             mark: Rc::clone(&mark),
+            after: seen.fence,
         });
         Some(Grant::Ours(mark))
     }
@@ -307,9 +402,9 @@ impl Hold for Held {
 
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
         let (core, one) = (&self.core, &self.core.one);
-        let statements = statements::change(one.schema(), one.id, base, pieces)?;
         let revision = statements::revision_of(pieces);
-        core.change(&statements, &revision.map_or(Sign::None, Sign::Revision), |seen| {
+        let flights = make::flights(one, revision.unwrap_or(base), pieces)?;
+        core.change(&flights, &revision.map_or(Sign::None, Sign::Revision), |seen| {
             if seen.seen_at != base {
                 return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
             }
@@ -324,15 +419,17 @@ impl Hold for Held {
         Ok(())
     }
 
-    fn replace_policy(&self, policy: &str) -> Result<()> {
+    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()> {
         let one = &self.core.one;
         let changed = format!(
-            "UPDATE {}.agent SET policy = {} WHERE id = {};",
-            one.schema(),
+            "UPDATE {schema}.agent SET policy = {}, pool = {pool} WHERE id = {id};\
+             UPDATE {schema}.due SET pool = {pool} WHERE agent_id = {id};",
             sql::text(policy)?,
-            one.id
+            schema = one.schema(),
+            pool = sql::text(pool.as_str())?,
+            id = one.id
         );
-        self.core.change(&changed, &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&[changed], &Sign::None, |seen| self.core.check_fences(seen))?;
         one.policy.replace(policy.to_owned());
         Ok(())
     }
@@ -345,7 +442,7 @@ impl Hold for Held {
             sql::text(identity)?,
             one.id
         );
-        self.core.change(&changed, &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&[changed], &Sign::None, |seen| self.core.check_fences(seen))?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -378,7 +475,7 @@ impl Hold for Held {
     fn remove(&self) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
-        self.core.change(&statements::remove(one.schema(), one.id), &Sign::None, |seen| {
+        self.core.change(&[statements::remove(one.schema(), one.id)], &Sign::None, |seen| {
             self.core.check_fences(seen)
         })
     }
@@ -391,10 +488,12 @@ impl Drop for Held {
         let shared = Rc::clone(&core.one.shared);
         shared.locks.borrow_mut().remove(&core.one.id);
         core.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
+        core.slot.take();
         let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
-        if is_pending && core.begin().unwrap_or(false) {
+        let is_fit = || core.open.borrow().as_ref().is_some_and(|open| core.check_fences(&open.seen).is_ok());
+        if is_pending && core.begin().unwrap_or(false) && is_fit() {
             // A lease that could not be written is seen as lost by its first beat, and keys are forgotten another time.
-            drop(core.finish("", &Sign::None));
+            drop(core.finish(&[], &Sign::None));
         }
         core.one.forgotten.set(None);
         if let Some(mut open) = core.open.take() {

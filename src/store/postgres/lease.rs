@@ -24,6 +24,9 @@ const MARGIN: Duration = Duration::from_secs(15);
 struct Leased {
     one: Rc<One>,
     subject: String,
+    /// The machine that has it. A server that takes over after another one may not know of the last leases, and give the
+    /// number of one of them again.
+    anchor: String,
     lasts: Duration,
     mark: Rc<Mark>,
 }
@@ -47,10 +50,12 @@ pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Opti
     let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
         Some(Grant::Taken) => None,
         Some(Grant::Ours(mark)) => Some(mark),
+        Some(Grant::Damaged(error)) => return Err(error),
         None => take_alone(one, &subject, claimant)?,
     };
     Ok(mark.map(|mark| {
-        let leased = Leased { one: Rc::clone(one), subject, lasts: claimant.lasts.as_std(), mark };
+        let (anchor, lasts) = (claimant.anchor.clone(), claimant.lasts.as_std());
+        let leased = Leased { one: Rc::clone(one), subject, anchor, lasts, mark };
         Box::new(leased) as Box<dyn Lease>
     }))
 }
@@ -65,7 +70,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
          SELECT s.agent_id, {subject}, s.fence + 1, {anchor}, {host}, {pid}, {now} + {lasts} \
          FROM {schema}.state s WHERE s.agent_id = {id} \
          ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
-           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at \
+           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false \
          WHERE l.anchor = excluded.anchor OR l.expires_at <= {now} RETURNING l.fence;\
          UPDATE {schema}.state s SET fence = l.fence FROM {schema}.lease l \
          WHERE s.agent_id = {id} AND l.agent_id = {id} AND l.fence > s.fence;COMMIT",
@@ -85,7 +90,8 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
         return Err(one.gone());
     }
     let Some(fence) = number::<i64>(rows.next(), 0) else { return Ok(None) };
-    one.shared.leases.borrow_mut().insert((id, subject.to_owned()), fence);
+    let key = (id, subject.to_owned());
+    one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
     Ok(Some(Rc::new(Mark {
         fence,
         sent_at: Cell::new(sent_at),
@@ -102,7 +108,7 @@ pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Resul
          INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
          VALUES ({id},{},{fence},{},{},{},{} + {}) \
          ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
-           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at;",
+           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false;",
         sql::text(subject)?,
         sql::text(&claimant.anchor)?,
         sql::text(&claimant.host)?,
@@ -110,6 +116,17 @@ pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Resul
         sql::SERVER_NOW,
         claimant.lasts.as_millis(),
     ))
+}
+
+/// Statements that give a lease back, unless somebody has taken it over.
+pub fn give_back(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
+    format!("DELETE FROM {}.lease l WHERE {};", one.schema(), row(one, subject, anchor, fence))
+}
+
+fn row(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
+    let [subject, anchor] = [subject, anchor].map(super::wire::literal);
+    let agent = one.id;
+    format!("l.agent_id = {agent} AND l.subject = {subject} AND l.fence = {fence} AND l.anchor = {anchor}")
 }
 
 impl Leased {
@@ -121,18 +138,13 @@ impl Leased {
 
     /// Which row of the table it is, as long as nobody has taken it over.
     fn row(&self) -> String {
-        let subject = super::wire::literal(&self.subject);
-        format!("l.agent_id = {} AND l.subject = {subject} AND l.fence = {}", self.one.id, self.mark.fence)
+        row(&self.one, &self.subject, &self.anchor, self.mark.fence)
     }
 
     /// This process does not have it any more.
     fn forget(&self) {
         self.mark.is_dropped.set(true);
-        let mut leases = self.one.shared.leases.borrow_mut();
-        let key = (self.one.id, self.subject.clone());
-        if leases.get(&key) == Some(&self.mark.fence) {
-            leases.remove(&key);
-        }
+        self.one.shared.forget_lease(self.one.id, self.subject.clone(), self.mark.fence);
     }
 }
 
@@ -142,8 +154,10 @@ impl Lease for Leased {
     }
 
     fn beat(&self) -> Beat {
-        if !self.mark.is_written.get() && self.one.lock().is_some() {
-            return Beat::Unreachable { left: self.left() };
+        if !self.mark.is_written.get() {
+            // Without the lock it will never be: another lease may have its number by now.
+            let is_pending = self.one.lock().is_some();
+            return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }
         let schema = self.one.schema();
         let flight = format!(
@@ -166,11 +180,16 @@ impl Lease for Leased {
         }
     }
 
+    fn release_along(&self) {
+        if let Some(lock) = self.one.lock().filter(|_| self.mark.is_written.get()) {
+            lock.give_back(&self.subject, &self.anchor, &self.mark);
+        }
+    }
+
     fn release(self: Box<Self>) -> Result<()> {
         self.forget();
         if self.mark.is_written.get() {
-            let given_back = format!("DELETE FROM {}.lease l WHERE {}", self.one.schema(), self.row());
-            self.one.shared.pool.ask(&given_back)?;
+            self.one.shared.pool.ask(&give_back(&self.one, &self.subject, &self.anchor, self.mark.fence))?;
         }
         Ok(())
     }

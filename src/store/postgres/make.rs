@@ -24,7 +24,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     let schema = pool.schema();
     // What it is comes with its pieces.
     let begun = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;\
+        "BEGIN ISOLATION LEVEL READ COMMITTED;\
          INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},'{{}}','') \
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
         sql::text(name.as_str())?
@@ -89,6 +89,18 @@ pub fn finish(one: &One, mut connection: Connection, number: &str, pieces: Piece
     }
 }
 
+/// The flights that write the pieces of a change, in order. `revision`: the one that it makes.
+pub fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
+    let mut size = 0;
+    let some = pieces.chunk_by(|piece, _| {
+        size += size_of(piece);
+        let goes_on = size < AT_ONCE;
+        size = if goes_on { size } else { 0 };
+        goes_on
+    });
+    some.map(|some| statements::change(one.schema(), one.id, revision, some)).collect()
+}
+
 /// Sends all of the pieces but the last, and returns the statements of these.
 fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Result<String, Trouble>> {
     let (pool, mut waiting, mut size) = (&one.shared.pool, Vec::new(), 0);
@@ -139,7 +151,7 @@ fn size_of(piece: &Piece) -> usize {
     const OVERHEAD: usize = 200;
     let text = match piece {
         Piece::Identity(text)
-        | Piece::Policy(text)
+        | Piece::Policy { text, .. }
         | Piece::State { text, .. }
         | Piece::Open { text, .. }
         | Piece::Plan { text, .. }
@@ -147,7 +159,15 @@ fn size_of(piece: &Piece) -> usize {
         | Piece::Key { text, .. }
         | Piece::Ended { text, .. }
         | Piece::Event { text, .. } => text.len(),
-        Piece::File(_) | Piece::Closed { .. } | Piece::Shut(_) | Piece::Taken(_) | Piece::Heard(_) => 0,
+        // Each byte is two digits.
+        Piece::Saved { bytes, .. } => bytes.len() * 2,
+        Piece::File(_)
+        | Piece::Closed { .. }
+        | Piece::Shut(_)
+        | Piece::Taken(_)
+        | Piece::Heard(_)
+        | Piece::Unsaved(_)
+        | Piece::Forgotten { .. } => 0,
     };
     OVERHEAD + text
 }

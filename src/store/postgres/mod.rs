@@ -15,6 +15,8 @@ mod hold;
 mod lease;
 mod make;
 mod pool;
+mod producer;
+mod said;
 mod shared;
 mod sight;
 mod sql;
@@ -29,11 +31,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::pool::Pool;
 use crate::model::time::Time;
 
-use super::elsewhere::{Claim, Due, Elsewhere, Fault, Pieces, Records};
+use super::elsewhere::{Claim, Claimant, Due, Elsewhere, Fault, InSlot, Part, Pieces, Records};
 use faults::Trouble;
-use pool::Pool;
+use pool::Pool as Connections;
 use shared::Shared;
 pub use wire::Url;
 
@@ -53,12 +56,13 @@ impl Postgres {
     /// The store that a URL names. Nothing is asked of the server before something is needed from it; what it is then, and
     /// whether it is fit, is seen with the first answer. `patience`: how long to wait for a connection and for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
-        Postgres { shared: Rc::new(Shared::new(Pool::new(url, patience))) }
+        Postgres { shared: Rc::new(Shared::new(Connections::new(url, patience))) }
     }
 
-    /// Makes the tables of a store where there are none. Returns `false` if they are there already.
+    /// Makes the tables of a store where there are none. Returns `false` if they are there already; then only months that have
+    /// no part of their own get one.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
-        let pool = Pool::unread(url, patience);
+        let pool = Connections::unread(url, patience);
         let schema = pool.schema().to_owned();
         let until = Instant::now() + patience;
         loop {
@@ -66,7 +70,10 @@ impl Postgres {
             let there = format!("SELECT to_regclass({})::text", wire::literal(&format!("{schema}.meta")));
             let answers = pool.ask(&there)?;
             if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
-                Pool::new(pool.url().clone(), patience).ask("SELECT 1")?;
+                let months = statements::months(&schema, MONTHS_AHEAD);
+                let waits = "SET LOCAL lock_timeout = '2s'";
+                Connections::new(pool.url().clone(), patience)
+                    .ask(&format!("BEGIN;{waits};{months}COMMIT"))?;
                 return Ok(false);
             }
             let made = SCHEMA.replace('@', &schema);
@@ -85,6 +92,14 @@ impl Postgres {
     }
 }
 
+impl Postgres {
+    /// Lets a role of the database be something to a store that is made, and nothing else from then on.
+    pub fn grant(url: Url, patience: Duration, part: Part, role: &str) -> Result<()> {
+        let pool = Connections::new(url, patience);
+        pool.ask(&format!("BEGIN;{};COMMIT", statements::grant(pool.schema(), part, role))).map(drop)
+    }
+}
+
 impl Elsewhere for Postgres {
     fn shown(&self) -> String {
         self.shared.pool.url().shown().to_string()
@@ -94,17 +109,41 @@ impl Elsewhere for Postgres {
         let pool = &self.shared.pool;
         let answers = pool.ask(&format!("SELECT name FROM {}.agent ORDER BY name", pool.schema()))?;
         let rows = answers.iter().flat_map(|answer| &answer.rows);
-        let name = |row: &wire::Row| row.get(0).and_then(|name| name.parse().ok());
-        rows.map(|row| name(row).ok_or_else(|| pool.unexpected("names of agents"))).collect()
+        // One whose name is none is nobody's business but that of `doctor`.
+        Ok(rows.filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
-    fn due(&self, now: Time) -> Result<Due> {
-        due::ask(&self.shared.pool, now)
+    fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due> {
+        let names: Vec<&str> = pools.iter().map(Pool::as_str).collect();
+        due::ask(&self.shared.pool, now, &names, by)
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
-        let found = agent::Agent::find(&self.shared, name)?;
-        Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>))
+        match agent::Agent::find(&self.shared, name) {
+            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>)),
+            Err(error) if error.kind() == faults::NOT_ALLOWED => {
+                Ok(Some(Rc::new(producer::Producer::find(&self.shared, name, error)?)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>> {
+        let pool = &self.shared.pool;
+        let lock = under.and_then(|agent| self.shared.lock_of(agent));
+        let alone = lock.and_then(|lock| lock.ask(&statements::slots(pool.schema(), true)));
+        let answers = alone.unwrap_or_else(|| pool.ask(&statements::slots(pool.schema(), false)))?;
+        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let read = |row: &wire::Row| {
+            let text = |column| row.get(column).map(str::to_owned);
+            Some(InSlot { agent: row.get(0)?.parse().ok()?, anchor: text(1)?, host: text(2)? })
+        };
+        rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("who has a slot"))).collect()
+    }
+
+    fn take_slot(&self, under: &AgentName) -> Result<()> {
+        let is_taken = self.shared.lock_of(under).is_some_and(|lock| lock.take_slot());
+        if is_taken { Ok(()) } else { Err(Trouble::Locked.into_error(self.shared.pool.url())) }
     }
 
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
@@ -128,6 +167,16 @@ impl Elsewhere for Postgres {
 
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
         fitness::faults(&self.shared.pool, now, is_quick)
+    }
+
+    fn guest(&self) -> Option<&str> {
+        self.shared.producer.get().map(String::as_str)
+    }
+
+    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere> {
+        let shared = Shared::new(self.shared.pool.afresh());
+        shared.claim.replace(self.shared.claim.borrow().clone());
+        Rc::new(Postgres { shared: Rc::new(shared) })
     }
 
     fn claim(&self, claim: Claim) {

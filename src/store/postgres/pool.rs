@@ -39,6 +39,17 @@ impl Pool {
         Pool { is_known: Cell::new(true), ..Pool::new(url, patience) }
     }
 
+    /// The same, of which nothing is known yet, with the connections that this one has kept.
+    pub fn afresh(&self) -> Pool {
+        Pool {
+            url: self.url.clone(),
+            schema: self.schema.clone(),
+            patience: self.patience,
+            idle: RefCell::new(self.idle.take()),
+            is_known: Cell::new(false),
+        }
+    }
+
     pub fn url(&self) -> &Url {
         &self.url
     }

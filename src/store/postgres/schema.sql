@@ -41,7 +41,7 @@ CREATE TABLE @.inbox (                -- arrivals, in processing order; a hint h
   prio smallint NOT NULL,
   id uuid NOT NULL,
   fresh boolean NOT NULL DEFAULT true,            -- no step has seen it
-  by name NOT NULL DEFAULT session_user,          -- a producer has no right to this column
+  by name,                            -- the producer in whose name it speaks; else who put it there may do everything
   body json NOT NULL,
   PRIMARY KEY (agent_id, prio, id))
   WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
@@ -86,6 +86,7 @@ CREATE TABLE @.lease (                -- a row per living turn or task
   host text NOT NULL,
   pid bigint NOT NULL,
   expires_at bigint NOT NULL,         -- by the server's clock; in no index, so that a beat touches none
+  has_slot boolean NOT NULL DEFAULT false,        -- of a turn that counts among those that may run at once
   PRIMARY KEY (agent_id, subject))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
 
@@ -125,7 +126,35 @@ CREATE TABLE @.watcher (              -- who waits: where nobody does, nobody is
   PRIMARY KEY (agent_id, channel));
 
 CREATE TABLE @.anchor (               -- machines that tick, for people
-  id text PRIMARY KEY, host text NOT NULL, boot_id text NOT NULL, pools text[] NOT NULL DEFAULT '{}',
-  version text NOT NULL, seen_at bigint NOT NULL);
+  id text PRIMARY KEY, host text NOT NULL, pools text[] NOT NULL, version text NOT NULL, seen_at bigint NOT NULL);
+
+-- What a producer may do, who reads nothing: put messages and hints into an inbox, each in its own name.
+--
+-- `again`: after an answer that was lost. What was put there before may have ended since, and does not come again. Gives back
+-- `arrived`, `shut` or `gone`. A producer may neither interject nor fill a record with more than one may have.
+CREATE FUNCTION @.deliver(agent text, prios smallint[], ids uuid[], bodies text[], again boolean) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $deliver$
+DECLARE one bigint;
+BEGIN
+  IF EXISTS (SELECT FROM unnest(prios) p WHERE p NOT IN (-1, 1, 2, 3)) THEN
+    RAISE insufficient_privilege USING MESSAGE = 'a producer can''t interject';
+  END IF;
+  IF EXISTS (SELECT FROM unnest(bodies) b WHERE octet_length(b) > 8388608) THEN
+    RAISE program_limit_exceeded USING MESSAGE = 'a record has at most 8 MiB';
+  END IF;
+  SELECT a.id INTO one FROM @.agent a WHERE a.name = deliver.agent;
+  IF again THEN
+    PERFORM FROM @.state s WHERE s.agent_id = one FOR UPDATE;
+  END IF;
+  PERFORM pg_advisory_xact_lock_shared(hashtextextended('@', one));
+  INSERT INTO @.inbox (agent_id, prio, id, by, body)
+    SELECT a.id, v.prio, v.id, session_user, v.body::json
+    FROM @.agent a, unnest(prios, ids, bodies) v (prio, id, body)
+    WHERE a.id = one AND NOT a.is_shut AND NOT (again AND EXISTS (SELECT FROM @.archive e
+      WHERE e.agent_id = one AND e.id = 'msg_' || replace(v.id::text, '-', '')))
+    ON CONFLICT DO NOTHING;
+  RETURN coalesce((SELECT CASE WHEN a.is_shut THEN 'shut' ELSE 'arrived' END FROM @.agent a WHERE a.id = one), 'gone');
+END $deliver$;
+REVOKE ALL ON FUNCTION @.deliver FROM PUBLIC;
 
 INSERT INTO @.meta VALUES ('format', '1'), ('store', gen_random_uuid()::text);

@@ -14,11 +14,12 @@ use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
+use crate::model::time::Time;
 
-use super::super::elsewhere::{Order, Piece, Sight};
+use super::super::elsewhere::{ENDED, Order, Piece, Sight};
 use super::shared::{One, number};
 use super::wire::Row;
-use super::{faults, sql, statements, whole};
+use super::{faults, said, sql, statements, whole};
 
 /// How many lines the first flight brings, and how many those after it.
 const FEW_LINES: usize = 32;
@@ -92,10 +93,13 @@ impl Seen {
                 let key = key(row.get(1)?, row.get(2)?)?;
                 self.messages.push(key);
                 if let Some(text) = text(3) {
-                    self.texts.get_mut().insert(key, text);
+                    self.texts.get_mut().insert(key, said::message(text, row.get(4)));
                 }
             }
-            "h" => self.hints.push((MessageId(Uuid::parse_str(row.get(1)?).ok()?), text(2)?)),
+            "h" => {
+                let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
+                self.hints.push((id, said::hint(text(2)?, row.get(3))));
+            }
             "l" => {
                 let fence = number(Some(row), 2)?;
                 let leased = Leased { fence, anchor: text(3)?, is_alive: row.get(4)? == "true" };
@@ -215,21 +219,42 @@ impl Sight for Seen {
         if let Some(text) = self.texts.borrow().get(&key) {
             return Ok(Some(text.clone()));
         }
+        // Where the whole inbox was loaded, it is known what is not in it.
+        if self.messages.len() < statements::HEAD && self.messages.binary_search(&key).is_err() {
+            return Ok(None);
+        }
         let (rows, is_same) = self.ask(&format!(
-            "SELECT i.body FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio = {} AND i.id = {}",
+            "SELECT i.body, i.by FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio = {} AND i.id = {}",
             self.one.schema(),
             key.priority.digit(),
             sql::uuid(key.id.0)
         ))?;
         // A message that is still there is what it was.
-        match rows.first().and_then(|row| row.get(1)) {
+        let row = rows.first();
+        match row.and_then(|row| row.get(1)) {
             Some(text) => {
-                self.texts.borrow_mut().insert(key, text.to_owned());
-                Ok(Some(text.to_owned()))
+                let text = said::message(text.to_owned(), row.and_then(|row| row.get(2)));
+                self.texts.borrow_mut().insert(key, text.clone());
+                Ok(Some(text))
             }
             None if is_same => Ok(None),
             None => self.changed(),
         }
+    }
+
+    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
+        for some in keys.chunks(statements::HEAD) {
+            let place = |key: &InboxKey| format!("({},{}::uuid)", key.priority.digit(), sql::uuid(key.id.0));
+            let places: Vec<String> = some.iter().map(place).collect();
+            let answers = self.one.ask(&format!(
+                "SELECT i.body FROM {}.inbox i WHERE i.agent_id = {} AND (i.prio, i.id) IN ({})",
+                self.one.schema(),
+                self.one.id,
+                places.join(",")
+            ))?;
+            answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0)).for_each(&mut *each);
+        }
+        Ok(())
     }
 
     fn hints(&self) -> Result<Vec<(MessageId, String)>> {
@@ -250,15 +275,20 @@ impl Sight for Seen {
 
     fn ended(
         &self,
-        kind: &'static str,
-        id: Option<&str>,
+        kinds: &[&'static str],
+        ids: Option<&[String]>,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
-        let of_id = match id {
-            Some(id) => format!(" AND t.id = {}", sql::text(id)?),
+        let of_ids = match ids {
+            Some(ids) => format!(" AND {}", sql::one_of("t.id", ids)?),
             None => String::new(),
         };
-        self.lines(&format!("archive t WHERE t.kind = {}{of_id}", sql::text(kind)?), true, each)
+        self.lines(&format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?), true, each)
+    }
+
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        let before = format!(" AND t.at < {}", moment.as_millis());
+        whole::lines(self, &format!(" AND t.kind <> {}", sql::text(ENDED)?), &before, each)
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::model::record::Plane;
+use crate::model::time::Time;
 
 use super::super::dir::Subject;
 use super::wire::literal;
@@ -26,6 +27,15 @@ pub fn text(text: &str) -> Result<String> {
     Ok(literal(text))
 }
 
+/// The condition that a column has one of these texts. At least one is given.
+pub fn one_of(column: &str, texts: &[impl AsRef<str>]) -> Result<String> {
+    let texts = texts.iter().map(|one| text(one.as_ref())).collect::<Result<Vec<_>>>()?;
+    Ok(match texts.as_slice() {
+        [one] => format!("{column} = {one}"),
+        all => format!("{column} IN ({})", all.join(",")),
+    })
+}
+
 pub fn optional(given: Option<&str>) -> Result<String> {
     given.map_or_else(|| Ok("NULL".to_owned()), text)
 }
@@ -42,12 +52,16 @@ pub fn bytes(bytes: &[u8]) -> String {
     written
 }
 
-/// The text of bytes as `encode(…, 'hex')` gives them.
-pub fn text_of_hex(hex: &str) -> Option<String> {
+/// Bytes as `encode(…, 'hex')` gives them.
+pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes = digits.chunks(2).map(byte).collect::<Option<Vec<u8>>>()?;
-    String::from_utf8(bytes).ok()
+    digits.chunks(2).map(byte).collect()
+}
+
+/// The text of such bytes.
+pub fn text_of_hex(hex: &str) -> Option<String> {
+    String::from_utf8(bytes_of_hex(hex)?).ok()
 }
 
 /// What stands for a dedupe key in an index.
@@ -72,6 +86,12 @@ pub fn plane(plane: Plane) -> &'static str {
 pub fn plane_of(word: &str) -> Option<Plane> {
     let all = [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers];
     all.into_iter().find(|one| plane(*one) == word)
+}
+
+/// An id that is less than all that are made from a moment on, and not less than those of before.
+pub fn least_id_of(at: Time) -> String {
+    let millis = u128::from(u64::try_from(at.as_millis()).unwrap_or(0));
+    uuid(Uuid::from_u128(millis << 80))
 }
 
 /// The word for what a lease is of.

@@ -7,8 +7,9 @@ use std::fmt::Write;
 use crate::error::Result;
 use crate::model::record::Plane;
 use crate::model::time::Time;
+use crate::workdir;
 
-use super::super::elsewhere::{Arrival, Brought, Piece};
+use super::super::elsewhere::{Arrival, Brought, ENDED, Part, Piece};
 use super::sql;
 
 /// The priority of a hint in the inbox.
@@ -32,9 +33,9 @@ pub fn load(schema: &str, agent: i64) -> String {
          UNION ALL SELECT 'a', a.policy, a.identity::text, NULL, NULL FROM {schema}.agent a WHERE a.id = {agent} \
          UNION ALL SELECT 'o', r.kind, r.id, r.body::text, NULL FROM {schema}.record r WHERE r.agent_id = {agent} \
          UNION ALL (SELECT 'm', i.prio::text, i.id::text, \
-             CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= {READ} THEN i.body::text END, NULL \
+             CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= {READ} THEN i.body::text END, i.by::text \
            FROM {schema}.inbox i WHERE i.agent_id = {agent} AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT {HEAD}) \
-         UNION ALL (SELECT 'h', h.id::text, h.body::text, NULL, NULL FROM {schema}.inbox h \
+         UNION ALL (SELECT 'h', h.id::text, h.body::text, h.by::text, NULL FROM {schema}.inbox h \
            WHERE h.agent_id = {agent} AND h.prio = {HINT} ORDER BY h.id) \
          UNION ALL SELECT 'l', l.subject, l.fence::text, l.anchor, (l.expires_at > {now})::text \
            FROM {schema}.lease l WHERE l.agent_id = {agent}"
@@ -58,7 +59,7 @@ pub fn lock(schema: &str, agent: i64, waits: u128, at_once: bool) -> String {
     let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;{limit}\
+        "BEGIN ISOLATION LEVEL READ COMMITTED;{limit}\
          SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';\
          SELECT pg_current_xact_id() FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};"
     )
@@ -88,6 +89,26 @@ fn door(schema: &str, agent: i64, shared: &str) -> String {
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
 
+/// The runs that have a slot, and are alive. `alone`: until the end of the transaction nobody else gets one.
+pub fn slots(schema: &str, alone: bool) -> String {
+    let name = super::wire::literal(&format!("{schema} slots"));
+    let alone = if alone {
+        format!("SELECT pg_advisory_xact_lock(hashtextextended({name}, 0));")
+    } else {
+        String::new()
+    };
+    format!(
+        "{alone}SELECT a.name, l.anchor, l.host FROM {schema}.lease l JOIN {schema}.agent a ON a.id = l.agent_id \
+         WHERE l.has_slot AND l.expires_at > {} ORDER BY l.fence, a.name",
+        sql::SERVER_NOW
+    )
+}
+
+/// Has the run of an agent take a slot.
+pub fn take_slot(schema: &str, agent: i64) -> String {
+    format!("UPDATE {schema}.lease SET has_slot = true WHERE agent_id = {agent} AND subject = 'run';")
+}
+
 /// Puts arrivals into the inbox of an agent that is there. `again`: after an answer that was lost, under the agent's lock:
 /// what was put before may have ended since, and ids of messages that have ended don't come again.
 ///
@@ -113,6 +134,53 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provi
     ))
 }
 
+/// The same for a producer, who may call one function and nothing else.
+pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> Result<String> {
+    let (mut prios, mut ids, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+    for arrival in arrivals {
+        let (prio, id, text) = match arrival {
+            Arrival::Message { key, text } => (key.priority.digit().to_string(), key.id, text),
+            Arrival::Hint { id, text } => (HINT.to_owned(), *id, text),
+        };
+        prios.push(prio);
+        ids.push(sql::uuid(id.0));
+        bodies.push(sql::text(text)?);
+    }
+    Ok(format!(
+        "SELECT {schema}.deliver({}, ARRAY[{}]::smallint[], ARRAY[{}]::uuid[], ARRAY[{}]::text[], {again})",
+        sql::text(agent)?,
+        prios.join(","),
+        ids.join(","),
+        bodies.join(",")
+    ))
+}
+
+/// The tables that hold what agents consist of, as those who step them use them.
+const TABLES: [&str; 16] = [
+    "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run",
+    "blob", "watcher", "anchor", "meta",
+];
+
+/// Lets a role of the database be something to this store, and nothing else from then on.
+pub fn grant(schema: &str, part: Part, role: &str) -> String {
+    let role = sql::name(role);
+    let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
+    let (all, meta) = (tables.join(","), format!("{schema}.meta"));
+    let given = match part {
+        Part::Ticker => format!(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}; REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role}"
+        ),
+        Part::Reader => format!("GRANT SELECT ON {all} TO {role}"),
+        Part::Producer => {
+            format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")
+        }
+    };
+    format!(
+        "REVOKE ALL ON {all} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver FROM {role};\
+         GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
+    )
+}
+
 /// Puts arrivals into an inbox that has none of them.
 pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
@@ -121,9 +189,8 @@ pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<Stri
     ))
 }
 
-/// The statements of a change, in order. `base`: the revision that it comes after.
-pub fn change(schema: &str, agent: i64, base: u64, pieces: &[Piece]) -> Result<String> {
-    let revision = revision_of(pieces).unwrap_or(base);
+/// The statements of a change, in order. `revision`: the one that it makes.
+pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Piece]) -> Result<String> {
     let mut all = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         // Lines that follow each other are one statement.
@@ -166,9 +233,12 @@ fn change_by(
         Piece::Identity(text) => {
             write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
         }
-        Piece::Policy(text) => {
-            write!(all, "UPDATE {schema}.agent SET policy = {} WHERE id = {agent}", sql::text(text)?)
-        }
+        Piece::Policy { text, pool } => write!(
+            all,
+            "UPDATE {schema}.agent SET policy = {}, pool = {} WHERE id = {agent}",
+            sql::text(text)?,
+            sql::text(pool.as_str())?
+        ),
         Piece::State { revision, due, text } => write!(
             all,
             "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
@@ -203,6 +273,17 @@ fn change_by(
             sql::text(work)?,
             sql::bytes(text.as_bytes())
         ),
+        Piece::Saved { checkpoint, part, bytes } => write!(
+            all,
+            "INSERT INTO {schema}.blob (agent_id, subject, name, part, bytes) VALUES ({agent},'{}','{}',{part},{}) \
+             ON CONFLICT (agent_id, subject, name, part) DO UPDATE SET bytes = excluded.bytes",
+            checkpoint.run_id,
+            workdir::name_of(*checkpoint),
+            sql::bytes(bytes)
+        ),
+        Piece::Unsaved(run) => {
+            write!(all, "DELETE FROM {schema}.blob WHERE agent_id = {agent} AND subject = '{run}'")
+        }
         Piece::File(Brought { path, written_at, digest, lines }) => {
             if !goes_on {
                 let _ = write!(
@@ -275,8 +356,39 @@ fn change_by(
             }
             write!(all, "({agent},{seq},{},{revision},{})", at.as_millis(), sql::text(text)?)
         }
+        Piece::Forgotten { from, until, seen_at } => {
+            let of_it = format!(
+                "agent_id = {agent} AND at >= {} AND at < {} AND revision <= {seen_at}",
+                from.as_millis(),
+                until.as_millis()
+            );
+            let ended = sql::text(ENDED)?;
+            all.push_str(&forget_saved(schema, agent, &of_it));
+            write!(
+                all,
+                "DELETE FROM {schema}.archive WHERE {of_it} AND kind <> {ended};DELETE FROM {schema}.event WHERE {of_it}"
+            )
+        }
     };
     Ok(())
+}
+
+/// Removes what runs have saved that no record names once some lines of the archive are gone. That of a dead letter is named by
+/// its line: it can be brought back. `of_it`: a condition for the lines that go.
+fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
+    let none_names = |table: &str, which: &str| {
+        format!(
+            " AND NOT EXISTS (SELECT FROM {schema}.{table} n WHERE n.agent_id = {agent}{which} \
+             AND strpos(n.body::text, b.subject) > 0)"
+        )
+    };
+    format!(
+        "DELETE FROM {schema}.blob b WHERE b.agent_id = {agent}{}{}{}{};",
+        none_names("state", ""),
+        none_names("inbox", ""),
+        none_names("record", ""),
+        none_names("archive", &format!(" AND NOT ({of_it})")),
+    )
 }
 
 /// Notes when an agent has something to do by itself. A moment that stays as it is writes nothing.
@@ -319,8 +431,9 @@ pub fn empty(schema: &str, agent: i64) -> String {
     all
 }
 
-/// Gives the archive and the events a part for this month and for each of those that follow, by the server's clock. What
-/// lies outside them goes to the part for the rest.
+/// Gives the archive and the events a part for this month and for each of those that follow, by the server's clock, where
+/// they have none. What lies outside them goes to the part for the rest. So does a month of which something lies there
+/// already, and one for which this role may make no table.
 pub fn months(schema: &str, ahead: u32) -> String {
     // Only the owner makes tables, so they are made far ahead.
     let mut all = String::new();
@@ -330,10 +443,13 @@ pub fn months(schema: &str, ahead: u32) -> String {
                 all,
                 "DO $months$ DECLARE \
                    month timestamp := date_trunc('month', now() AT TIME ZONE 'UTC') + interval '{month} months'; \
-                 BEGIN EXECUTE format('CREATE TABLE IF NOT EXISTS %s PARTITION OF %s FOR VALUES FROM (%s) TO (%s)', \
-                   {} || to_char(month, '_YYYY_MM') || '\"', {}, \
-                   (extract(epoch FROM month) * 1000)::bigint, \
-                   (extract(epoch FROM month + interval '1 month') * 1000)::bigint); END $months$;",
+                   part text := {} || to_char(month, '_YYYY_MM') || '\"'; \
+                 BEGIN IF to_regclass(part) IS NULL THEN \
+                   EXECUTE format('CREATE TABLE %s PARTITION OF %s FOR VALUES FROM (%s) TO (%s)', part, {}, \
+                     (extract(epoch FROM month) * 1000)::bigint, \
+                     (extract(epoch FROM month + interval '1 month') * 1000)::bigint); END IF; \
+                 EXCEPTION WHEN check_violation OR insufficient_privilege OR lock_not_available OR duplicate_table \
+                   THEN NULL; END $months$;",
                 super::wire::literal(&format!("{schema}.\"{table}")),
                 super::wire::literal(&format!("{schema}.{table}")),
             );

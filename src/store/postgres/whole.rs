@@ -5,14 +5,17 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::InboxKey;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
+use crate::workdir;
 
 use super::super::dir::archive;
 use super::super::elsewhere::{Arrival, Brought, Piece};
-use super::shared::number;
+use super::shared::{One, number};
 use super::sight::{Seen, key};
-use super::sql;
 use super::wire::Row;
+use super::{said, sql};
 
 /// How many rows a flight brings. A record may have a megabyte, most have less than a thousandth of that.
 const AT_ONCE: usize = 64;
@@ -35,7 +38,8 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
         each(Piece::File(brought))
     })?;
     each(Piece::Identity(one.identity.borrow().clone()))?;
-    each(Piece::Policy(one.policy.borrow().clone()))?;
+    // Its pool is asked of the settings again, as is when it is due of the state.
+    each(Piece::Policy { text: one.policy.borrow().clone(), pool: Pool::COMMON })?;
     // When it is due is asked of the state again wherever it goes.
     each(Piece::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
     each(Piece::Shut(is_shut.get(0) == Some("t")))?;
@@ -63,51 +67,68 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
         "(-2, '00000000-0000-0000-0000-000000000000')",
         |after| {
             format!(
-                "SELECT i.prio, i.id, i.body, format('(%s, %L::uuid)', i.prio, i.id) FROM {schema}.inbox i \
+                "SELECT i.prio, i.id, i.body, i.by, format('(%s, %L::uuid)', i.prio, i.id) FROM {schema}.inbox i \
              WHERE i.agent_id = {agent} AND (i.prio, i.id) > {after} ORDER BY i.prio, i.id"
             )
         },
-        3,
+        4,
         &mut |row| {
             let arrival = arrival(row).ok_or_else(|| unexpected("an arrival"))?;
             each(Piece::Arrived(arrival))
         },
     )?;
-    paged(
-        seen,
-        "('', 0)",
-        |after| {
-            format!(
-                "SELECT t.kind, t.id, t.at, t.body, format('(%L, %s)', t.kind, t.seq) FROM {schema}.archive t \
-             WHERE t.agent_id = {agent} AND t.revision <= {} AND (t.kind, t.seq) > {after} ORDER BY t.kind, t.seq",
-                seen.seen_at
-            )
-        },
-        4,
-        &mut |row| {
-            let piece = ended(row).ok_or_else(|| unexpected("a line of the archive"))?;
-            each(piece)
-        },
-    )?;
-    paged(
-        seen,
-        "0",
-        |after| {
-            format!(
-                "SELECT t.number, t.at, t.body, t.seq FROM {schema}.event t \
-             WHERE t.agent_id = {agent} AND t.revision <= {} AND t.seq > {after} ORDER BY t.seq",
-                seen.seen_at
-            )
-        },
-        3,
-        &mut |row| {
-            let piece = event(row).ok_or_else(|| unexpected("an event"))?;
-            each(piece)
-        },
-    )?;
+    let mut parts = Vec::new();
+    let page = |after: &str| {
+        format!(
+            "SELECT b.subject, b.name, b.part, format('(%L, %L, %s)', b.subject, b.name, b.part) FROM {schema}.blob b \
+             WHERE b.agent_id = {agent} AND (b.subject, b.name, b.part) > {after} ORDER BY b.subject, b.name, b.part"
+        )
+    };
+    paged(seen, "('', '', 0)", page, 3, &mut |row| {
+        parts.push(part(row).ok_or_else(|| unexpected("a checkpoint"))?);
+        Ok(())
+    })?;
+    for (checkpoint, part) in parts {
+        let Some(bytes) = saved_part(one, checkpoint, part)? else { return seen.changed() };
+        each(Piece::Saved { checkpoint, part, bytes })?;
+    }
+    lines(seen, "", "", each)?;
     let asked = format!("SELECT revision FROM {schema}.state WHERE agent_id = {agent}");
     let now: Option<u64> = number(one.ask(&asked)?.first().and_then(|answer| answer.rows.first()), 0);
     if now == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
+}
+
+/// Calls `each` with the lines of the archive and the events of this revision. `of_kind` and `when`: conditions for
+/// `t.kind` and `t.at`.
+pub fn lines(
+    seen: &Seen,
+    of_kind: &str,
+    when: &str,
+    each: &mut dyn FnMut(Piece) -> Result<()>,
+) -> Result<()> {
+    let one = &seen.one;
+    let of_this = format!("t.agent_id = {} AND t.revision <= {}{when}", one.id, seen.seen_at);
+    let (schema, unexpected) = (one.schema(), |what: &str| one.shared.pool.unexpected(what));
+    let page = |after: &str| {
+        format!(
+            "SELECT t.kind, t.id, t.at, t.body, format('(%L, %s)', t.kind, t.seq) FROM {schema}.archive t \
+             WHERE {of_this}{of_kind} AND (t.kind, t.seq) > {after} ORDER BY t.kind, t.seq"
+        )
+    };
+    paged(seen, "('', 0)", page, 4, &mut |row| {
+        let piece = ended(row).ok_or_else(|| unexpected("a line of the archive"))?;
+        each(piece)
+    })?;
+    let page = |after: &str| {
+        format!(
+            "SELECT t.number, t.at, t.body, t.seq FROM {schema}.event t \
+             WHERE {of_this} AND t.seq > {after} ORDER BY t.seq"
+        )
+    };
+    paged(seen, "0", page, 3, &mut |row| {
+        let piece = event(row).ok_or_else(|| unexpected("an event"))?;
+        each(piece)
+    })
 }
 
 /// Asks page by page. `first`: the mark that the first page comes after; column `mark` of a row is the one of the page that
@@ -131,6 +152,29 @@ fn paged(
     }
 }
 
+/// A part of a checkpoint, if it is there.
+pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
+    let answers = one.ask(&format!(
+        "SELECT encode(b.bytes, 'hex') FROM {}.blob b WHERE b.agent_id = {} AND b.subject = '{}' AND b.name = '{}' \
+         AND b.part = {part}",
+        one.schema(),
+        one.id,
+        checkpoint.run_id,
+        workdir::name_of(checkpoint)
+    ))?;
+    let Some(hex) = answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)) else {
+        return Ok(None);
+    };
+    let bytes = sql::bytes_of_hex(hex).ok_or_else(|| one.shared.pool.unexpected("a checkpoint"))?;
+    Ok(Some(bytes))
+}
+
+/// Which part of which checkpoint it is.
+fn part(row: &Row) -> Option<(Checkpoint, u32)> {
+    let number = row.get(1)?.strip_prefix(workdir::CHECKPOINT)?.parse().ok()?;
+    Some((Checkpoint { run_id: row.get(0)?.parse().ok()?, number }, row.get(2)?.parse().ok()?))
+}
+
 fn brought(row: &Row) -> Option<Brought> {
     Some(Brought {
         path: row.get(0)?.to_owned(),
@@ -141,12 +185,12 @@ fn brought(row: &Row) -> Option<Brought> {
 }
 
 fn arrival(row: &Row) -> Option<Arrival> {
-    let (priority, id, text) = (row.get(0)?, row.get(1)?, row.get(2)?.to_owned());
+    let (priority, id, text, by) = (row.get(0)?, row.get(1)?, row.get(2)?.to_owned(), row.get(3));
     if priority == super::statements::HINT {
-        return Some(Arrival::Hint { id: MessageId(Uuid::parse_str(id).ok()?), text });
+        return Some(Arrival::Hint { id: MessageId(Uuid::parse_str(id).ok()?), text: said::hint(text, by) });
     }
     let key: InboxKey = key(priority, id)?;
-    Some(Arrival::Message { key, text })
+    Some(Arrival::Message { key, text: said::message(text, by) })
 }
 
 fn ended(row: &Row) -> Option<Piece> {

@@ -15,6 +15,7 @@ use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
+use crate::model::preemption::Checkpoint;
 use crate::model::records::Misfit;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
@@ -126,6 +127,24 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
+    /// Sees to it that a checkpoint is a file of this machine. One that another machine has saved comes from the records. `false`:
+    /// it is nowhere. The caller must hold the lock.
+    pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
+        let place = self.workdir().checkpoint(checkpoint);
+        if place.is_file().is_ok_and(|is_file| is_file) {
+            return Ok(true);
+        }
+        let Some(beside) = &self.beside else { return Ok(false) };
+        let mut bytes = Vec::new();
+        let is_saved = beside.records.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
+        if is_saved {
+            place.parent().make_dirs()?;
+            let staged = self.local.stage_checkpoint(checkpoint.run_id, &bytes)?;
+            self.local.save_checkpoint(checkpoint, staged)?;
+        }
+        Ok(is_saved)
+    }
+
     pub fn identity(&self) -> Result<Identity> {
         let Some(beside) = &self.beside else { return self.local.identity() };
         beside.decoded(layout::IDENTITY, &beside.records.identity()?)
@@ -164,12 +183,22 @@ impl<'s> Agent<'s> {
         let Some(beside) = &self.beside else {
             return self.local.look(|dir, state| read(Snapshot::of_dir(dir), state));
         };
+        let snapshot = |sight| Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight)));
+        self.see(beside, |sight, state| read(snapshot(sight), state))
+    }
+
+    /// The same for records that are elsewhere.
+    pub(super) fn see<T>(
+        &self,
+        beside: &Beside,
+        read: impl Fn(Rc<dyn Sight>, State) -> Result<T>,
+    ) -> Result<T> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
             let sight: Rc<dyn Sight> = beside.records.see()?;
             let state = beside.state_of(&sight.state()?)?;
-            let found = read(Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight))), state);
+            let found = read(sight, state);
             attempts += 1;
             // Other commands go on meanwhile: what they have changed is read anew, as long as for any lock.
             let is_overtaken = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
@@ -216,6 +245,11 @@ impl<'s> Agent<'s> {
     pub(super) fn admit_all(&self, beside: &Beside, arrivals: &[Arrival]) -> Result<()> {
         let begun = Instant::now();
         while !beside.records.arrive(arrivals)? {
+            if self.store.guest().is_some() {
+                // Where it is now is not for everybody.
+                return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", beside.name))
+                    .with_hint("ask the owner where it is"));
+            }
             if let Some(moved) = beside.state_of(&beside.records.state()?)?.moved {
                 return Err(moved_away(self, &moved));
             }
@@ -237,22 +271,22 @@ impl<'s> Agent<'s> {
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
     pub fn change(&self, now: Time) -> Result<Change<'_>> {
         let Some(beside) = &self.beside else {
-            return Ok(Change::new(self, self.local.change(now)?, None));
+            return Ok(Change::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
         let room = self.local.lock_room(now)?;
         let left = self.store.patience().saturating_sub(begun.elapsed());
         let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
-        Ok(Change::new(self, room, Some(hold)))
+        Ok(Change::new(self, room, Some(hold), now))
     }
 
     /// The same without waiting. `None`: another process has the lock.
     pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
         let Some(beside) = &self.beside else {
-            return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None)));
+            return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
         };
         let Some(room) = self.local.try_lock_room(now)? else { return Ok(None) };
-        Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold))))
+        Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
     }
 
     /// The same for `doctor`: a transaction that can't be finished stays as it is.
@@ -260,7 +294,7 @@ impl<'s> Agent<'s> {
         if self.beside.is_some() {
             return self.change(now);
         }
-        Ok(Change::new(self, self.local.change_damaged(now)?, None))
+        Ok(Change::new(self, self.local.change_damaged(now)?, None, now))
     }
 
     /// Brings all that was committed to where a copy of the directory has it.

@@ -12,24 +12,26 @@ use sha2::{Digest, Sha256};
 
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
-use crate::model::bound::MAX_SETTINGS;
+use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus};
+use crate::model::preemption::Checkpoint;
 use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
+use crate::workdir;
 
 use super::super::dir::inbox::{self, Name};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::travel::{Place, place};
 use super::super::dir::view::View;
 use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months, packed};
-use super::super::elsewhere::{Arrival, Brought, Piece};
+use super::super::elsewhere::{Arrival, Brought, Piece, parts};
 use super::{Agent, Store, pieces};
 
 /// An agent that no other command sees yet. Dropping this removes it.
@@ -126,7 +128,7 @@ fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) 
     let state = agent.peek()?;
     brought(dir, Path::new(""), each)?;
     each(Piece::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
-    each(Piece::Policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
+    each(pieces::policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
     each(Piece::State {
         revision: state.revision,
         due: pieces::due(&state),
@@ -139,6 +141,7 @@ fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) 
     let mut keys = Keys { window: agent.policy()?.limits.dedupe_window, now, found: HashMap::new() };
     history(agent, &mut keys, each)?;
     arrivals(&dir.join(layout::INBOX), Path::new(""), &mut keys, each)?;
+    saved(agent, each)?;
     // A message that a timer holds has been admitted as well.
     for timer in agent.glimpse().open::<Timer>()? {
         timer.message.iter().for_each(|message| keys.note(message, MessageStatus::Queued));
@@ -298,6 +301,29 @@ fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Re
     Ok(())
 }
 
+/// What runs have saved. No record may name the file any more: then it goes with the run's line of the archive.
+fn saved(agent: &Agent<'_>, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    let runs = agent.local().dir().join(layout::RUNS);
+    for run in runs.entries()? {
+        let Some(run_id) = run.name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        for entry in runs.join(&run.name).entries()? {
+            let number =
+                entry.name.to_str().and_then(|name| name.strip_prefix(workdir::CHECKPOINT)?.parse().ok());
+            let Some(checkpoint) = number.map(|number| Checkpoint { run_id, number }) else { continue };
+            // A turn may have put something else there.
+            if entry.is_dir || entry.name.to_str() != Some(&workdir::name_of(checkpoint)) {
+                continue;
+            }
+            match runs.join(&run.name).join(&entry.name).read(CHECKPOINT.most.0) {
+                Ok(bytes) => parts(checkpoint, &bytes.unwrap_or_default()).try_for_each(&mut *each)?,
+                Err(Error::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
 fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
@@ -354,7 +380,7 @@ fn moment(value: &Value, field: &str) -> Option<Time> {
 
 /// The first moment of a month, for a line that says nothing of when it was written, or something else.
 fn first_of(month: &str) -> Time {
-    Time::parse(&format!("{month}-01T00:00:00Z")).unwrap_or(Time::from_millis(0))
+    months::begins_at(month).unwrap_or(Time::from_millis(0))
 }
 
 /// The dedupe keys that stand for a message within the window, as the directory makes them anew.

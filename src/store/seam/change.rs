@@ -5,12 +5,16 @@ use std::ops::Deref;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
+use crate::model::retention::Retention;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::dir::{self, Aside, Dropped, Leaving, aside};
-use super::super::elsewhere::{Hold, Piece, Pieces};
+use super::super::elsewhere::{self, Hold, Piece, Pieces};
 use super::agent::{Agent, moved_away};
 use super::beside::Beside;
 use super::seen::{LeftOut, Seen};
@@ -26,15 +30,23 @@ pub struct Change<'a> {
     dir: dir::Change<'a>,
 }
 
+/// How far ahead of now a dedupe key may have been admitted and still stand for its message, as the clock may have been
+/// set back since. The directory looks as far ahead.
+const AHEAD: Span = Span::from_secs(24 * 3600);
+
 /// The lock of an agent whose records are elsewhere.
 #[derive(Debug)]
 struct Held<'a> {
     of: &'a Beside,
     hold: Box<dyn Hold>,
+    /// When the lock was taken, by the clock of the command.
+    now: Time,
     /// The revision that was read under this lock.
     base: Cell<Option<u64>>,
     /// Whether it was marked as moved then.
     was_moved: Cell<bool>,
+    /// What is to be changed along with the next change.
+    along: RefCell<Vec<Piece>>,
     /// What the last look has passed over in the inbox.
     left_out: RefCell<Vec<String>>,
     is_wait_told: Cell<bool>,
@@ -45,8 +57,12 @@ impl Held<'_> {
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
+        // Here a key has one entry, whereas the directory has one for each day. So one that a clock wrote while it ran ahead
+        // gives way to any other: it would keep the key from standing for a message until its time has come.
+        let is_possible = |entry: &DedupeEntry| entry.admitted_at <= self.now.after(AHEAD);
         Ok(noted.is_some_and(|noted| {
-            noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
+            noted.message_id != entry.message_id
+                && (is_possible(&noted), noted.admitted_at) > (is_possible(entry), entry.admitted_at)
         }))
     }
 }
@@ -60,13 +76,21 @@ impl<'a> Deref for Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, dir: dir::Change<'a>, hold: Option<Box<dyn Hold>>) -> Change<'a> {
+    /// `now`: by the clock of the command that takes the lock.
+    pub(super) fn new(
+        agent: &'a Agent<'a>,
+        dir: dir::Change<'a>,
+        hold: Option<Box<dyn Hold>>,
+        now: Time,
+    ) -> Change<'a> {
         let held = |hold| {
             Some(Held {
                 of: agent.beside()?,
                 hold,
+                now,
                 base: Cell::new(None),
                 was_moved: Cell::new(false),
+                along: RefCell::default(),
                 left_out: RefCell::default(),
                 is_wait_told: Cell::new(false),
             })
@@ -80,6 +104,27 @@ impl<'a> Change<'a> {
 
     pub(super) fn dir(&self) -> &dir::Change<'a> {
         &self.dir
+    }
+
+    /// Has these pieces change with the next commit under this lock.
+    pub(super) fn change_along(&self, pieces: Vec<Piece>) {
+        if let Some(held) = &self.beside {
+            held.along.borrow_mut().extend(pieces);
+        }
+    }
+
+    /// Keeps a checkpoint with the records, from the next commit under this lock on, in the place of what its run has saved before:
+    /// the run may go on from it on another machine. Where the records are files of this machine, its own file is enough.
+    pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
+        if self.beside.is_some() {
+            let parts = elsewhere::parts(checkpoint, bytes);
+            self.change_along([Piece::Unsaved(checkpoint.run_id)].into_iter().chain(parts).collect());
+        }
+    }
+
+    /// The records as they are under this lock, if they are elsewhere.
+    pub(super) fn seen_beside(&self) -> Option<Seen<'_>> {
+        self.beside.as_ref().map(|held| Seen::under(held.of, &*held.hold, LeftOut::All))
     }
 
     /// The lock where the records are, if these are elsewhere.
@@ -213,9 +258,10 @@ impl<'a> Change<'a> {
                 pieces.push(pieces::put(put));
             }
         }
-        pieces.extend(transaction.deletes.iter().filter_map(|delete| pieces::delete(*delete)));
+        pieces.extend(transaction.deletes.iter().map(|delete| pieces::delete(*delete)));
         pieces.extend(riding.iter().chain(&transaction.events).map(pieces::event));
         pieces.extend(transaction.archived.iter().map(pieces::ended));
+        pieces.extend(held.along.take());
         if state.moved.is_some() != held.was_moved.get() {
             pieces.push(Piece::Shut(state.moved.is_some()));
         }
@@ -225,7 +271,7 @@ impl<'a> Change<'a> {
 
     /// Puts other settings in the place of the agent's.
     pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
-        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(policy))
+        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(policy, &Pool::of(policy)))
     }
 
     /// Replaces the identity of the agent.
@@ -280,6 +326,13 @@ impl<'a> Change<'a> {
     /// Applies what interrupted commands have committed.
     pub fn finish_journal(&self) -> Result<()> {
         if self.beside.is_none() { self.dir.finish_journal() } else { Ok(()) }
+    }
+
+    /// A bounded part of what is kept no longer on this machine goes, where it is time to look.
+    pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
+        let Some(held) = &self.beside else { return self.dir.sweep_some(retention, now) };
+        let seen = Seen::under(held.of, &*held.hold, LeftOut::All);
+        self.dir.sweep_by(&seen, || held.of.state_of(&held.hold.now()?.state()?), retention, now)
     }
 
     /// Brings all that was committed to where a copy of the directory has it.

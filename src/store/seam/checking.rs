@@ -2,7 +2,9 @@
 //! agent one by one does it in one way, wherever they are.
 
 use super::super::dir::{self, Finding};
+use super::super::elsewhere::Sight;
 use crate::error::Result;
+use crate::model::time::Time;
 
 use super::agent::Agent;
 use super::change::Change;
@@ -19,13 +21,27 @@ impl<'a> Change<'a> {
     /// The records as files. `None`: they are files already.
     pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
         let Some(hold) = self.hold() else { return Ok(None) };
-        let of = self.agent();
-        let records = leaving::records(self.dir(), &*hold.now()?)?;
+        AsFiles::of(self.agent(), self.dir(), &*hold.now()?).map(Some)
+    }
+}
+
+impl<'a> Agent<'a> {
+    /// The same without the lock of the records, which a server that takes no changes does not give.
+    pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
+        let Some(beside) = self.beside() else { return Ok(None) };
+        let room = self.local().lock_room(now)?;
+        AsFiles::of(self, &room, &*beside.records.see()?).map(Some)
+    }
+}
+
+impl<'a> AsFiles<'a> {
+    fn of(of: &'a Agent<'a>, room: &dir::Change<'_>, sight: &dyn Sight) -> Result<AsFiles<'a>> {
+        let records = leaving::records(room, sight)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;
         dir.furnish()?;
         let agent = Agent::of_dir(of.store(), dir.agent().clone());
-        Ok(Some(AsFiles { of, dir, agent }))
+        Ok(AsFiles { of, dir, agent })
     }
 }
 

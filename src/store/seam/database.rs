@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-use super::super::elsewhere::Elsewhere;
+use super::super::elsewhere::{Elsewhere, Part};
 
 /// Whether a word means a store in a database, and no directory.
 pub fn is_url(word: &str) -> bool {
@@ -15,7 +15,7 @@ pub fn is_url(word: &str) -> bool {
 #[cfg(feature = "postgres")]
 mod built {
     use super::super::super::postgres::{Postgres, Url};
-    use super::{Duration, Elsewhere, Error, Rc, Result};
+    use super::{Duration, Elsewhere, Error, Part, Rc, Result};
 
     fn parsed(url: &str) -> Result<Url> {
         Url::parse(url).map_err(Error::usage)
@@ -38,11 +38,16 @@ mod built {
     pub fn init(url: &str, patience: Duration) -> Result<bool> {
         Postgres::init(parsed(url)?, patience.max(ANSWERS))
     }
+
+    /// Lets a role of the database be something to the store that a URL names.
+    pub fn grant(url: &str, patience: Duration, part: Part, role: &str) -> Result<()> {
+        Postgres::grant(parsed(url)?, patience.max(ANSWERS), part, role)
+    }
 }
 
 #[cfg(not(feature = "postgres"))]
 mod built {
-    use super::{Duration, Elsewhere, Error, Rc, Result};
+    use super::{Duration, Elsewhere, Error, Part, Rc, Result};
 
     fn missing<T>() -> Result<T> {
         Err(Error::usage("this dormouse was built without PostgreSQL")
@@ -60,6 +65,10 @@ mod built {
     pub fn init(_url: &str, _patience: Duration) -> Result<bool> {
         missing()
     }
+
+    pub fn grant(_url: &str, _patience: Duration, _part: Part, _role: &str) -> Result<()> {
+        missing()
+    }
 }
 
-pub use built::{init, open, shown};
+pub use built::{grant, init, open, shown};

@@ -28,6 +28,8 @@ struct Kept {
     is_shared: Cell<bool>,
     /// The pause between two beats.
     every: Duration,
+    /// Whether the work goes on while the store can't be reached, for however long.
+    outlasts: Cell<bool>,
     pulse: RefCell<Pulse>,
 }
 
@@ -45,8 +47,13 @@ impl Leased {
         // One beat in six has to come through.
         let every = lasts / 6;
         let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
-        let kept =
-            |lease| Kept { lease, is_shared: Cell::new(false), every, pulse: RefCell::new(pulse(every)) };
+        let kept = |lease| Kept {
+            lease,
+            is_shared: Cell::new(false),
+            every,
+            outlasts: Cell::new(false),
+            pulse: RefCell::new(pulse(every)),
+        };
         Leased { guard, kept: lease.map(kept) }
     }
 
@@ -61,6 +68,12 @@ impl Leased {
         self.kept.as_ref().is_none_or(Kept::beat)
     }
 
+    /// Lets the work go on while the store can't be reached, even when another machine may begin. Whether it counts is seen
+    /// when it is recorded.
+    pub fn outlast(&self) {
+        self.kept.iter().for_each(|kept| kept.outlasts.set(true));
+    }
+
     /// Refuses to go on with what this process has lost the right to.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
         if self.kept.as_ref().is_none_or(|kept| !kept.pulse.borrow().is_lost) {
@@ -71,6 +84,11 @@ impl Leased {
             format!("{what} was ended here, and nothing of it counts: this machine has lost its lease"),
         )
         .with_hint("its output is still on this machine; another one may have taken over"))
+    }
+
+    /// Has the next change under the agent's lock give the lease back. Dropping it does that all the same, if need be.
+    pub fn release_along(&self) {
+        self.kept.iter().filter(|kept| !kept.is_shared.get()).for_each(|kept| kept.lease.release_along());
     }
 
     /// The lock of this machine once more, for a process that is to hold the lease after this one. This one then does not
@@ -99,7 +117,7 @@ impl Kept {
                 }
             }
         }
-        if pulse.until.is_some_and(|until| Instant::now() >= until) {
+        if !self.outlasts.get() && pulse.until.is_some_and(|until| Instant::now() >= until) {
             pulse.is_lost = true;
         }
         !pulse.is_lost
@@ -154,7 +172,8 @@ mod tests {
         let beats = Rc::new(RefCell::new(beats.into_iter().collect()));
         let pulse = RefCell::new(Pulse { next: Instant::now(), until: None, is_lost: false });
         let lease = Box::new(Played(Rc::clone(&beats)));
-        (Kept { lease, is_shared: Cell::new(false), every: Duration::ZERO, pulse }, beats)
+        let (is_shared, outlasts) = (Cell::new(false), Cell::new(false));
+        (Kept { lease, is_shared, every: Duration::ZERO, outlasts, pulse }, beats)
     }
 
     #[test]
@@ -176,6 +195,11 @@ mod tests {
         assert!(back.beat() && back.pulse.borrow().until.is_none());
         let (gone, _) = kept([away(Duration::ZERO), held]);
         assert!(!gone.beat());
+        let (stays, _) = kept([away(Duration::ZERO), Beat::Lost]);
+        stays.outlasts.set(true);
+        assert!(stays.beat());
+        stays.pulse.borrow_mut().next = Instant::now();
+        assert!(!stays.beat(), "somebody has taken over");
     }
 
     #[test]

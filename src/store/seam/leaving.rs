@@ -1,13 +1,14 @@
 //! An agent whose records are elsewhere, as the files that a directory would have of it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::error::Result;
 use crate::model::digest::sha256;
+use crate::model::id::minted_at;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
@@ -26,6 +27,7 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
 
 /// Adds the records to what is there.
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
+    let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     let mut brought = Files::default();
     // Settings and plans say nothing of a time: they count as written with the record that they belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
@@ -41,7 +43,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
                 made_at = written_at(&text);
                 put(layout::IDENTITY, text.as_bytes(), made_at)
             }
-            Piece::Policy(text) => put(layout::POLICY, text.as_bytes(), made_at),
+            Piece::Policy { text, .. } => put(layout::POLICY, text.as_bytes(), made_at),
             Piece::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
             Piece::Open { plane, id, text } => {
                 let at = written_at(&text);
@@ -64,11 +66,23 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
             Piece::Ended { kind, id: _, at, text } => {
                 brought.line(put, layout::archive(at, kind), &text, seconds(at))
             }
+            // This machine may have the file.
+            Piece::Saved { checkpoint, part: _, bytes } => {
+                let path = layout::checkpoint(checkpoint);
+                if has.contains(Path::new(&path)) {
+                    return Ok(());
+                }
+                put(&path, &bytes, minted_at(checkpoint.run_id.0).map_or(made_at, seconds))
+            }
             Piece::Event { seq: _, at, text } => brought.line(put, layout::ledger(at), &text, seconds(at)),
             // None of these is a part of an agent.
-            Piece::Closed { .. } | Piece::Taken(_) | Piece::Heard(_) | Piece::Key { .. } | Piece::Shut(_) => {
-                Ok(())
-            }
+            Piece::Closed { .. }
+            | Piece::Taken(_)
+            | Piece::Heard(_)
+            | Piece::Key { .. }
+            | Piece::Shut(_)
+            | Piece::Unsaved(_)
+            | Piece::Forgotten { .. } => Ok(()),
         })?;
         brought.end(put)
     };

@@ -11,11 +11,13 @@ mod batch;
 mod beside;
 mod change;
 mod checking;
+mod collecting;
 mod database;
 mod leased;
 mod leaving;
 mod pieces;
 mod seen;
+mod slots;
 mod snapshot;
 
 use std::ops::Deref;
@@ -26,12 +28,13 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
+use crate::model::pool::Pool;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
-use super::elsewhere::{Claim, Due, Elsewhere, each_of};
+use super::elsewhere::{Claim, Due, Elsewhere, Part, each_of};
 
 pub use agent::{Agent, Version, moved_away};
 
@@ -40,6 +43,7 @@ pub use change::Change;
 pub use checking::AsFiles;
 pub use database::{is_url, shown};
 pub use leased::Leased;
+pub use slots::Slot;
 pub use snapshot::Snapshot;
 
 /// An open store.
@@ -69,6 +73,14 @@ impl Store {
                 Ok(Store { local: local.beside(elsewhere.shown()), elsewhere: Some(elsewhere) })
             }
         }
+    }
+
+    /// This store as a process sees it that has just begun: with the settings as they are now. Connections are kept.
+    pub fn afresh(self) -> Result<Store> {
+        let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
+        let Store { local, elsewhere: Some(now) } = fresh else { return Ok(fresh) };
+        let same = self.elsewhere.filter(|before| before.shown() == now.shown());
+        Ok(Store { local, elsewhere: Some(same.map_or(now, Elsewhere::afresh)) })
     }
 
     /// Opens a state directory that has what belongs to this machine, and beside it the records.
@@ -104,6 +116,34 @@ impl Store {
         Store::with(anchor, opener, elsewhere)
     }
 
+    /// Lets a role of the database be something to the store that a URL names.
+    pub fn grant(url: &str, patience: Duration, part: Part, role: &str) -> Result<()> {
+        database::grant(url, patience, part, role)
+    }
+
+    /// In whose name this process speaks, if it may put messages and hints into inboxes and nothing else: a member of the
+    /// group that shares them, or a producer of the database. Of the latter it is known once an agent was looked for.
+    pub fn guest(&self) -> Option<&str> {
+        self.elsewhere.as_ref().map_or_else(|| self.local.guest(), |elsewhere| elsewhere.guest())
+    }
+
+    /// Refuses an agent of a pool that is none of this machine's. A state directory is one machine's, and has none.
+    pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
+        let Some(beside) = agent.beside() else { return Ok(()) };
+        let pool = Pool::of(&beside.records.policy()?);
+        if self.pools().has(&pool) {
+            return Ok(());
+        }
+        Err(Error::refused(
+            Error::OTHER_POOL,
+            format!("`{}` is of {pool}, and this machine ticks agents of {}", beside.name, self.pools()),
+        )
+        .with_hint(format!(
+            "tick it on a machine of that pool, or say `pool = \"{}\"` under [scheduler] in the dormouse.toml of this one",
+            pool.as_str()
+        )))
+    }
+
     /// Every agent, in order of name.
     pub fn agents(&self) -> Result<Vec<AgentName>> {
         self.agents_beginning("")
@@ -120,7 +160,13 @@ impl Store {
     /// The agents for which a step may find something to do, without a look at the others. `None` where only a look at
     /// each of them tells.
     pub fn due(&self, now: Time) -> Result<Option<Due>> {
-        self.elsewhere.as_ref().map(|elsewhere| elsewhere.due(now)).transpose()
+        self.elsewhere.as_ref().map(|elsewhere| elsewhere.due(now, self.pools().all(), None)).transpose()
+    }
+
+    /// The same for a process that steps them.
+    pub fn due_to_tick(&self, now: Time) -> Result<Option<Due>> {
+        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
+        elsewhere.due(now, self.pools().all(), Some(&self.local.claimant())).map(Some)
     }
 
     /// One agent. Fails if there is none of this name.
@@ -143,6 +189,8 @@ impl Store {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
         self.refuse_name(name)?;
+        // A `doctor` that was killed has left the files that it made of an agent's records.
+        self.local.sweep_litter();
         if !elsewhere.create(name, &each_of(&pieces::of_new(new)))? {
             return Err(agent_exists(name));
         }

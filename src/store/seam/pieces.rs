@@ -2,6 +2,7 @@
 
 use crate::model::event::Event;
 use crate::model::message::Message;
+use crate::model::pool::Pool;
 use crate::model::record::{Kept, Record};
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
@@ -30,7 +31,7 @@ pub fn text<T: Record>(record: &T) -> String {
 /// What makes a new agent.
 pub fn of_new(new: &NewAgent) -> Vec<Piece> {
     let mut pieces =
-        vec![Piece::Identity(text(&new.identity)), Piece::Policy(new.policy.clone()), open(&new.trigger)];
+        vec![Piece::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
     pieces.extend(new.events.iter().map(event));
     pieces.push(state(&new.state));
     pieces
@@ -62,6 +63,11 @@ pub fn event(event: &Event) -> Piece {
     Piece::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
 }
 
+/// The settings of an agent, and the pool that they name.
+pub fn policy(text: String) -> Piece {
+    Piece::Policy { pool: Pool::of(&text), text }
+}
+
 fn open<T: Kept>(record: &T) -> Piece {
     Piece::Open { plane: T::PLANE, id: record.id().to_string(), text: text(record) }
 }
@@ -90,9 +96,8 @@ pub fn put(put: &Put) -> Piece {
     }
 }
 
-/// `None` for a checkpoint, which is in the directory of its run.
-pub fn delete(delete: Delete) -> Option<Piece> {
-    Some(match delete {
+pub fn delete(delete: Delete) -> Piece {
+    match delete {
         Delete::Message(key) => Piece::Taken(key),
         Delete::Hint(id) => Piece::Heard(id),
         Delete::Wait(id) => closed::<Wait>(id),
@@ -100,8 +105,9 @@ pub fn delete(delete: Delete) -> Option<Piece> {
         Delete::Timer(id) => closed::<Timer>(id),
         Delete::Task(id) => closed::<Task>(id),
         Delete::Trigger(id) => closed::<Trigger>(id),
-        Delete::Checkpoint(_) => return None,
-    })
+        // No record names an earlier one of the same run.
+        Delete::Checkpoint(checkpoint) => Piece::Unsaved(checkpoint.run_id),
+    }
 }
 
 pub fn ended(archived: &Archived) -> Piece {

@@ -1,25 +1,29 @@
 //! One revision of records that are elsewhere, read out of their texts.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
 use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::Event;
-use crate::model::id::{MessageId, RunId, WorkId};
+use crate::model::id::{MessageId, RunId, TaskId, WorkId};
 use crate::model::message::{InboxKey, Message, MessageStatus, Priority, WakeHint};
-use crate::model::record::{Kept, Record};
+use crate::model::record::{Kept, Plane, Record};
 use crate::model::records::Misfit;
 use crate::model::run::Run;
 use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
+use crate::model::work::WorkItem;
 
 use super::super::dir::files::fault_of_file;
 use super::super::dir::months::Seen as Met;
 use super::super::dir::record::{decode_at, decode_plain};
-use super::super::dir::{Waiting, aside, inbox, layout};
-use super::super::elsewhere::{Hold, Order, Sight};
+use super::super::dir::witness::Witness;
+use super::super::dir::{Waiting, aside, gc, inbox, layout};
+use super::super::elsewhere::{ENDED, Hold, Order, Sight};
 use super::beside::Beside;
 
 /// How much of the end of the archive is read for what a turn is told of the past, in bytes.
@@ -27,6 +31,9 @@ const TAIL: usize = 256 * 1024;
 
 /// How many messages are looked at to tell whether one of background priority may wait.
 const LOOKED_AT: usize = 256;
+
+/// About how many records one question is.
+const AT_ONCE: usize = 256;
 
 /// What a snapshot passes over in the inbox.
 #[derive(Debug, Clone)]
@@ -212,8 +219,16 @@ impl<'a> Seen<'a> {
     }
 
     pub fn is_settled(&self, id: MessageId) -> Result<bool> {
-        let end = self.ended_by::<Message>(&id.to_string())?.map(|message| message.settlement);
-        Ok(end.is_some_and(|end| end.is_none_or(|end| end.status != MessageStatus::Queued)))
+        let place = self.of.place(format_args!("{}/{}", layout::ARCHIVE, Message::KIND));
+        let mut is_settled = false;
+        self.sight()?.ended(&[Message::KIND, ENDED], Some(&[id.to_string()]), &mut |line| {
+            is_settled = gc::is_ended_line(line) || {
+                let message: Message = decode_at(&place, 0, line.as_bytes())?;
+                message.settlement.is_none_or(|end| end.status != MessageStatus::Queued)
+            };
+            Ok(false)
+        })?;
+        Ok(is_settled)
     }
 
     pub fn admitted_under(&self, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
@@ -229,11 +244,15 @@ impl<'a> Seen<'a> {
         text.map(|text| self.of.decoded(format_args!("{}/{key}", layout::DEDUPE), &text)).transpose()
     }
 
-    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`; with an id, with those of it.
-    fn each_ended<T: Record>(&self, id: Option<&str>, mut each: impl FnMut(T, usize) -> bool) -> Result<()> {
+    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`; with ids, with those of them.
+    fn each_ended<T: Record>(
+        &self,
+        ids: Option<&[String]>,
+        mut each: impl FnMut(T, usize) -> bool,
+    ) -> Result<()> {
         let place = self.of.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND));
         let mut met = Met::default();
-        self.sight()?.ended(T::KIND, id, &mut |line| {
+        self.sight()?.ended(&[T::KIND], ids, &mut |line| {
             let is_new = met.insert(line.as_bytes());
             Ok(!is_new || each(decode_at(&place, 0, line.as_bytes())?, line.len()))
         })
@@ -246,7 +265,7 @@ impl<'a> Seen<'a> {
     /// The last word about one record.
     pub fn ended_by<T: Record>(&self, id: &str) -> Result<Option<T>> {
         let mut found = None;
-        self.each_ended(Some(id), |record, _| {
+        self.each_ended(Some(&[id.to_owned()]), |record, _| {
             found = Some(record);
             false
         })?;
@@ -277,9 +296,24 @@ impl<'a> Seen<'a> {
     }
 
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
-        let mut found = HashSet::new();
-        for id in ids {
-            found.extend(self.ended_by::<Message>(&id.to_string())?.map(|message| message.id));
+        Ok(self
+            .last_words(ids.iter().map(MessageId::to_string), |message: &Message| message.id)?
+            .into_keys()
+            .collect())
+    }
+
+    /// The last words about those of the records that have ended. `id`: which one it is.
+    fn last_words<T: Record, Id: Eq + Hash>(
+        &self,
+        ids: impl Iterator<Item = String>,
+        id: impl Fn(&T) -> Id,
+    ) -> Result<HashMap<Id, T>> {
+        let mut found = HashMap::new();
+        for some in ids.collect::<Vec<_>>().chunks(AT_ONCE) {
+            self.each_ended(Some(some), |record: T, _| {
+                found.entry(id(&record)).or_insert(record);
+                true
+            })?;
         }
         Ok(found)
     }
@@ -342,6 +376,41 @@ impl<'a> Seen<'a> {
             })?;
         }
         Ok(found)
+    }
+}
+
+impl Witness for Seen<'_> {
+    fn open_tasks(&self) -> Result<HashSet<TaskId>> {
+        Ok(self.open::<Task>()?.iter().map(|task| task.id).collect())
+    }
+
+    fn runs_among(&self, ids: &HashSet<RunId>) -> Result<HashMap<RunId, Run>> {
+        self.last_words(ids.iter().map(RunId::to_string), |run: &Run| run.id)
+    }
+
+    fn tasks_among(&self, ids: &HashSet<TaskId>) -> Result<HashMap<TaskId, Task>> {
+        self.last_words(ids.iter().map(TaskId::to_string), |task: &Task| task.id)
+    }
+
+    /// No version has left one that is not in the archive here.
+    fn record_inside(&self, _: RunId) -> Result<Option<Run>> {
+        Ok(None)
+    }
+
+    fn each_open(&self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let sight = self.sight()?;
+        for plane in [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks] {
+            sight.open(plane)?.iter().for_each(|text| each(text.as_bytes()));
+        }
+        for item in self.open::<WorkItem>()? {
+            sight.plan(&item.id.to_string())?.iter().for_each(|text| each(text.as_bytes()));
+        }
+        let keys = sight.messages(most.saturating_add(1))?;
+        let are_all = keys.len() <= most;
+        if are_all {
+            sight.texts(&keys, &mut |text| each(text.as_bytes()))?;
+        }
+        Ok(are_all)
     }
 }
 

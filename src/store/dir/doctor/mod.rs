@@ -151,9 +151,9 @@ const MERGED_LINES: &str = "merged_lines";
 const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
-    /// Whether a merge has left it.
+    /// Whether a merge has left it. Records that are elsewhere are none that git merges.
     pub fn is_of_merge(&self) -> bool {
-        [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
+        self.shown.is_none() && [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
     }
 
     /// Where it is, for people.

@@ -61,7 +61,7 @@ fn a_change_of_another_revision_is_refused() {
     // A change ends the transaction; another may come between.
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     let error = mine.commit(2, &[state(3), event(9)]).unwrap_err();
-    assert_eq!((error.kind(), error.exit_status()), ("stale_revision", Status::Refused));
+    assert_eq!((error.kind(), error.exit_status()), ("stale_revision", Status::Busy));
     mine.commit(3, &[state(4)]).unwrap();
     assert_eq!(mine.now().unwrap().state().unwrap(), "{\"revision\":4}\n");
     drop(mine);
@@ -239,7 +239,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
     create(&store, "b");
     agent.arrive(&[message(1)]).unwrap();
     let mine = hold(&agent);
-    mine.replace_policy("x = 'ä'\n").unwrap();
+    mine.replace_policy("x = 'ä'\n", &Default::default()).unwrap();
     mine.replace_identity("{\"name\":\"c\"}\n").unwrap();
     assert_eq!(agent.policy().unwrap(), "x = 'ä'\n");
     let again = agent_of(&fresh.open(), "a");

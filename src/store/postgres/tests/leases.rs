@@ -101,9 +101,34 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 }
 
 #[test]
+fn a_lease_goes_with_the_change_that_gives_it_back() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
+    let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    // Without the lock, and where the change does not take place, it stays.
+    lease.release_along();
+    hold(&mine).commit(1, &[state(2)]).unwrap();
+    let lock = hold(&mine);
+    lease.release_along();
+    assert_eq!(lock.commit(1, &[state(2)]).unwrap_err().kind(), "stale_revision");
+    drop(lock);
+    assert_eq!((fresh.count("lease"), lease.beat()), (1, Beat::Held { revision: 2 }));
+    let lock = hold(&mine);
+    lease.release_along();
+    lock.commit(2, &[state(3)]).unwrap();
+    assert_eq!(fresh.count("lease"), 0);
+    let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("given back");
+    // What is released afterwards is not somebody else's, and whoever gave it back is not fenced.
+    lease.release().unwrap();
+    assert_eq!((fresh.count("lease"), taken.beat()), (1, Beat::Held { revision: 3 }));
+    lock.commit(3, &[state(4)]).unwrap();
+}
+
+#[test]
 fn a_beat_that_reaches_nobody_says_how_long_is_left() {
     let fresh = Fresh::made();
-    let proxy = proxy::Proxy::start(&fresh, None);
+    let proxy = proxy::Proxy::start(None);
     let store = Postgres::open(proxy.url(&fresh), Duration::from_millis(500));
     create(&fresh.open(), "a");
     let mine = agent_of(&store, "a");
@@ -121,7 +146,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     create(&ticker, "b");
     let lease = ticking.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
     // A process that the turn has started: it has taken no lease itself.
-    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence() });
+    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run: None });
     let (mine, another) = (agent_of(&command, "a"), agent_of(&command, "b"));
     assert!(!mine.is_fenced().unwrap());
     hold(&mine).commit(1, &[state(2)]).unwrap();
@@ -133,7 +158,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let locked = |change: fn(&dyn Hold) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
         locked(|hold| hold.commit(2, &[state(3)])),
-        locked(|hold| hold.replace_policy("x")),
+        locked(|hold| hold.replace_policy("x", &Default::default())),
         locked(|hold| hold.replace_identity("{}")),
         locked(|hold| hold.remove()),
         mine.arrive(&[message(2)]).map(drop),
@@ -147,4 +172,41 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     taken.release().unwrap();
     assert!(mine.is_fenced().unwrap(), "a lease that was given back is nobody's");
+}
+
+/// A server that took over after another one, and was behind, gives numbers again that this one has given.
+#[test]
+fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
+    let fresh = Fresh::made();
+    let (store, command) = (fresh.open(), fresh.open());
+    let agent = create(&store, "a");
+    let lease = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+    fresh.run("UPDATE @.lease SET anchor = 'two'");
+    assert_eq!(lease.beat(), Beat::Lost);
+    let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
+    assert_eq!(error.kind(), "fenced");
+    // What a run of this machine calls has that number, and a run of which the records know nothing.
+    let run = "run_00000000000070008000000000000001".parse().ok();
+    command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run });
+    let mine = agent_of(&command, "a");
+    assert!(mine.is_fenced().unwrap());
+    for refused in [hold(&mine).commit(1, &[state(2)]), mine.arrive(&[message(1)]).map(drop)] {
+        assert_eq!(refused.unwrap_err().kind(), "fenced");
+    }
+    lease.release().unwrap();
+    assert_eq!(fresh.count("lease"), 1, "it is the other machine's");
+}
+
+#[test]
+fn a_number_that_nobody_gives_is_damage() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    for number in [i64::MAX, -5] {
+        fresh.run(&format!("UPDATE @.state SET fence = {number}"));
+        let lock = hold(&agent);
+        let error = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
+        assert_eq!((error.kind(), error.exit_status()), ("damaged", Status::Damaged), "{error}");
+        drop(lock);
+    }
 }

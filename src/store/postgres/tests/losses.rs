@@ -2,16 +2,19 @@
 //! nothing is done twice.
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::{Beat, Claimant};
+use super::super::super::elsewhere::{Beat, Claimant, PART, parts};
 use super::proxy::{Cut, Proxy};
 use super::*;
+use crate::error::Status;
+use crate::model::id::RunId;
+use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Span;
 
 /// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it has.
 fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
     let fresh = Fresh::made();
-    let proxy = Proxy::start(&fresh, None);
+    let proxy = Proxy::start(None);
     let store = Postgres::open(proxy.url(&fresh), PATIENCE);
     scenario(&store, &fresh);
     drop(store);
@@ -20,7 +23,7 @@ fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)
     for number in 1..=flights {
         for cut in [Cut::Before(number), Cut::After(number)] {
             let fresh = Fresh::made();
-            let proxy = Proxy::start(&fresh, Some(cut));
+            let proxy = Proxy::start(Some(cut));
             let store = Postgres::open(proxy.url(&fresh), PATIENCE);
             scenario(&store, &fresh);
             drop(store);
@@ -99,7 +102,7 @@ fn changes() {
             lock.commit(3, &[state(4), Piece::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
             lock.commit(4, &[state(5), event(5)]).unwrap();
             drop(lock);
-            hold(&agent).replace_policy("y").unwrap();
+            hold(&agent).replace_policy("y", &Default::default()).unwrap();
         },
         |fresh, cut| {
             assert_eq!(fresh.run("SELECT revision FROM @.state"), ["5"], "{cut}");
@@ -109,6 +112,28 @@ fn changes() {
         },
     );
     assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
+}
+
+/// A change that is too large for one flight is whole or not at all.
+#[test]
+fn changes_of_several_flights() {
+    let bytes = vec![7; PART + PART / 2];
+    let flights = everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a");
+            let lock = hold(&agent_of(store, "a"));
+            let mut pieces: Vec<Piece> = vec![event(2)];
+            pieces.extend(parts(Checkpoint { run_id: RunId(id(1).0), number: 1 }, &bytes));
+            pieces.push(state(2));
+            lock.commit(1, &pieces).unwrap();
+        },
+        |fresh, cut| {
+            let found = fresh.run("SELECT string_agg(length(bytes)::text, ' ' ORDER BY part) FROM @.blob");
+            assert_eq!((found[0].as_str(), fresh.count("event")), ("1048576 524288", 2), "{cut}");
+            assert_eq!(fresh.run("SELECT revision FROM @.state"), ["2"], "{cut}");
+        },
+    );
+    assert_eq!(flights, 5, "one to find the agent, one for its lock, and three for the change");
 }
 
 #[test]
@@ -152,7 +177,11 @@ fn leases() {
 
 /// An agent of several flights, each of which may be cut.
 fn large(number: u128) -> Vec<Piece> {
-    let mut pieces = vec![Piece::Identity("{}".to_owned()), Piece::Policy("x".to_owned()), state(7)];
+    let mut pieces = vec![
+        Piece::Identity("{}".to_owned()),
+        Piece::Policy { text: "x".to_owned(), pool: Default::default() },
+        state(7),
+    ];
     pieces.extend((1..=3).map(|part| Piece::Open {
         plane: Plane::Work,
         id: format!("work {part} of {number}"),
@@ -197,4 +226,60 @@ fn agents_that_are_replaced() {
             assert!(agent.arrive(&[message(2)]).unwrap(), "{cut}: it is open again");
         },
     );
+}
+
+/// Ends the transaction that has a lock, as a network does that is gone.
+fn break_lock(fresh: &Fresh) {
+    let ended = fresh.run(&format!(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%{}%'",
+        fresh.schema
+    ));
+    assert_eq!(ended, ["t"]);
+}
+
+#[test]
+fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() {
+    let fresh = Fresh::made();
+    create(&fresh.open(), "a");
+    let (one, other) = (fresh.open(), fresh.open());
+    let (mine, theirs) = (agent_of(&one, "a"), agent_of(&other, "a"));
+    let claimant = |anchor: &str| Claimant {
+        host: "h".into(),
+        anchor: anchor.into(),
+        pid: 1,
+        lasts: Span::from_secs(60),
+    };
+    for is_committed in [true, false] {
+        let lock = hold(&mine);
+        let given = mine.lease(Subject::Run, &claimant("one")).unwrap().expect("free");
+        break_lock(&fresh);
+        let taken = theirs.lease(Subject::Run, &claimant("other")).unwrap().expect("free");
+        if is_committed {
+            let error = lock.commit(1, &[state(2)]).unwrap_err();
+            assert_eq!(error.exit_status(), Status::Busy, "{error}");
+        }
+        // What is left to write is not written either.
+        drop(lock);
+        assert_eq!(given.beat(), Beat::Lost);
+        assert_eq!(taken.beat(), Beat::Held { revision: 1 });
+        taken.release().unwrap();
+    }
+}
+
+#[test]
+fn what_is_asked_under_a_lock_that_broke_is_asked_again_as_long_as_nothing_has_changed() {
+    let fresh = Fresh::made();
+    create(&fresh.open(), "a");
+    let (one, other) = (fresh.open(), fresh.open());
+    let agent = agent_of(&one, "a");
+    let lock = hold(&agent);
+    break_lock(&fresh);
+    assert_eq!(lock.now().unwrap().key("k").unwrap(), None);
+    lock.commit(1, &[state(2)]).unwrap();
+    drop(lock);
+    let lock = hold(&agent);
+    break_lock(&fresh);
+    hold(&agent_of(&other, "a")).commit(2, &[state(3)]).unwrap();
+    let error = lock.now().unwrap().key("k").unwrap_err();
+    assert_eq!((error.kind(), error.exit_status()), ("stale_revision", Status::Busy));
 }

@@ -49,7 +49,9 @@ impl Fresh {
 
     /// Statements of a person beside the store; the first column of the last answer.
     pub fn run(&self, statements: &str) -> Vec<String> {
-        let pool = super::pool::Pool::unread(self.url.clone(), PATIENCE);
+        // A million rows take their time.
+        const HOURS: Duration = Duration::from_secs(2 * 3600);
+        let pool = super::pool::Pool::unread(self.url.clone(), HOURS);
         let statements = statements.replace('@', pool.schema());
         let answers = pool.ask(&statements).unwrap();
         let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
@@ -105,7 +107,7 @@ pub fn ended(number: u128) -> Piece {
 pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
     let pieces = [
         Piece::Identity("{\"name\": \"a\"}\n".to_owned()),
-        Piece::Policy("command = [\"x\"]\n".to_owned()),
+        Piece::Policy { text: "command = [\"x\"]\n".to_owned(), pool: Default::default() },
         state(1),
         event(1),
     ];
@@ -127,7 +129,7 @@ pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
     agent
         .see()
         .unwrap()
-        .ended(kind, None, &mut |line| {
+        .ended(&[kind], None, &mut |line| {
             all.push(line.to_owned());
             Ok(true)
         })

@@ -1,117 +1,32 @@
-//! A proxy that counts the flights, and cuts the connection at one of them.
-
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+//! A proxy before the server of these tests.
 
 use super::{Fresh, Url, rig};
 
-/// Where a connection is cut, once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
-    /// The flight of this number never reaches the server.
-    Before(usize),
-    /// It does, and its answer never reaches the client.
-    After(usize),
-}
+#[path = "../../../../tests/it/cutting.rs"]
+mod cutting;
 
-pub struct Proxy {
-    port: u16,
-    flights: Arc<AtomicUsize>,
-    is_stopped: Arc<AtomicBool>,
-}
+pub use cutting::Cut;
 
-fn message(from: &mut impl Read, typed: bool) -> Option<Vec<u8>> {
-    let mut head = vec![0; if typed { 5 } else { 4 }];
-    from.read_exact(&mut head).ok()?;
-    let length = u32::from_be_bytes(head[head.len() - 4..].try_into().ok()?) as usize;
-    let mut rest = vec![0; length - 4];
-    from.read_exact(&mut rest).ok()?;
-    head.extend(rest);
-    Some(head)
-}
+pub struct Proxy(cutting::Proxy);
 
 impl Proxy {
-    pub fn start(_fresh: &Fresh, cut: Option<Cut>) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (flights, is_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-        let proxy = Proxy { port, flights: Arc::clone(&flights), is_stopped: Arc::clone(&is_stopped) };
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                if is_stopped.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (flights, is_stopped) = (Arc::clone(&flights), Arc::clone(&is_stopped));
-                std::thread::spawn(move || serve(client, cut, &flights, &is_stopped));
-            }
-        });
-        proxy
+    pub fn start(cut: Option<Cut>) -> Proxy {
+        Proxy(cutting::Proxy::before(rig::server().socket(), cut))
     }
 
     pub fn url(&self, fresh: &Fresh) -> Url {
-        Url::parse(&format!(
-            "postgres://dormouse@127.0.0.1:{}/dormouse?schema={}&sslmode=disable",
-            self.port, fresh.schema
-        ))
-        .unwrap()
+        let (port, schema) = (self.0.port, &fresh.schema);
+        Url::parse(&format!("postgres://dormouse@127.0.0.1:{port}/dormouse?schema={schema}&sslmode=disable"))
+            .unwrap()
     }
 
     /// How many flights there were.
     pub fn flights(&self) -> usize {
-        self.flights.load(Ordering::SeqCst)
+        self.0.flights()
     }
 
     /// Cuts all connections at their next flight, and lets nobody in.
     pub fn stop(&self) {
-        self.is_stopped.store(true, Ordering::SeqCst);
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        self.0.stop();
     }
-}
-
-fn serve(mut client: TcpStream, cut: Option<Cut>, flights: &AtomicUsize, is_stopped: &AtomicBool) {
-    let socket = rig::server().socket_dir().join(format!(".s.PGSQL.{}", rig::server().port()));
-    let mut server = UnixStream::connect(socket).unwrap();
-    client.set_nodelay(true).unwrap();
-    let is_mute = Arc::new(AtomicBool::new(false));
-    let (mut answers, mut back, mute) =
-        (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&is_mute));
-    let answering = std::thread::spawn(move || {
-        while let Some(answer) = message(&mut answers, true) {
-            if mute.load(Ordering::SeqCst) {
-                // The answer to the flight is whole: now the client hears that the connection is gone.
-                if answer[0] == b'Z' {
-                    break;
-                }
-            } else if back.write_all(&answer).is_err() {
-                break;
-            }
-        }
-        drop(back.shutdown(Shutdown::Both));
-        drop(answers.shutdown(Shutdown::Both));
-    });
-    let mut typed = false;
-    while let Some(sent) = message(&mut client, typed) {
-        if typed && sent[0] == b'Q' {
-            let number = flights.fetch_add(1, Ordering::SeqCst) + 1;
-            if is_stopped.load(Ordering::SeqCst) || cut == Some(Cut::Before(number)) {
-                break;
-            }
-            if cut == Some(Cut::After(number)) {
-                is_mute.store(true, Ordering::SeqCst);
-            }
-        }
-        typed = true;
-        if server.write_all(&sent).is_err() {
-            break;
-        }
-    }
-    if !is_mute.load(Ordering::SeqCst) {
-        drop(server.shutdown(Shutdown::Both));
-        drop(client.shutdown(Shutdown::Both));
-    }
-    drop(answering.join());
 }

@@ -1,9 +1,13 @@
 //! What is written is what is read.
 
-use super::super::super::elsewhere::Order;
+use super::super::super::elsewhere::{ENDED, Order, PART, parts};
+use super::super::super::memory::Memory;
 use super::super::due;
 use super::*;
 use crate::error::Status;
+use crate::model::id::RunId;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 
 #[test]
@@ -49,6 +53,28 @@ fn the_archive_has_parts_for_the_months() {
 }
 
 #[test]
+fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
+    let fresh = Fresh::made();
+    let parts = || fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass");
+    let month = |ahead: u32| format!("to_char(now() + interval '{ahead} months', 'YYYY_MM')");
+    for ahead in [3, 7] {
+        fresh.run(&format!(
+            "DO $$ BEGIN EXECUTE 'DROP TABLE @.archive_' || {}; END $$; SELECT 1",
+            month(ahead)
+        ));
+    }
+    // Where something lies already it stays in the part for the rest.
+    fresh.run(
+        "INSERT INTO @.archive (agent_id, kind, at, revision, body) \
+         SELECT 1, 'run', (extract(epoch FROM now() + interval '7 months') * 1000)::bigint, 1, '1'; SELECT 1",
+    );
+    assert_eq!(parts(), ["12"]);
+    assert!(!Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
+    assert_eq!(parts(), ["13"]);
+    assert_eq!(fresh.count("archive"), 1);
+}
+
+#[test]
 fn agents_are_made_and_found_by_name() {
     let fresh = Fresh::made();
     let store = fresh.open();
@@ -61,7 +87,8 @@ fn agents_are_made_and_found_by_name() {
     assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
     assert_eq!(agent.version(), Some(1));
     assert!(!agent.has_arrivals().unwrap());
-    let pieces = [Piece::Identity("{}".into()), Piece::Policy(String::new()), state(9)];
+    let pieces =
+        [Piece::Identity("{}".into()), Piece::Policy { text: String::new(), pool: Pool::COMMON }, state(9)];
     assert!(!store.create(&name("a"), &each_of(&pieces)).unwrap());
     assert_eq!(agent_of(&store, "a").version(), Some(1));
 }
@@ -174,7 +201,7 @@ fn what_is_seen_is_one_revision() {
         })
         .unwrap();
     assert_eq!(lines, ["{\"seq\":1}\n"]);
-    before.ended("message", None, &mut |_| panic!("nothing has ended")).unwrap();
+    before.ended(&["message"], None, &mut |_| panic!("nothing has ended")).unwrap();
     assert!(before.message(key(Priority::Normal, 3)).unwrap().is_some());
     // What can't be answered for the old revision is an error that says to try again.
     for error in [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k").unwrap_err()] {
@@ -214,12 +241,88 @@ fn lines_come_in_order_until_it_is_enough() {
     assert_eq!((all.len(), all[0].as_str()), (700, "{\"ended\":700}\n"));
     assert_eq!(all_ended(&agent, "run"), ["0"]);
     let mut found = Vec::new();
-    seen.ended("message", Some(&id(77).to_string()), &mut |line| {
+    seen.ended(&["message"], Some(&[id(77).to_string()]), &mut |line| {
         found.push(line.to_owned());
         Ok(true)
     })
     .unwrap();
     assert_eq!(found, ["{\"ended\":77}\n"]);
+    let several = [id(5).to_string(), id(600).to_string(), id(9000).to_string()];
+    found.clear();
+    seen.ended(&["message", "run"], Some(&several), &mut |line| {
+        found.push(line.to_owned());
+        Ok(true)
+    })
+    .unwrap();
+    assert_eq!(found, ["{\"ended\":600}\n", "{\"ended\":5}\n"]);
+}
+
+/// The ends and the events of an agent, shortly.
+fn past(agent: &Rc<dyn Records>) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut note = |piece: Piece| {
+        match piece {
+            Piece::Ended { kind, text, .. } => all.push(format!("{kind} {}", text.trim())),
+            Piece::Event { seq, .. } => all.push(format!("event {seq}")),
+            _ => {}
+        }
+        Ok(())
+    };
+    agent.see().unwrap().pieces(&mut note).unwrap();
+    all
+}
+
+#[test]
+fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
+    let memory = Memory::default();
+    let fresh = Fresh::made();
+    let database = fresh.open();
+    let stores: [&dyn Elsewhere; 2] = [&memory, &database];
+    let [in_memory, in_database] = stores.map(|store| {
+        assert!(store.create(&name("a"), &each_of(&[state(1), event(1)])).unwrap());
+        let agent = store.agent(&name("a")).unwrap().expect("made");
+        let lock = hold(&agent);
+        let old = |kind, number: u64, text: &str| Piece::Ended {
+            kind,
+            id: Some(id(u128::from(number)).to_string()),
+            at: at(-1000 + number as i64),
+            text: format!("{text}\n"),
+        };
+        let [ended, other, third] = [old("message", 1, "1"), old("run", 2, "2"), old(ENDED, 3, "3")];
+        lock.commit(1, &[state(2), ended, other, third, event(2)]).unwrap();
+        lock.commit(2, &[state(3), old("message", 4, "4"), old("message", 2000, "5")]).unwrap();
+        let mut before = Vec::new();
+        agent
+            .see()
+            .unwrap()
+            .before(at(0), &mut |piece| {
+                before.push(piece);
+                Ok(())
+            })
+            .unwrap();
+        before.sort_by_key(|piece| format!("{piece:?}"));
+        assert_eq!(before, [old("message", 1, "1"), old("message", 4, "4"), old("run", 2, "2")]);
+        let forgotten = Piece::Forgotten { from: at(-2000), until: at(2), seen_at: 2 };
+        lock.commit(3, &[state(4), forgotten]).unwrap();
+        drop(lock);
+        let mut past = past(&agent);
+        past.sort();
+        past
+    });
+    assert_eq!(in_database, ["ended 3", "event 2", "message 4", "message 5"]);
+    assert_eq!(in_memory, in_database);
+}
+
+#[test]
+fn texts_are_of_those_that_are_there() {
+    let fresh = Fresh::made();
+    let agent = create(&fresh.open(), "a");
+    let arrivals = (1..=300).map(message);
+    assert!(agent.arrive(&arrivals.collect::<Vec<_>>()).unwrap());
+    let keys: Vec<_> = (2..=400).map(|number| key(Priority::Normal, number)).collect();
+    let mut found = 0;
+    agent.see().unwrap().texts(&keys, &mut |text| found += usize::from(text.starts_with('{'))).unwrap();
+    assert_eq!(found, 299);
 }
 
 /// How many pages a query reads.
@@ -254,11 +357,21 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     let most = std::env::var("DORMOUSE_FLEET").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
     let read = [1000, most].map(|agents| {
         let fresh = fleet(agents);
-        let found = fresh.open().due(Time::from_millis(1000)).unwrap();
+        let found = fresh.open().due(Time::from_millis(1000), &[Pool::COMMON], None).unwrap();
         assert_eq!((found.names.len(), found.next), (150, Some(Time::from_millis(1_000_101))));
         let schema = fresh.schema.as_str();
-        (pages(&fresh, &due::names(schema, 1000)), pages(&fresh, &due::next(schema, 1000)))
+        (pages(&fresh, &due::names(schema, 1000, "''")), pages(&fresh, &due::next(schema, 1000, "''")))
     });
+    // However many of other pools there are.
+    let fresh = fleet(1000);
+    fresh.run("UPDATE @.due SET pool = 'a'; UPDATE @.agent SET pool = 'a'; UPDATE @.due SET pool = 'b' WHERE agent_id = 7; SELECT 1");
+    let pools = ["b", "c"].map(|word| Pool::of(&format!("scheduler.pool = \"{word}\"")));
+    let found = fresh.open().due(Time::from_millis(1000), &pools, None).unwrap();
+    assert_eq!((found.names.len(), found.next), (0, None), "its settings are of another pool");
+    fresh.run("UPDATE @.agent SET pool = 'b' WHERE id = 7; SELECT 1");
+    let found = fresh.open().due(Time::from_millis(0), &pools, None).unwrap();
+    assert_eq!((found.names.len(), found.next), (0, Some(Time::from_millis(7))));
+    assert_eq!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names, [name("a7")]);
     let [(few, next_of_few), (many, next_of_many)] = read;
     // The plan walks indexes alone. An index of more rows is deeper, by a page or two for each probe.
     assert!(few <= 2000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
@@ -283,4 +396,57 @@ fn a_look_at_one_agent_reads_what_is_its_own() {
         found.contains("archive_default_pkey") && !found.contains("Seq Scan on archive_default"),
         "{found}"
     );
+}
+
+#[test]
+fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it() {
+    let memory = Memory::default();
+    let fresh = Fresh::made();
+    let database = fresh.open();
+    let stores: [&dyn Elsewhere; 2] = [&memory, &database];
+    for store in stores {
+        assert!(store.create(&name("a"), &each_of(&[state(1)])).unwrap());
+        let agent = store.agent(&name("a")).unwrap().expect("made");
+        let lock = hold(&agent);
+        let checkpoint = |run: u128, number| Checkpoint { run_id: RunId(id(run).0), number };
+        let saved = |checkpoint| {
+            let mut bytes = Vec::new();
+            let is_there = agent.saved(checkpoint, &mut |part| bytes.extend_from_slice(part)).unwrap();
+            is_there.then_some(bytes)
+        };
+        let large: Vec<u8> = (0..PART * 5 / 2).map(|at| (at * 7 % 251) as u8).collect();
+        let mut revision = 1;
+        for bytes in [&large[..], b"", b"\0\xff\\'", &large[..PART], &large[..=PART]] {
+            let mut pieces = vec![Piece::Unsaved(checkpoint(1, 1).run_id), state(revision + 1)];
+            pieces.extend(parts(checkpoint(1, 2), bytes));
+            lock.commit(revision, &pieces).unwrap();
+            revision += 1;
+            assert!(saved(checkpoint(1, 2)).as_deref() == Some(bytes), "{} bytes", bytes.len());
+            assert_eq!((saved(checkpoint(1, 1)), saved(checkpoint(2, 2))), (None, None));
+        }
+        let mut again = Vec::new();
+        let mut note = |piece: Piece| {
+            if matches!(piece, Piece::Saved { .. }) {
+                again.push(piece);
+            }
+            Ok(())
+        };
+        agent.see().unwrap().pieces(&mut note).unwrap();
+        assert!(
+            again.into_iter().eq(parts(checkpoint(1, 2), &large[..=PART])),
+            "another store gets the same"
+        );
+        // The second is named by a line that stays, the third by one that goes.
+        let mut pieces = vec![state(revision + 1)];
+        for run in [2, 3] {
+            pieces.extend(parts(checkpoint(run, 1), b"half"));
+            let text = format!("{{\"run\":\"{}\"}}\n", checkpoint(run, 1).run_id);
+            let (kind, id) = ("message", Some(id(run).to_string()));
+            pieces.push(Piece::Ended { kind, id, at: at(run as i64), text });
+        }
+        pieces.push(Piece::Forgotten { from: at(3), until: at(4), seen_at: revision + 1 });
+        lock.commit(revision, &pieces).unwrap();
+        let are_there = [1, 2, 3].map(|run| saved(checkpoint(run, if run == 1 { 2 } else { 1 })).is_some());
+        assert_eq!(are_there, [false, true, false]);
+    }
 }

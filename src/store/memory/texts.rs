@@ -1,0 +1,235 @@
+//! The records of one agent, as texts.
+
+use std::collections::BTreeMap;
+
+use crate::error::Result;
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::InboxKey;
+use crate::model::pool::Pool;
+use crate::model::preemption::Checkpoint;
+use crate::model::record::Plane;
+use crate::model::time::Time;
+
+use super::super::elsewhere::{Arrival, Brought, ENDED, Order, Piece, Pieces, Sight, parts};
+
+/// All records of one agent, as texts.
+#[derive(Debug, Clone, Default)]
+pub struct Texts {
+    pub identity: String,
+    pub policy: String,
+    pub pool: Pool,
+    /// The revision of the state.
+    pub number: u64,
+    pub state: String,
+    pub due: Option<Time>,
+    open: BTreeMap<(Plane, String), String>,
+    plans: BTreeMap<String, String>,
+    pub inbox: BTreeMap<InboxKey, String>,
+    pub hints: BTreeMap<MessageId, String>,
+    pub keys: BTreeMap<String, (Time, String)>,
+    /// What has ended, and the events, in order.
+    ended: Vec<Line>,
+    events: Vec<Line>,
+    pub is_shut: bool,
+    /// What runs have saved, with the number of each.
+    saved: BTreeMap<RunId, (u32, Vec<u8>)>,
+    files: Vec<Brought>,
+}
+
+/// A line of the archive or of the events, and the revision that wrote it.
+#[derive(Debug, Clone)]
+struct Line {
+    kind: &'static str,
+    id: Option<String>,
+    /// Of an event.
+    seq: u64,
+    at: Time,
+    text: String,
+    revision: u64,
+}
+
+impl Line {
+    fn piece(&self) -> Piece {
+        let (at, text) = (self.at, self.text.clone());
+        if self.kind == EVENT {
+            return Piece::Event { seq: self.seq, at, text };
+        }
+        Piece::Ended { kind: self.kind, id: self.id.clone(), at, text }
+    }
+}
+
+const EVENT: &str = "event";
+
+impl Texts {
+    pub fn of(pieces: Pieces<'_>) -> Result<Texts> {
+        let mut texts = Texts::default();
+        pieces(&mut |piece| {
+            texts.change(piece, 0);
+            Ok(())
+        })?;
+        Ok(texts)
+    }
+
+    /// `revision`: the one that the change makes.
+    pub fn change(&mut self, piece: Piece, revision: u64) {
+        match piece {
+            Piece::Identity(text) => self.identity = text,
+            Piece::Policy { text, pool } => (self.policy, self.pool) = (text, pool),
+            Piece::State { revision, text, due } => {
+                self.due = due;
+                self.number = revision;
+                self.state = text;
+            }
+            Piece::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
+            Piece::Closed { plane, id } => {
+                if plane == Plane::Work {
+                    self.plans.remove(&id);
+                }
+                self.open.remove(&(plane, id));
+            }
+            Piece::Plan { work, text } => drop(self.plans.insert(work, text)),
+            Piece::Arrived(Arrival::Message { key, text }) => {
+                self.inbox.retain(|other, _| other.id != key.id);
+                self.inbox.insert(key, text);
+            }
+            Piece::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
+            Piece::Taken(key) => drop(self.inbox.remove(&key)),
+            Piece::Heard(id) => drop(self.hints.remove(&id)),
+            Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
+            Piece::Ended { kind, id, text, at } => {
+                self.ended.push(Line { kind, id, seq: 0, at, text, revision });
+            }
+            Piece::Event { at, text, seq } => {
+                self.events.push(Line { kind: EVENT, id: None, seq, at, text, revision });
+            }
+            Piece::Forgotten { from, until, seen_at } => {
+                let stays = |line: &Line| {
+                    line.at < from || line.at >= until || line.revision > seen_at || line.kind == ENDED
+                };
+                let ended = self.ended.iter().filter(|line| stays(line)).map(|line| &line.text);
+                let open = self.inbox.values().chain(self.open.values()).chain([&self.state]);
+                let named: String = open.chain(ended).map(String::as_str).collect();
+                self.saved.retain(|run, _| named.contains(&run.to_string()));
+                self.ended.retain(stays);
+                self.events.retain(stays);
+            }
+            Piece::Saved { checkpoint, part, bytes } => {
+                let saved = self.saved.entry(checkpoint.run_id).or_default();
+                if part == 0 {
+                    *saved = (checkpoint.number, Vec::new());
+                }
+                saved.1.extend(bytes);
+            }
+            Piece::Unsaved(run) => drop(self.saved.remove(&run)),
+            Piece::File(file) => self.files.push(file),
+            Piece::Shut(is_shut) => self.is_shut = is_shut,
+        }
+    }
+}
+
+impl Texts {
+    pub fn saved(&self, checkpoint: Checkpoint) -> Option<&[u8]> {
+        let (number, bytes) = self.saved.get(&checkpoint.run_id)?;
+        (*number == checkpoint.number).then_some(bytes)
+    }
+}
+
+impl Sight for Texts {
+    fn state(&self) -> Result<String> {
+        Ok(self.state.clone())
+    }
+
+    fn open(&self, plane: Plane) -> Result<Vec<String>> {
+        let of_kind = self.open.iter().filter(|((other, _), _)| *other == plane);
+        Ok(of_kind.map(|(_, text)| text.clone()).collect())
+    }
+
+    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
+        Ok(self.open.get(&(plane, id.to_owned())).cloned())
+    }
+
+    fn plan(&self, work: &str) -> Result<Option<String>> {
+        Ok(self.plans.get(work).cloned())
+    }
+
+    fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
+        Ok(self.inbox.keys().take(count).copied().collect())
+    }
+
+    fn message(&self, key: InboxKey) -> Result<Option<String>> {
+        Ok(self.inbox.get(&key).cloned())
+    }
+
+    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
+        keys.iter().filter_map(|key| self.inbox.get(key)).for_each(|text| each(text));
+        Ok(())
+    }
+
+    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
+        Ok(self.hints.iter().map(|(id, text)| (*id, text.clone())).collect())
+    }
+
+    fn key(&self, key: &str) -> Result<Option<String>> {
+        Ok(self.keys.get(key).map(|(_, text)| text.clone()))
+    }
+
+    fn ended(
+        &self,
+        kinds: &[&'static str],
+        ids: Option<&[String]>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        for line in self.ended.iter().rev() {
+            let is_of = |ids: &[String]| line.id.as_ref().is_some_and(|id| ids.contains(id));
+            if kinds.contains(&line.kind) && ids.is_none_or(is_of) && !each(&line.text)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        let lines = self.ended.iter().chain(&self.events);
+        lines.filter(|line| line.at < moment && line.kind != ENDED).try_for_each(|line| each(line.piece()))
+    }
+
+    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+        let lines: Vec<&Line> = match order {
+            Order::Since(since) => {
+                self.events.iter().filter(|line| since.is_none_or(|since| line.at >= since)).collect()
+            }
+            Order::NewestFirst => self.events.iter().rev().collect(),
+        };
+        for line in lines {
+            if !each(&line.text)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+        self.files.iter().try_for_each(|file| each(Piece::File(file.clone())))?;
+        each(Piece::Identity(self.identity.clone()))?;
+        each(Piece::Policy { text: self.policy.clone(), pool: self.pool.clone() })?;
+        each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;
+        each(Piece::Shut(self.is_shut))?;
+        for ((plane, id), text) in &self.open {
+            each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
+        }
+        for (work, text) in &self.plans {
+            each(Piece::Plan { work: work.clone(), text: text.clone() })?;
+        }
+        for (key, text) in &self.inbox {
+            each(Piece::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
+        }
+        for (id, text) in &self.hints {
+            each(Piece::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
+        }
+        for (run_id, (number, bytes)) in &self.saved {
+            let checkpoint = Checkpoint { run_id: *run_id, number: *number };
+            parts(checkpoint, bytes).try_for_each(&mut *each)?;
+        }
+        self.ended.iter().chain(&self.events).try_for_each(|line| each(line.piece()))
+    }
+}

@@ -1,0 +1,109 @@
+//! An agent as a producer has it: its inbox takes what the producer says, and nothing of it can be read.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::model::id::AgentName;
+use crate::model::preemption::Checkpoint;
+
+use super::super::dir::Subject;
+use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::shared::{Shared, first};
+use super::{faults, statements};
+
+#[derive(Debug)]
+pub struct Producer {
+    shared: Rc<Shared>,
+    name: AgentName,
+}
+
+impl Producer {
+    /// An agent of this name, whether there is one or not, if this command is a producer's. `refusal`: why it can't be read.
+    pub fn find(shared: &Rc<Shared>, name: &AgentName, refusal: Error) -> Result<Producer> {
+        let pool = &shared.pool;
+        if shared.producer.get().is_none() {
+            let function = super::wire::literal(&format!(
+                "{}.deliver(text, smallint[], uuid[], text[], boolean)",
+                pool.schema()
+            ));
+            let asked = format!("SELECT session_user WHERE has_function_privilege({function}, 'EXECUTE')");
+            // Whoever may not even use the schema is no producer.
+            let answers = pool.ask(&asked).unwrap_or_default();
+            let Some(role) = first(&answers).and_then(|row| row.get(0)) else { return Err(refusal) };
+            shared.producer.get_or_init(|| role.to_owned());
+        }
+        Ok(Producer { shared: Rc::clone(shared), name: name.clone() })
+    }
+
+    fn refused<T>(&self) -> Result<T> {
+        let role = self.shared.producer.get().map(String::as_str).unwrap_or_default();
+        Err(faults::producers(self.shared.pool.url(), role))
+    }
+}
+
+impl Records for Producer {
+    fn identity(&self) -> Result<String> {
+        self.refused()
+    }
+
+    fn policy(&self) -> Result<String> {
+        self.refused()
+    }
+
+    fn state(&self) -> Result<String> {
+        self.refused()
+    }
+
+    fn version(&self) -> Option<u64> {
+        None
+    }
+
+    fn has_arrivals(&self) -> Result<bool> {
+        self.refused()
+    }
+
+    fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
+        if arrivals.is_empty() {
+            return Ok(true);
+        }
+        let pool = &self.shared.pool;
+        let flight = |again| {
+            let asked = statements::deliver(pool.schema(), self.name.as_str(), arrivals, again)?;
+            // Each statement of the function has to see what was committed before it.
+            Ok::<_, Error>(format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;{asked}"))
+        };
+        let answers = pool.insist(&flight(false)?, &flight(true)?)?;
+        let last = answers.iter().rev().find_map(|answer| answer.rows.first());
+        match last.and_then(|row| row.get(0)) {
+            Some("arrived") => Ok(true),
+            Some("shut") => Ok(false),
+            Some("gone") => Err(Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }),
+            _ => Err(pool.unexpected("what became of an arrival")),
+        }
+    }
+
+    fn see(&self) -> Result<Rc<dyn Sight>> {
+        self.refused()
+    }
+
+    fn saved(&self, _: Checkpoint, _: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        self.refused()
+    }
+
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Hold>>> {
+        self.refused()
+    }
+
+    fn lease(&self, _: Subject, _: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+        self.refused()
+    }
+
+    fn is_leased(&self, _: Subject, _: &str) -> Result<bool> {
+        self.refused()
+    }
+
+    fn is_fenced(&self) -> Result<bool> {
+        Ok(false)
+    }
+}
