@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::harness::{Ran, Sandbox, write_program};
+use crate::harness::{Ran, Sandbox, dormouse, write_program};
 use crate::setup::{say, started};
 
 const SETTINGS: &str = ".dormouse/agents/ada/agent.toml";
@@ -163,4 +163,22 @@ fn an_editor_that_fails_changes_nothing() {
     sandbox.run(["create", "-q", "eva", "--shell", "dormouse edit ada"]);
     sandbox.run(["start", "-q", "eva"]);
     assert_eq!(sandbox.cmd(["edit", "zoe"]).env("EDITOR", "true").output().code(), 3);
+}
+
+/// What an edit that was given up has left is in nobody's way.
+#[test]
+fn a_copy_that_an_earlier_edit_has_left_is_passed_by() {
+    let sandbox = started("true");
+    let (temporary, editor) = (sandbox.root().join("tmp"), sandbox.root().join("editor"));
+    fs::create_dir(&temporary).unwrap();
+    write_program(&editor, "#!/bin/sh\necho \"$1\"\n");
+    // The shell has the number that the command has after it.
+    let line = format!(": > \"$TMPDIR/dormouse-ada-$$.toml\"; exec {} edit ada", dormouse().display());
+    let ran = std::process::Command::new("sh")
+        .args(["-c", &line])
+        .current_dir(sandbox.project())
+        .envs([("HOME", sandbox.home()), ("TMPDIR", temporary), ("EDITOR", editor)])
+        .output()
+        .unwrap();
+    assert!(ran.status.success() && String::from_utf8_lossy(&ran.stdout).contains("-1.toml"), "{ran:?}");
 }

@@ -9,20 +9,31 @@ use crate::harness::is_elsewhere;
 /// Whose tests run here.
 const FAMILIES: &[&str] = &[
     "awaiting::",
+    "clock::",
     "deferrals::",
+    "gc::",
     "hooks::",
     "lifecycle::",
     "messages::",
     "metrics::",
     "planes::",
+    "resources::",
+    "slots::",
     "tick::",
     "triggers::",
     "turns::",
 ];
 
 /// Those among them that are about files: they read or change the files of records, drop files into an inbox, have git look
-/// at a state directory, copy one, or compare an environment or a place that names no database.
+/// at a state directory, copy one, or compare an environment or a place that names no database. And those that see by a tick of
+/// all who rests: a database tells who is due, and nobody else is looked at.
 const ABOUT_FILES: &[&str] = &[
+    "gc::a_sweep_can_be_killed_anywhere",
+    "gc::gc_can_be_killed_anywhere",
+    "gc::records_in_directories_are_moved_before_they_go",
+    "gc::settings_and_flags_that_mean_nothing_are_refused",
+    "gc::what_gc_packs_is_read_as_before",
+    "gc::what_is_no_packed_file_is_damage",
     "lifecycle::a_run_of_another_host_counts_as_live_until_its_lease_ends",
     "lifecycle::a_stored_paused_is_read_as_stopped",
     "lifecycle::a_turn_without_a_command_fails_with_that_reason",
@@ -51,9 +62,14 @@ const ABOUT_FILES: &[&str] = &[
     "metrics::over_http_nobody_is_named_who_should_not_be",
     "planes::a_message_to_another_agent_is_delivered_once",
     "planes::a_work_item_is_shown_whole",
+    "resources::a_limit_that_is_raised_counts_with_the_next_step",
+    "resources::a_limit_that_makes_no_sense_is_refused_where_it_is_read",
+    "resources::a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left",
     "tick::a_dry_run_sees_a_repeat_that_is_dropped",
     "tick::a_runnable_work_item_gets_one_tick_for_each_of_its_revisions",
     "tick::a_step_beside_a_live_turn_is_a_noop",
+    "resources::a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages",
+    "tick::nothing_to_do_is_success_unless_asked",
     "tick::a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree",
     "tick::after_a_step_with_commit_the_state_directory_is_clean",
     "tick::git_keeps_the_truth_and_only_the_truth",

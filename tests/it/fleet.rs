@@ -4,11 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::cutting::Proxy;
 use crate::harness::{Cmd, Sandbox, write_program};
 use crate::server::{Bouncer, LONG, Server, durable, server};
-use crate::setup::eventually;
+use crate::setup::{eventually, objects};
 
 /// A machine whose commands name a URL.
 pub struct Machine {
@@ -40,6 +41,12 @@ impl Machine {
     pub fn json<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
         let text = self.run(["--json"].into_iter().chain(args));
         serde_json::from_str(text.trim_end()).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// One object a line.
+    #[track_caller]
+    pub fn json_lines<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Vec<Value> {
+        objects(&self.run(["--json"].into_iter().chain(args)))
     }
 
     /// The state directory of this machine.
@@ -275,6 +282,24 @@ fn doctor_reads_every_record_of_a_database() {
     let agents = fs::read_dir(machine.anchor().join("agents")).unwrap();
     let names: Vec<_> = agents.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["ada"]);
+    // Rows of agents that no command can use. They keep nobody else from a step.
+    server.sql(
+        "INSERT INTO checked.agent (name, identity, policy) VALUES ('../eve', '{}', ''), ('fay', '{}', '');
+         INSERT INTO checked.inbox SELECT id, 1, gen_random_uuid(), true, NULL, '{}' FROM checked.agent WHERE name = '../eve';
+         UPDATE checked.agent SET is_shut = true WHERE name = 'ada'",
+    );
+    let said = machine.cmd(["doctor"]).output().stdout;
+    for expected in [
+        "`../eve` in the table `agent` has a name",
+        "`fay` in the table `agent` has no row",
+        "`ada` in the table `agent` takes nothing in",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    for all in [&["list"][..], &["tick", "--all"]] {
+        let ran = machine.cmd(all.iter().copied()).output();
+        assert!(!ran.stderr.contains("names of agents"), "{ran}");
+    }
     // A server that may forget what it has acknowledged.
     let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
     let ran = unsafe_machine.cmd(["doctor"]).output();
@@ -282,4 +307,133 @@ fn doctor_reads_every_record_of_a_database() {
     server.sql("DROP TABLE checked.plan");
     let ran = machine.cmd(["doctor", "--quick"]).output();
     assert!(ran.status.code() == Some(6) && ran.stdout.contains("no_table: the table `plan`"), "{ran}");
+}
+
+/// `doctor` looks at records as files, which it makes for a moment. Killed, it leaves them.
+#[test]
+fn what_a_doctor_has_left_goes_when_an_agent_is_made() {
+    let machine = Machine::new(&server().url("left_by_doctor"), None).with_ada("echo done");
+    let left = machine.anchor().join("agents/.new-ada-1");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("state.json"), "{}").unwrap();
+    machine.run(["create", "bob", "-q", "--", "true"]);
+    assert!(!left.exists() && machine.anchor().join("agents/ada").exists());
+}
+
+/// A machine whose run has saved this, and gives way. The next one says what it goes on from.
+fn half_done(url: &str, saved: &str) -> Machine {
+    let turn = format!(
+        "cat >/dev/null; if test -n \"$DORMOUSE_CHECKPOINT\"; then cksum < \"$DORMOUSE_CHECKPOINT\"; \
+         else echo early | dormouse checkpoint -; {saved} | dormouse yield --checkpoint - >/dev/null; fi"
+    );
+    let machine = Machine::new(url, None).with_ada(&turn);
+    machine.run(["enqueue", "ada", "work"]);
+    assert_eq!(machine.json(["tick", "ada"])["terminal"], "suspended");
+    machine.run(["resume", "ada"]);
+    machine
+}
+
+#[test]
+fn a_run_goes_on_elsewhere_from_what_was_saved() {
+    for (schema, saved, sum) in [
+        ("saved_some", "printf half", "2407547407 4"),
+        ("saved_none", "printf ''", "4294967295 0"),
+        ("saved_much", "head -c 5000000 /dev/zero", "834356705 5000000"),
+    ] {
+        let url = durable().url(schema);
+        let one = half_done(&url, saved);
+        let other = Machine::new(&url, None);
+        assert_eq!(other.cmd(["doctor"]).output().code(), 0);
+        let step = other.json(["tick", "ada"]);
+        assert_eq!((&step["terminal"], &step["brief"]), (&json!("completed"), &json!(sum)), "{schema}");
+        let left = durable().sql(&format!("SELECT count(*) FROM {schema}.blob"));
+        assert_eq!(left, ["0"], "it goes with its message");
+        assert_eq!(one.cmd(["doctor"]).output().code(), 0);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_nowhere_is_found_missing() {
+    let url = durable().url("saved");
+    let one = half_done(&url, "printf half");
+    durable().sql("DELETE FROM saved.blob");
+    let ran = one.cmd(["doctor"]).output();
+    assert!(ran.code() == 6 && ran.stdout.contains("checkpoint: missing"), "{ran}");
+    let other = Machine::new(&url, None);
+    let ran = other.cmd(["tick", "ada"]).output();
+    assert!(ran.stderr.contains("is missing: the turn begins anew"), "{ran}");
+}
+
+/// However many agents rest: they are not even looked at.
+#[test]
+fn a_tick_of_all_costs_what_the_due_agents_cost() {
+    let flights = [0, 20_000].map(|resting| {
+        let schema = format!("resting_{resting}");
+        let owner = Machine::new(&server().url(&schema), None).with_ada("dormouse enqueue bob hello -q && echo done");
+        owner.run(["create", "bob", "--shell", "echo done"]);
+        owner.run(["start", "bob"]);
+        owner.run(["tick", "--all", "--until-idle", "-q"]);
+        server().sql(&format!(
+            "INSERT INTO {schema}.agent (name, identity, policy) SELECT 'rests' || n, '1', '' FROM generate_series(1, {resting}) n;
+             INSERT INTO {schema}.state (agent_id, revision, body) SELECT id, 1, '1' FROM {schema}.agent WHERE name LIKE 'rests%';
+             INSERT INTO {schema}.due SELECT id, '', 0, 9000000000000 FROM {schema}.agent WHERE name LIKE 'rests%'"
+        ));
+        let proxy = Proxy::before(server().socket(), None);
+        let url = format!(
+            "postgres://dormouse@127.0.0.1:{}/dormouse?schema={schema}&sslmode=disable",
+            proxy.port
+        );
+        let machine = Machine::new(&url, None);
+        assert_eq!(machine.run(["tick", "--all"]), "", "nobody has anything to do");
+        machine.run(["enqueue", "ada", "work"]);
+        // What the first has sent is there for the second, in the same tick.
+        let stepped = objects(&machine.run(["--json", "tick", "--all"]));
+        let names: Vec<_> = stepped.iter().map(|step| step["agent"].as_str().unwrap()).collect();
+        assert_eq!(names, ["ada", "bob"]);
+        assert_eq!(machine.cmd(["tick", "--all", "--exit-code"]).output().code(), 10);
+        proxy.flights()
+    });
+    assert_eq!(flights[0], flights[1]);
+}
+
+/// Nothing happens where nobody ticks, and nobody would say so.
+#[test]
+fn doctor_says_where_nobody_ticks() {
+    let machine = Machine::new(&durable().url("unticked"), None).with_ada("echo done");
+    let late = || {
+        durable().sql(
+            "INSERT INTO unticked.due SELECT id, pool, 0, 1000 FROM unticked.agent \
+             ON CONFLICT (agent_id) DO UPDATE SET due_at = 1000;\
+             UPDATE unticked.state SET body = regexp_replace(body::text, 'since\": \"20..', 'since\": \"2000')::json",
+        );
+        let ran = machine.cmd(["doctor"]).output();
+        ran.stdout.lines().filter(|line| line.contains("nobody_ticks")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [said] = late().try_into().unwrap();
+    assert!(
+        said.contains("an agent of the common pool") && said.contains("no machine has ever ticked it"),
+        "{said}"
+    );
+    machine.run(["tick", "ada"]);
+    assert_eq!(late().len(), 1, "who steps one agent by its name looks at no other");
+    machine.run(["next-wake", "--all"]);
+    assert_eq!(late().len(), 1, "nor does who only asks");
+    machine.run(["tick", "--all"]);
+    assert_eq!(late(), Vec::<String>::new());
+    durable().sql("UPDATE unticked.anchor SET seen_at = seen_at - 7500000");
+    let [said] = late().try_into().unwrap();
+    assert!(said.contains("no machine has ticked it for 2h5m"), "{said}");
+    // A message that has waited says the same, unless its agent is stopped.
+    durable().sql("DELETE FROM unticked.due; UPDATE unticked.agent SET pool = 'gpu'");
+    machine.run(["enqueue", "ada", "work"]);
+    let waiting = || {
+        durable().sql("UPDATE unticked.inbox SET id = '01900000-0000-7000-8000-000000000000'");
+        machine.cmd(["doctor"]).output().stdout.contains("an agent of pool `gpu`")
+    };
+    assert!(waiting());
+    durable().sql("INSERT INTO unticked.lease VALUES (1, 'run', 9, 'x', 'x', 1, 9000000000000)");
+    assert!(!waiting(), "a machine works on it");
+    durable().sql("DELETE FROM unticked.lease");
+    machine.run(["stop", "ada"]);
+    assert!(!waiting());
 }

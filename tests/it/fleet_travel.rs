@@ -277,3 +277,37 @@ fn an_agent_at_work_on_another_machine_stays() {
     other.run(["rm", "ada", "--no-export", "-q"]);
     assert_eq!(one.cmd(["get", "ada"]).output().status.code(), Some(3));
 }
+
+/// What was saved for a message goes with its agent from a directory to a database, to another machine and back.
+#[test]
+fn a_checkpoint_travels() {
+    let one = Sandbox::new().with_real_clock();
+    let turn = "cat >/dev/null; last=$(cat \"$DORMOUSE_CHECKPOINT\" 2>/dev/null); \
+                if test \"$last\" = 111; then echo \"went on from $last\"; \
+                else printf \"1$last\" | dormouse yield --checkpoint - >/dev/null; fi";
+    let suspended = |step: serde_json::Value| assert_eq!(step["terminal"], "suspended", "{step}");
+    for args in [&["create", "ada", "--shell", turn][..], &["start", "ada"], &["enqueue", "ada", "work"]] {
+        one.run(args.iter().copied());
+    }
+    suspended(one.json(["tick", "ada"]));
+    one.run(["resume", "ada"]);
+    one.run(["export", "ada", "--output", "ada.tar"]);
+    let url = server().url("checkpoint_travels");
+    let (there, other) = (Machine::new(&url, None), Machine::new(&url, None));
+    there.run(["init"]);
+    there.run(["import", &file(&one, "ada.tar")]);
+    suspended(other.json(["tick", "ada"]));
+    other.run(["resume", "ada"]);
+    // This machine has not run that turn.
+    there.run(["export", "ada", "--output", "ada.tar"]);
+    there.run(["rename", "ada", "bob"]);
+    suspended(other.json(["tick", "bob"]));
+    other.run(["resume", "bob"]);
+    let step = there.json(["tick", "bob"]);
+    assert_eq!(step["brief"], "went on from 111", "{step}");
+    let back = Sandbox::new().with_real_clock();
+    back.run(["import", &file(&there.sandbox, "ada.tar")]);
+    suspended(back.json(["tick", "ada"]));
+    back.run(["resume", "ada"]);
+    assert_eq!(back.json(["tick", "ada"])["brief"], "went on from 111");
+}

@@ -12,6 +12,7 @@ mod judge;
 mod misplace;
 mod mutate;
 mod records;
+mod rows;
 mod run;
 mod streams;
 mod tree;

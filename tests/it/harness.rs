@@ -173,7 +173,7 @@ impl Sandbox {
 
     /// With `DORMOUSE_TEST_STORE=postgres` the records of a new state directory are in a schema of their own, on the server
     /// of the tests.
-    fn keep_records_elsewhere(&self) {
+    pub fn keep_records_elsewhere(&self) {
         if !is_elsewhere() {
             return;
         }
@@ -185,6 +185,13 @@ impl Sandbox {
         let path = self.store().join("dormouse.toml");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
+    }
+
+    /// The schema that has the records, on the server of the tests, if they are there.
+    pub fn schema(&self) -> Option<String> {
+        let settings = fs::read_to_string(self.store().join("dormouse.toml")).unwrap();
+        let (_, rest) = settings.split_once("schema=")?;
+        rest.split(['"', '&']).next().map(str::to_owned)
     }
 
     /// From here on what turns are told stays in their directories.

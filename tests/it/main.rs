@@ -11,7 +11,7 @@
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
 //! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
-//! 6. Everything at once: `storm`.
+//! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
 mod asking;
@@ -35,6 +35,7 @@ mod concurrency;
 mod cost;
 #[cfg(target_os = "linux")]
 mod crash;
+mod cutting;
 mod deferrals;
 mod delegation;
 mod docs;
@@ -48,7 +49,15 @@ mod examples;
 mod faults;
 #[cfg(target_os = "linux")]
 mod fleet;
+#[cfg(target_os = "linux")]
+mod fleet_chaos;
+mod fleet_cuts;
+mod fleet_pools;
+mod fleet_roles;
+mod fleet_slots;
 mod fleet_travel;
+mod fleet_trouble;
+mod fleet_workers;
 mod following;
 #[cfg(target_os = "linux")]
 mod foresight;

@@ -8,6 +8,7 @@
 
 mod acts;
 mod compare;
+mod database;
 mod reference;
 mod script;
 mod silence;
@@ -21,7 +22,7 @@ use acts::{acts, settings};
 use reference::commands::Command;
 use reference::hooks::Does;
 use reference::recovery::End;
-use world::{Template, World};
+use world::{Records, Template, World};
 
 /// Something that is done to the agent.
 #[derive(Debug, Clone)]
@@ -58,8 +59,8 @@ fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
 }
 
 /// Runs as many cases as the environment asks for.
-fn run(cases: u32, on_exhausted: &'static str) {
-    let template = Template::new(on_exhausted);
+fn run(cases: u32, on_exhausted: &'static str, records: Records) {
+    let template = Template::new(on_exhausted, records);
     let kept = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/model.proptest-regressions");
     let config = ProptestConfig {
         cases: number("PROPTEST_CASES").unwrap_or(cases),
@@ -93,10 +94,18 @@ fn run(cases: u32, on_exhausted: &'static str) {
 
 #[test]
 fn the_program_does_what_the_contract_says() {
-    run(CASES, "park");
+    run(CASES, "park", Records::Files);
 }
 
 #[test]
 fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agent() {
-    run(CASES, "stop");
+    run(CASES, "stop", Records::Files);
+}
+
+/// Each case has tables of its own, so there are fewer.
+const IN_DATABASE: u32 = 40;
+
+#[test]
+fn the_program_does_what_the_contract_says_in_a_database() {
+    run(IN_DATABASE, "park", Records::Database);
 }

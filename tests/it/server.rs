@@ -5,9 +5,10 @@
 
 #![allow(dead_code, reason = "each of its users needs a part of it")]
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what should come at once.
@@ -26,8 +27,8 @@ pub struct Server {
     socket_dir: PathBuf,
     port: u16,
     programs: PathBuf,
-    /// As long as it is open the server lives. No child inherits it.
-    _life: ChildStdin,
+    /// As long as these are open the server lives. No child inherits one.
+    lives: Mutex<Vec<ChildStdin>>,
 }
 
 /// The server that all tests of this process share. Starts it when it is first asked for; fails with what to install if it
@@ -66,6 +67,11 @@ impl Server {
         &self.socket_dir
     }
 
+    /// The socket itself.
+    pub fn socket(&self) -> PathBuf {
+        self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
+    }
+
     /// The port, on 127.0.0.1 and in the socket's name.
     pub fn port(&self) -> u16 {
         self.port
@@ -82,6 +88,46 @@ impl Server {
         let output = self.psql("dormouse", statements).output().expect("psql");
         assert!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    }
+
+    /// The same where it may fail. `Err`: what the client says of it.
+    pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
+        let output = self.psql("dormouse", statements).output().expect("psql");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() {
+            Ok(text(&output.stdout).lines().map(str::to_owned).collect())
+        } else {
+            Err(text(&output.stderr))
+        }
+    }
+
+    /// The same in the name of a role, without the rows.
+    pub fn try_sql_as(&self, role: &str, statements: &str) -> Result<(), String> {
+        let output = self.psql("dormouse", statements).args(["-U", role]).output().expect("psql");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(()) } else { Err(said) }
+    }
+
+    /// A client that stays, for many small questions.
+    pub fn session(&self) -> Session {
+        let mut psql = Command::new(self.programs.join("psql"));
+        psql.args([
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+            "-U",
+            "postgres",
+            "-d",
+            "dormouse",
+            "-h",
+        ]);
+        psql.arg(&self.socket_dir).arg("-p").arg(self.port.to_string());
+        let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql");
+        let answers = BufReader::new(child.stdout.take().unwrap());
+        Session { child, answers }
     }
 
     fn psql(&self, database: &str, statements: &str) -> Command {
@@ -121,24 +167,130 @@ impl Server {
         let before = std::fs::read_to_string(&configuration).unwrap();
         std::fs::write(&configuration, before + &own_settings + settings).unwrap();
         own(&dir);
-        let mut watch = Command::new("sh");
-        watch.arg("-c").arg(WATCH).arg(&dir).arg(programs.join("postgres")).arg("-D").arg(&data);
-        // It is in a session of its own, and no child of this process: tests end what they find below themselves.
-        let mut start = Command::new("setsid");
-        let watch = as_user(watch);
-        start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
-        let log = std::fs::File::create(dir.join("log")).unwrap();
-        start.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
-        let mut started = start.spawn().expect("setsid (package util-linux)");
-        let life = started.stdin.take().unwrap();
-        started.wait().unwrap();
-        let server = Server { socket_dir: dir, port, programs, _life: life };
+        let server = Server { socket_dir: dir, port, programs, lives: Mutex::default() };
+        server.launch();
         server.prepare();
         server
     }
 
-    /// Waits until it answers, and makes the users.
-    fn prepare(&self) {
+    /// A server that follows this one, a moment later, and takes no changes. Ends with this process.
+    pub fn standby(&self) -> Server {
+        let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
+        own(&dir);
+        let mut copy = Command::new(self.programs.join("pg_basebackup"));
+        copy.args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
+        copy.arg(&self.socket_dir).arg("-p").arg(self.port.to_string()).arg("-D").arg(dir.join("data"));
+        run(as_user(copy));
+        let port = free_port();
+        let more = format!("port = {port}\nunix_socket_directories = '{}'\n", dir.display());
+        let configuration = dir.join("data/postgresql.conf");
+        let before = std::fs::read_to_string(&configuration).unwrap();
+        std::fs::write(&configuration, before + &more).unwrap();
+        let programs = self.programs.clone();
+        let standby = Server { socket_dir: dir, port, programs, lives: Mutex::default() };
+        standby.launch();
+        standby.until_it_answers();
+        standby
+    }
+
+    /// Waits until a server that follows this one has all that was committed here.
+    pub fn until_followed_by(&self, standby: &Server) {
+        let here = self.sql("SELECT pg_current_wal_lsn()").remove(0);
+        let is_there = format!("SELECT pg_last_wal_replay_lsn() >= '{here}'");
+        let until = Instant::now() + LONG;
+        while standby.sql(&is_there) != ["t"] {
+            assert!(Instant::now() < until, "it does not follow");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Has a server that follows another one hear nothing more of it.
+    pub fn stop_following(&self) {
+        self.sql("ALTER SYSTEM SET primary_conninfo = ''");
+        self.sql("SELECT pg_reload_conf()");
+        let until = Instant::now() + LONG;
+        while self.sql("SELECT count(*) FROM pg_stat_wal_receiver") != ["0"] {
+            assert!(Instant::now() < until, "it goes on following");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Makes one of a server that follows another one.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("SELECT pg_promote()"), ["t"]);
+    }
+
+    /// Starts its processes. They end with this process.
+    fn launch(&self) {
+        let mut watch = Command::new("sh");
+        let dir = &self.socket_dir;
+        watch
+            .arg("-c")
+            .arg(WATCH)
+            .arg(dir)
+            .arg(self.programs.join("postgres"))
+            .arg("-D")
+            .arg(dir.join("data"));
+        // It is in a session of its own, and no child of this process: tests end what they find below themselves.
+        let mut start = Command::new("setsid");
+        let watch = as_user(watch);
+        start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
+        let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
+        start.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+        let mut started = start.spawn().expect("setsid (package util-linux)");
+        self.lives.lock().unwrap().push(started.stdin.take().unwrap());
+        started.wait().unwrap();
+    }
+
+    /// Ends it as its administrator does. Whoever is connected is told.
+    pub fn shut_down(&self) {
+        let mut stop = Command::new(self.programs.join("pg_ctl"));
+        stop.args(["-w", "-m", "fast", "stop", "-D"]).arg(self.socket_dir.join("data"));
+        run(as_user(stop));
+    }
+
+    /// Starts it again after that.
+    pub fn start_again(&self) {
+        self.launch();
+        self.until_it_answers();
+    }
+
+    /// Kills all of its processes, as a machine does that loses its power, and starts it again. Returns when it answers.
+    pub fn crash(&self) {
+        self.kill();
+        let until = Instant::now() + LONG * 2;
+        loop {
+            // As long as something of the old one is there, a new one does not begin.
+            self.launch();
+            let soon = Instant::now() + LONG / 10;
+            while Instant::now() < soon {
+                if self.psql("postgres", "SELECT 1").output().expect("psql").status.success() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            assert!(Instant::now() < until, "PostgreSQL does not come back");
+        }
+    }
+
+    /// Kills all of its processes.
+    pub fn kill(&self) {
+        let note = std::fs::read_to_string(self.socket_dir.join("data/postmaster.pid")).unwrap();
+        let first: i32 = note.lines().next().and_then(|pid| pid.trim().parse().ok()).unwrap();
+        let parent = |pid: i32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let others: Vec<i32> = pids.filter(|pid| parent(*pid) == Some(first)).collect();
+        for pid in [first].into_iter().chain(others) {
+            let pid = rustix::process::Pid::from_raw(pid).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    fn until_it_answers(&self) {
         let until = Instant::now() + LONG * 2;
         loop {
             let asked = self.psql("postgres", "SELECT 1").output().expect("psql");
@@ -151,6 +303,11 @@ impl Server {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until it answers, and makes the users.
+    fn prepare(&self) {
+        self.until_it_answers();
         for sql in [
             "CREATE ROLE dormouse LOGIN; CREATE ROLE trusted LOGIN; CREATE ROLE scram LOGIN PASSWORD 'secret';
              CREATE ROLE clear LOGIN PASSWORD 'secret'; SET password_encryption = 'md5';
@@ -164,6 +321,35 @@ impl Server {
 
 /// PgBouncer before a server, in transaction mode, for the user `me` with the password `secret`, who is `dormouse` behind it.
 /// Ends when this is dropped.
+pub struct Session {
+    child: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Session {
+    /// The rows of an answer. A statement that fails ends the test.
+    pub fn ask(&mut self, statement: &str) -> Vec<String> {
+        const END: &str = "-- that is all --";
+        writeln!(self.child.stdin.as_mut().unwrap(), "{statement};\n\\echo '{END}'").expect("psql reads");
+        let lines = (&mut self.answers).lines().map(|line| line.expect("a line"));
+        let mut rows = Vec::new();
+        for line in lines {
+            if line == END {
+                return rows;
+            }
+            rows.push(line);
+        }
+        panic!("{statement}: psql has ended");
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 pub struct Bouncer {
     child: Child,
     dir: tempfile::TempDir,
@@ -216,6 +402,7 @@ impl Drop for Bouncer {
 
 /// Who may log in, and how.
 const RIGHTS: &str = "local all all trust
+local replication all trust
 host all scram 127.0.0.1/32 scram-sha-256
 host all hashed 127.0.0.1/32 md5
 host all clear 127.0.0.1/32 password

@@ -200,7 +200,8 @@ fn preemption() -> impl Strategy<Value = Command> {
     let late = || weighted(0.4, Just(())).prop_map(|late| late.is_some());
     prop_oneof![
         4 => (respite(), of(span())).prop_map(|(grace, resume_after)| Command::Preempt { grace, resume_after }),
-        4 => any::<bool>().prop_map(|checkpoint| Command::Yield { checkpoint }),
+        4 => (any::<bool>(), of(span()))
+            .prop_map(|(checkpoint, resume_after)| Command::Yield { checkpoint, resume_after }),
         3 => (late(), any::<bool>()).prop_map(|(late, peek)| Command::SafePoint { late, peek }),
         2 => Just(Command::Checkpoint),
         3 => (respite(), late()).prop_map(|(deadline, late)| Command::Begin { deadline, late }),

@@ -324,8 +324,9 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             line.input = Some(model.next_tag("checkpoint"));
             line
         }
-        Command::Yield { checkpoint } => {
+        Command::Yield { checkpoint, resume_after } => {
             let mut line = Line::of(&["yield"]);
+            line.flag_if("--for", resume_after.map(seconds));
             if *checkpoint {
                 line.flag("--checkpoint", "-");
                 line.input = Some(model.next_tag("checkpoint"));

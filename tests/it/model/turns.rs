@@ -230,7 +230,7 @@ impl World {
             _ => {}
         }
         if ended.is_err() {
-            script.text.push_str("cp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\"\n");
+            script.text.push_str(&format!("{} > \"$HOME/before\"\n", self.says_state()));
         }
         match (&line.makes, command) {
             (Some(made), _) => script.text.push_str(&format!("{}=$({shell})\n", made.variable())),
@@ -248,9 +248,8 @@ impl World {
         script.text.push_str("echo $? >> \"$HOME/codes\"\n");
         script.codes.push(code);
         if ended.is_err() {
-            script.text.push_str(
-                "cmp \"$DORMOUSE_DIR/agents/ada/state.json\" \"$HOME/before\" || echo changed >> \"$HOME/codes\"\n",
-            );
+            let same = format!("{} | cmp - \"$HOME/before\"", self.says_state());
+            script.text.push_str(&format!("{same} || echo changed >> \"$HOME/codes\"\n"));
         }
         if let Some(made) = line.makes.filter(|_| code == 0) {
             if made.prefix == "trig" {

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use super::Act;
 use super::compare::same;
+use super::database::Database;
 use super::reference::commands::Command;
 use super::reference::hooks::{Does, NO_LUCK};
 use super::reference::preemption::SAVED_BY_HOOK;
@@ -22,7 +23,7 @@ use super::reference::{Millis, Model, Settings, Tag};
 use super::script::{Reference, line, moment, pipe, quoted, secret_file};
 use super::turns::FOR_EVER;
 use crate::harness::{Sandbox, dormouse, write_program};
-use crate::setup::{HOOKS, changes, extend_policy, names, objects, tree};
+use crate::setup::{HOOKS, changes, names, objects, tree};
 
 /// What differs, or what went wrong.
 pub type Failure = String;
@@ -61,21 +62,35 @@ const HOOK: &str = r#"#!/bin/sh
 read -r told
 printf '%s\n' "$told" >> "$HOME/told"
 case $DORMOUSE_HOOK in on-scheduled | on-resume)
-    echo "$DORMOUSE_HOOK $(grep -o '"state": "[a-z_]*"' "$DORMOUSE_DIR/agents/ada/state.json")" >> "$HOME/stood" ;;
+    echo "$DORMOUSE_HOOK $(STATE | grep -o '"[a-z_]*state": *"[a-z_]*"')" >> "$HOME/stood" ;;
 esac
 if [ -e "$HOME/$DORMOUSE_HOOK" ]; then . "$HOME/$DORMOUSE_HOOK"; fi
 "#;
 
+/// What says how the agent stands, where its records are files, and where they are in a database.
+const IN_FILES: &str = "cat \"$DORMOUSE_DIR/agents/ada/state.json\"";
+const IN_DATABASE: &str = "dormouse get ada --json";
+
 /// A state directory with the agent, to be copied for every case, and the hooks of all of them.
 pub struct Template {
     sandbox: Sandbox,
+    records: Records,
     on_exhausted: &'static str,
     /// Where programs can be: the copies lie where they can't.
     programs: TempDir,
 }
 
+/// Where the records of the agents are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    Files,
+    Database,
+}
+
 pub struct World {
     pub sandbox: Sandbox,
+    /// The schema of the agent's records, if they are in a database.
+    database: Option<Database>,
     pub model: Model,
     pub transcript: String,
     seconds: i64,
@@ -90,20 +105,23 @@ pub struct World {
 }
 
 impl Template {
-    pub fn new(on_exhausted: &'static str) -> Template {
+    pub fn new(on_exhausted: &'static str, records: Records) -> Template {
         let sandbox = Sandbox::in_memory();
         sandbox.run(["init"]);
         sandbox.keep_contexts();
-        let secret = sandbox.home().join("trigger-0").to_string_lossy().into_owned();
-        sandbox.run(["create", "ada", "--secret-file", &secret, "--shell", ". \"$HOME/turn\""]);
         fs::write(sandbox.home().join("no-secret"), "no\n").expect("written");
-        let policy = sandbox.agent("ada").join("agent.toml");
-        let text = fs::read_to_string(&policy).expect("a policy");
-        fs::write(&policy, text.replace("\"30m\"", &format!("\"{PATIENCE_S}s\""))).expect("written");
         let programs = TempDir::new().expect("a directory");
-        let hook = programs.path().join("hook");
-        write_program(&hook, HOOK);
-        Template { sandbox, on_exhausted, programs }
+        let (says_state, hook) = (records.says_state(), programs.path().join("hook"));
+        write_program(&hook, &HOOK.replace("STATE", says_state));
+        let add = "printf %s \"$LINES_TO_ADD\" >>\"$1\"";
+        write_program(
+            &programs.path().join("edit"),
+            &format!("#!/bin/sh\nsed -i 's/\"30m\"/\"{PATIENCE_S}s\"/' \"$1\"; {add}\n"),
+        );
+        if records == Records::Files {
+            make(&sandbox);
+        }
+        Template { sandbox, records, on_exhausted, programs }
     }
 
     fn policy(&self, settings: &Settings) -> String {
@@ -122,6 +140,21 @@ impl Template {
     }
 }
 
+impl Records {
+    fn says_state(self) -> &'static str {
+        match self {
+            Records::Files => IN_FILES,
+            Records::Database => IN_DATABASE,
+        }
+    }
+}
+
+/// Makes the agent.
+fn make(sandbox: &Sandbox) {
+    let secret = sandbox.home().join("trigger-0").to_string_lossy().into_owned();
+    sandbox.run(["create", "ada", "--secret-file", &secret, "--shell", ". \"$HOME/turn\""]);
+}
+
 impl World {
     pub fn new(template: &Template, settings: Settings) -> World {
         let settings = Settings { stop_when_exhausted: template.on_exhausted == "stop", ..settings };
@@ -129,7 +162,13 @@ impl World {
         make_pipe(&sandbox.home().join("up"));
         let beginning = chrono::DateTime::parse_from_rfc3339(BEGINNING).expect("a time");
         let policy = template.policy(&settings);
-        extend_policy(&sandbox, "ada", &policy);
+        let database = (template.records == Records::Database).then(|| Database::below(&sandbox));
+        if database.is_some() {
+            make(&sandbox);
+        }
+        let editor = template.programs.path().join("edit");
+        let edit = sandbox.cmd(["edit", "ada"]).env("EDITOR", &editor).env("LINES_TO_ADD", &policy).output();
+        assert_eq!(edit.code(), 0, "{edit}");
         let mut transcript = format!("{PREAMBLE}cat >> .dormouse/agents/ada/agent.toml <<'END'{policy}END\n");
         if settings.hooks {
             let hooks = sandbox.store().join("hooks");
@@ -145,6 +184,7 @@ impl World {
         }
         World {
             sandbox,
+            database,
             model: Model::new(settings),
             transcript,
             seconds: beginning.timestamp(),
@@ -263,7 +303,7 @@ impl World {
 
     /// Every record on disk: open ones, and the lines of the archive.
     fn records(&self) -> Vec<Value> {
-        let agent = self.sandbox.agent("ada");
+        let agent = self.dir();
         let mut records = Vec::new();
         for dir in ["work", "waits", "timers", "tasks", "triggers", "inbox"] {
             for name in names(&agent.join(dir)).iter().filter(|name| name.ends_with(".json")) {
@@ -277,8 +317,25 @@ impl World {
         records
     }
 
+    pub fn is_in_database(&self) -> bool {
+        self.database.is_some()
+    }
+
+    /// What says how the agent stands, in a turn.
+    pub fn says_state(&self) -> &'static str {
+        if self.is_in_database() { IN_DATABASE } else { IN_FILES }
+    }
+
+    /// The agent's directory. Records that are in a database are copied from there to where their files would be.
+    pub fn dir(&self) -> PathBuf {
+        match &self.database {
+            None => self.sandbox.agent("ada"),
+            Some(database) => database.as_files(&self.sandbox.root().join("as-files")),
+        }
+    }
+
     pub fn archived(&self, kind: &str) -> Vec<Value> {
-        let archive = self.sandbox.agent("ada").join("archive");
+        let archive = self.dir().join("archive");
         let months = names(&archive);
         let texts = months.iter().map(|month| archive.join(month).join(format!("{kind}.jsonl")));
         let texts: Vec<String> = texts.map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
@@ -314,12 +371,11 @@ impl World {
         let expected = after.command(now, command, false).err().unwrap_or(0);
         // A supervisor of a task may be at work beside it.
         let is_alone = self.model.tasks.is_empty();
-        let agent = self.sandbox.agent("ada");
-        let before = (expected != 0 && is_alone).then(|| tree(&agent));
+        let before = (expected != 0 && is_alone).then(|| tree(&self.dir()));
         let ran = self.run(now, &words)?;
         if let Some(before) = before {
             // A lock file says who has it, or had it last.
-            let mut changed = changes(&before, &tree(&agent));
+            let mut changed = changes(&before, &tree(&self.dir()));
             changed
                 .retain(|path| !path.ends_with("lock") && path.extension().is_none_or(|end| end != "lock"));
             same("what a refused command has changed", &json!(changed), &json!([]))?;

@@ -241,6 +241,23 @@ fn a_run_suspended_for_a_time_goes_on_by_itself_exactly_then() {
 }
 
 #[test]
+fn a_turn_says_itself_when_it_goes_on() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turns(&sandbox, "$D yield --for never; $D yield --for 10m >/dev/null");
+    let step = step_at(&sandbox, "2026-01-02T04:00:00.250Z");
+    assert_eq!(
+        (&step["terminal"], &step["next_due_at"]),
+        (&json!("suspended"), &json!("2026-01-02T04:10:00.250Z"))
+    );
+    turns(&sandbox, "told");
+    let before = step_at(&sandbox, "2026-01-02T04:10:00.249Z");
+    assert_eq!(decision(&before), "wait_for_resources (suspended: its turn yielded)");
+    let after = step_at(&sandbox, "2026-01-02T04:10:00.250Z");
+    assert_eq!(decision(&after), "start_model_turn (resume_suspended) completed");
+}
+
+#[test]
 fn a_run_suspended_for_a_time_can_be_resumed_before() {
     let sandbox = agent();
     say(&sandbox, "hello");

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 use serde_json::Value;
@@ -65,11 +65,18 @@ impl<'w> Actor<'w> {
     }
 
     fn call_with(&mut self, words: &[&str], handicap: &Handicap, stdin: &str) -> (Ended, String) {
-        self.world.call(&self.name, &self.world.project(), words, handicap, stdin)
+        let place = self.place();
+        self.world.call(&self.name, &place, words, handicap, stdin)
+    }
+
+    /// Where commands are called: over a database on either machine.
+    fn place(&mut self) -> PathBuf {
+        let is_other = self.world.base.is_some() && self.luck.one_in(2);
+        if is_other { self.world.clone() } else { self.world.project() }
     }
 
     fn backlog(&self, agent: &str) -> usize {
-        crate::checker::names(&self.world.store().join("agents").join(agent).join("inbox")).len()
+        self.world.waiting(&self.world.project(), agent)
     }
 
     /// Says things to agents, in every way in which that can be said.
@@ -118,9 +125,7 @@ impl<'w> Actor<'w> {
         let place = self.world.clone();
         while !self.world.is_over() {
             let agent = self.agent();
-            let waiting =
-                crate::checker::names(&place.join(".dormouse/agents").join(agent).join("inbox")).len();
-            if waiting + self.backlog(agent) > BACKLOG {
+            if self.world.waiting(&place, agent) + self.backlog(agent) > BACKLOG {
                 pause(self.world, 300);
                 continue;
             }
@@ -191,15 +196,18 @@ impl<'w> Actor<'w> {
     pub fn tick(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
-            match self.luck.below(12) {
-                0 => drop(self.call(&["tick", agent])),
-                1 => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "3", "--commit"])),
-                2 => drop(self.call(&["tick", "--all", "--jobs", "3"])),
-                3 => drop(self.call(&["tick", "--all", "--jobs", "2", "--until-idle", "--max-steps", "5"])),
-                4 => drop(self.call(&["tick", "--all"])),
-                5 => drop(self.call(&["tick", "--all", "--commit"])),
-                _ => drop(self.call(&["tick", agent, "--until-idle", "--max-steps", "20"])),
-            }
+            let mut words = match self.luck.below(12) {
+                0 => vec!["tick", agent],
+                1 => vec!["tick", agent, "--until-idle", "--max-steps", "3", "--commit"],
+                2 => vec!["tick", "--all", "--jobs", "3"],
+                3 => vec!["tick", "--all", "--jobs", "2", "--until-idle", "--max-steps", "5"],
+                4 => vec!["tick", "--all"],
+                5 => vec!["tick", "--all", "--commit"],
+                _ => vec!["tick", agent, "--until-idle", "--max-steps", "20"],
+            };
+            // Git has no part in a database.
+            words.retain(|word| self.world.base.is_none() || *word != "--commit");
+            self.call(&words);
         }
     }
 
@@ -425,15 +433,21 @@ impl<'w> Actor<'w> {
 
     /// Calls a command until it ends like this.
     fn insist(&mut self, place: &Path, words: &[&str], statuses: &[i32]) {
-        for _ in 0..600 {
+        let until = Instant::now() + Duration::from_secs(120);
+        loop {
             let handicap = self.handicap();
-            let (ended, _) = self.world.call(&self.name, place, words, &handicap, "");
+            let (ended, said) = self.world.call(&self.name, place, words, &handicap, "");
             if matches!(ended, Ended::Status(status) if statuses.contains(&status)) {
                 return;
             }
+            assert!(Instant::now() < until, "{words:?} never gets through: {ended:?}: {said}");
+            // Whoever stepped it has ended with the storm, perhaps in the middle of a turn.
+            if self.world.is_over() {
+                let words = ["tick", "--all", "--until-idle"];
+                self.world.call(&self.name, place, &words, &Handicap::default(), "");
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
-        panic!("{words:?} never gets through");
     }
 
     /// Speaks to the agent that is moved about, in either place: only where it is it is heard.
@@ -442,8 +456,7 @@ impl<'w> Actor<'w> {
         let secret = self.world.out("secret").display().to_string();
         while !self.world.is_over() {
             let place = &places[self.luck.below(2) as usize];
-            let agent = place.join(".dormouse/agents").join(TRAVELLER);
-            if crate::checker::names(&agent.join("inbox")).len() > BACKLOG {
+            if self.world.waiting(place, TRAVELLER) > BACKLOG {
                 pause(self.world, 100);
                 continue;
             }
@@ -452,8 +465,7 @@ impl<'w> Actor<'w> {
                 self.luck.of(&["quick", "quick", "slow", "flaky", "later", "self", "work", "timer", "wait"]);
             let text = format!("{task} {} {}", self.name, self.number);
             let key = format!("{} {}", self.name, self.number / 30);
-            let trigger = crate::checker::names(&agent.join("triggers")).pop().unwrap_or_default();
-            let trigger = trigger.trim_end_matches(".json").to_owned();
+            let trigger = self.world.trigger(place, TRAVELLER).unwrap_or_default();
             let deliver = [
                 "trigger",
                 "deliver",

@@ -20,7 +20,7 @@ const ROUNDS: usize = 100;
 /// Lets the storm calm: afterwards nothing waits, and every agent has been asked for a sign of life.
 pub fn calm(world: &World) {
     world.history.note(What::Calm);
-    let merged = (0..30).any(|_| merge_both_ways(world) || wait(500));
+    let merged = world.base.is_some() || (0..30).any(|_| merge_both_ways(world) || wait(500));
     assert!(merged, "git is kept from merging");
     for agent in world.agents() {
         let (_, said) = call(world, &["timer", "list", "-a", &agent, "--json"]);
@@ -50,7 +50,7 @@ fn calm_traveller(world: &World) {
     let call = |place: &Path, words: &[&str]| world.call("calm", place, words, &Handicap::default(), "");
     let east = world.east();
     let settle = || {
-        let at_rest = || agent_is_at_rest(&east.join(".dormouse/agents").join(TRAVELLER));
+        let at_rest = || is_at_rest(world, &east, TRAVELLER);
         let _ = (0..ROUNDS).any(|_| {
             call(&east, &["start", "--all"]);
             call(&east, &["resume", "--all"]);
@@ -84,19 +84,25 @@ fn settle(world: &World) {
         call(world, &["start", "--all"]);
         call(world, &["resume", "--all"]);
         call(world, &["tick", "--all", "--until-idle"]);
-        if world.agents().iter().all(|agent| is_at_rest(world, agent)) {
+        let is_busy = |agent: &String| !is_at_rest(world, &world.project(), agent);
+        let busy: Vec<String> = world.agents().into_iter().filter(is_busy).collect();
+        if busy.is_empty() {
             return;
+        }
+        if world.base.is_some() {
+            // Each machine takes its own runs over at once, if it is asked to step this agent: nobody is due before its time.
+            for agent in &busy {
+                for place in [world.project(), world.clone()] {
+                    world.call("calm", &place, &["tick", agent, "--until-idle"], &Handicap::default(), "");
+                }
+            }
         }
         wait(100);
     }
 }
 
-fn is_at_rest(world: &World, agent: &str) -> bool {
-    agent_is_at_rest(&world.store().join("agents").join(agent))
-}
-
-fn agent_is_at_rest(dir: &Path) -> bool {
-    let found = checker::look(dir);
+fn is_at_rest(world: &World, place: &Path, agent: &str) -> bool {
+    let found = world.look(place, agent);
     let state = &found.state;
     let is_busy = ["current_run", "held", "retry", "outbox"].iter().any(|field| !state[field].is_null());
     let has_tasks = state["open_tasks"].as_u64().unwrap_or(0) > 0;
@@ -117,25 +123,22 @@ pub fn gather(world: &World) -> Evidence {
     evidence.moves = evidence.history.iter().filter(arrived).count();
     let west = world.west().join(".dormouse/agents");
     evidence.litter.extend(checker::names(&west).into_iter().filter(|name| name.starts_with('.')));
-    for (agents, name) in [world.store(), world.east().join(".dormouse")]
-        .map(|store| store.join("agents"))
-        .into_iter()
-        .flat_map(|agents| checker::names(&agents).into_iter().map(move |name| (agents.clone(), name)))
-    {
-        if name.starts_with('.') {
-            evidence.litter.push(name);
-            continue;
+    for place in [world.project(), world.east()] {
+        let agents = place.join(".dormouse/agents");
+        let names = if place == world.project() { world.agents() } else { checker::names(&agents) };
+        evidence.litter.extend(checker::names(&agents).into_iter().filter(|name| name.starts_with('.')));
+        for name in names.into_iter().filter(|name| !name.starts_with('.')) {
+            let dir = agents.join(&name);
+            let found = world.look(&place, &name);
+            evidence.litter.extend(found.leftovers.iter().map(|left| format!("{name}/tmp/{left}")));
+            let is_taken = |left: &String| left.starts_with("taken~");
+            let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
+            evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
+            if found.has_journal {
+                evidence.litter.push(format!("{name}/journal.jsonl"));
+            }
+            evidence.records.insert(name, records(&dir, found));
         }
-        let dir = agents.join(&name);
-        let found = checker::look(&dir);
-        evidence.litter.extend(found.leftovers.iter().map(|left| format!("{name}/tmp/{left}")));
-        let is_taken = |left: &String| left.starts_with("taken~");
-        let taken = checker::names(&dir.join("inbox")).into_iter().filter(is_taken);
-        evidence.litter.extend(taken.map(|left| format!("{name}/inbox/{left}")));
-        if found.has_journal {
-            evidence.litter.push(format!("{name}/journal.jsonl"));
-        }
-        evidence.records.insert(name, records(&dir, found));
     }
     evidence
 }

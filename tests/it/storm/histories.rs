@@ -142,6 +142,17 @@ fn the_oracle_knows_what_weather_is() {
             called(e, 7, &["enqueue", "ada", "x"], Ended::Status(1), "", "no room");
             note(e, What::Disk { is_full: false });
         },
+        // The disk is full while the server is away, and the server comes back first.
+        |e| {
+            note(e, What::Server { is_away: true });
+            note(e, What::Disk { is_full: true });
+            note(e, What::Server { is_away: false });
+            called(e, 7, &["enqueue", "ada", "x"], Ended::Status(1), "", "no room");
+            note(e, What::Disk { is_full: false });
+            note(e, What::Server { is_away: true });
+            called(e, 8, &["tick", "ada"], Ended::Status(1), "", "nobody answers");
+            note(e, What::Server { is_away: false });
+        },
         // A turn that was killed never says that it ended.
         |e| {
             let line = e.turns.iter().position(|line| line.starts_with("end") && line.contains("run_1a"));

@@ -62,6 +62,10 @@ pub enum What {
     Disk {
         is_full: bool,
     },
+    /// The server of the database is killed, or is there again.
+    Server {
+        is_away: bool,
+    },
     /// A file was put into an inbox by hand. `text` is what it says, if it is a message.
     Dropped {
         agent: String,

@@ -218,15 +218,20 @@ fn calls(history: &[Event]) -> Vec<String> {
     wrong
 }
 
-/// From when until when the disk was full.
+/// From when until when the disk was full, or the server away.
 fn floods(history: &[Event]) -> Vec<(u64, u64)> {
     let mut floods = Vec::new();
-    let mut since = None;
+    let (mut full, mut away) = (None, None);
     for event in history {
-        match (&event.what, since) {
-            (What::Disk { is_full: true }, _) => since = Some(event.at),
-            (What::Disk { is_full: false }, Some(from)) => floods.push((from, event.at)),
-            _ => {}
+        let (is_trouble, since) = match &event.what {
+            What::Disk { is_full } => (*is_full, &mut full),
+            What::Server { is_away } => (*is_away, &mut away),
+            _ => continue,
+        };
+        match since.take() {
+            _ if is_trouble => *since = Some(event.at),
+            Some(from) => floods.push((from, event.at)),
+            None => {}
         }
     }
     floods

@@ -4,6 +4,8 @@
 #   tests/it/storm/unguarded.sh              each guard in turn
 #   tests/it/storm/unguarded.sh lease dedupe   these
 #
+# The guards whose names begin with `base-` are those of records in a database, and so is their storm.
+#
 # It works in a copy of the sources, $STORM_SCRATCH (one in the temporary directory, unless set), which it
 # keeps: what is built once serves all guards. DORMOUSE_STORM is how many seconds each storm lasts, 30
 # unless set. STORM_TESTS names the test program; it is built unless set. A guard whose place can't be found was moved: its line below has to follow.
@@ -30,6 +32,10 @@ guards() {
     guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
     guard dedupe src/store/dir/snapshot.rs 'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk)' \
         'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk).map(|_| None)'
+    guard base-lock src/store/postgres/statements.rs 'WHERE agent_id = {agent} FOR UPDATE{nowait};"' \
+        'WHERE agent_id = {agent} /* {nowait} */;"'
+    guard base-lease src/store/postgres/hold.rs 'if theirs.is_some() {' 'if theirs.is_some() && false {'
+    guard base-fate src/store/postgres/hold.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
     guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
 
@@ -46,7 +52,8 @@ guard() {
         { cat "$scratch/build" >&2; exit 1; }
     program=$(ls -t "$scratch"/target/*/debug/dormouse | head -n 1)
     started=$SECONDS
-    if DORMOUSE_STORM_PROGRAM=$program RUST_BACKTRACE=0 "$storm" a_storm --nocapture >"$scratch/$1.log" 2>&1; then
+    case $1 in base-*) over=a_storm_over_a_database ;; *) over=a_storm_loses ;; esac
+    if DORMOUSE_STORM_PROGRAM=$program RUST_BACKTRACE=0 "$storm" "$over" --nocapture >"$scratch/$1.log" 2>&1; then
         echo "$1: NOT CAUGHT in $((SECONDS - started)) s"
         failed=1
     else

@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tempfile::TempDir;
 
+use super::base::{Base, STORM, WEST};
 use super::history::{Ended, Handicap, History, What};
+use crate::checker::{self, Found};
 use crate::harness::dormouse;
 
 /// The agents that are there from the beginning.
@@ -45,6 +47,8 @@ pub struct World {
     /// The program, or one that was made to fail: `unguarded.sh` names it.
     program: PathBuf,
     pub history: History,
+    /// The database that has the records; without one files have them.
+    pub base: Option<Base>,
     /// Whether the disk is one of its own, whose size can be changed.
     pub has_disk: bool,
     pub is_over: AtomicBool,
@@ -56,17 +60,18 @@ pub struct World {
 
 impl World {
     /// Whoever calls this sees the disk, and whoever they start: nobody else does, and it is gone with them.
-    pub fn new() -> World {
+    pub fn new(base: Option<Base>) -> World {
         let root = tempfile::Builder::new().prefix("dormouse-storm-").tempdir().unwrap();
         for dir in ["disk", "home", "out"] {
             fs::create_dir(root.path().join(dir)).unwrap();
         }
-        let has_disk = mount(&root.path().join("disk"));
+        let has_disk = mount(&root.path().join("disk"), "2g");
         let turn = include_str!("turn.sh");
         fs::write(root.path().join("turn.sh"), turn).unwrap();
         let world = World {
             history: History::new(&root.path().join("out/history")),
             root,
+            base,
             program: std::env::var_os("DORMOUSE_STORM_PROGRAM").map_or_else(dormouse, PathBuf::from),
             has_disk,
             is_over: AtomicBool::new(false),
@@ -79,11 +84,10 @@ impl World {
     }
 
     fn set_up(&self) {
-        self.must("git", &self.project(), &["init", "-q", "-b", "main"]);
         let program = self.program.to_str().unwrap();
-        self.must(program, &self.project(), &["init"]);
-        let settings = self.store().join("dormouse.toml");
-        append(&settings, SETTINGS);
+        self.must("git", &self.project(), &["init", "-q", "-b", "main"]);
+        self.init(&self.project());
+        append(&self.store().join("dormouse.toml"), SETTINGS);
         let policy = self.root().join("agent.toml");
         let turn = self.root().join("turn.sh");
         fs::write(&policy, format!("[turn]\ncommand = [\"sh\", {turn:?}]\ntimeout = \"30s\"\n{POLICY}"))
@@ -92,22 +96,76 @@ impl World {
             self.must(program, &self.project(), &["create", agent, "--from", policy.to_str().unwrap()]);
             self.must(program, &self.project(), &["start", agent]);
         }
+        if self.base.is_some() {
+            fs::create_dir(self.clone()).unwrap();
+            self.init(&self.clone());
+            append(&self.clone().join(".dormouse/dormouse.toml"), SETTINGS);
+        } else {
+            self.clone_project();
+        }
+        for place in [self.away(), self.east(), self.west()] {
+            fs::create_dir(&place).unwrap();
+            self.init(&place);
+        }
+        let secret = self.out("secret").display().to_string();
+        let words = ["create", TRAVELLER, "--from", policy.to_str().unwrap(), "--secret-file", &secret];
+        self.must(program, &self.east(), &words);
+        self.must(program, &self.east(), &["start", TRAVELLER]);
+    }
+
+    /// Makes a state directory, which is a machine's own where the records of the place are in the database.
+    fn init(&self, place: &Path) {
+        let program = self.program.to_str().unwrap();
+        self.must(program, place, &["init"]);
+        if let Some((base, schema)) = self.schema(place) {
+            let settings = place.join(".dormouse/dormouse.toml");
+            let text = fs::read_to_string(&settings).unwrap();
+            let url = base.url(schema);
+            fs::write(&settings, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
+            self.must(program, place, &["init", &url]);
+        }
+    }
+
+    fn clone_project(&self) {
         self.must("git", &self.project(), &["add", "-A"]);
         self.must("git", &self.project(), &["commit", "-q", "-m", "before the storm"]);
         self.must("git", self.root(), &["clone", "-q", "--bare", "disk/project", "disk/origin.git"]);
         self.must("git", &self.project(), &["remote", "add", "origin", "../origin.git"]);
         self.must("git", &self.project(), &["push", "-q", "-u", "origin", "main"]);
         self.must("git", self.root(), &["clone", "-q", "disk/origin.git", "disk/clone"]);
-        fs::create_dir(self.away()).unwrap();
-        self.must(program, &self.away(), &["init"]);
-        for place in [self.east(), self.west()] {
-            fs::create_dir(&place).unwrap();
-            self.must(program, &place, &["init"]);
+    }
+
+    /// Where the records of a place are, if the database has them.
+    fn schema(&self, place: &Path) -> Option<(&Base, &'static str)> {
+        let base = self.base.as_ref()?;
+        let is_either = place == self.project() || place == self.clone();
+        let schema = if is_either { Some(STORM) } else { (place == self.west()).then_some(WEST) };
+        schema.map(|schema| (base, schema))
+    }
+
+    /// What the records of an agent say, by themselves.
+    pub fn look(&self, place: &Path, agent: &str) -> Found {
+        match self.schema(place) {
+            Some((base, schema)) => base.look(schema, agent, &self.out("look")),
+            None => checker::look(&place.join(".dormouse/agents").join(agent)),
         }
-        let secret = self.out("secret").display().to_string();
-        let words = ["create", TRAVELLER, "--from", policy.to_str().unwrap(), "--secret-file", &secret];
-        self.must(program, &self.east(), &words);
-        self.must(program, &self.east(), &["start", TRAVELLER]);
+    }
+
+    /// How much waits for an agent.
+    pub fn waiting(&self, place: &Path, agent: &str) -> usize {
+        match self.schema(place) {
+            Some((base, schema)) => base.waiting(schema, agent),
+            None => checker::names(&place.join(".dormouse/agents").join(agent).join("inbox")).len(),
+        }
+    }
+
+    /// The id of a trigger of an agent, if it has one there.
+    pub fn trigger(&self, place: &Path, agent: &str) -> Option<String> {
+        match self.schema(place) {
+            Some((base, schema)) => base.trigger(schema, agent),
+            None => checker::names(&place.join(".dormouse/agents").join(agent).join("triggers")).pop(),
+        }
+        .map(|name| name.trim_end_matches(".json").to_owned())
     }
 
     pub fn root(&self) -> &Path {
@@ -118,7 +176,7 @@ impl World {
         self.disk().join("project")
     }
 
-    /// The other clone, where agents are only spoken to.
+    /// The other clone, where agents are only spoken to. Over a database: another machine.
     pub fn clone(&self) -> PathBuf {
         self.disk().join("clone")
     }
@@ -147,7 +205,10 @@ impl World {
 
     /// The names of all agents, those that were made meanwhile included.
     pub fn agents(&self) -> Vec<String> {
-        let mut names = crate::checker::names(&self.store().join("agents"));
+        if let Some(base) = &self.base {
+            return base.agents(STORM);
+        }
+        let mut names = checker::names(&self.store().join("agents"));
         names.retain(|name| !name.starts_with('.'));
         names
     }
@@ -337,7 +398,7 @@ fn wait(child: &mut Child) -> Ended {
 
 /// Gives the calling thread, and whoever it starts from now on, a disk of its own at this place.
 /// Whether that was possible: it takes the rights of root.
-fn mount(place: &Path) -> bool {
+pub fn mount(place: &Path, size: &str) -> bool {
     // SAFETY: a system call that concerns the calling thread alone, and no memory.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
         return false;
@@ -347,7 +408,7 @@ fn mount(place: &Path) -> bool {
     };
     let is_private =
         Command::new("mount").args(["--make-rprivate", "/"]).status().is_ok_and(|status| status.success());
-    is_private && run(&["-t", "tmpfs", "-o", "size=2g,mode=0700", "storm"])
+    is_private && run(&["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "storm"])
 }
 
 /// How long something lasts, unless the storm is over before.

@@ -106,6 +106,7 @@ pub enum Command {
     Checkpoint,
     Yield {
         checkpoint: bool,
+        resume_after: Option<i64>,
     },
     Begin {
         deadline: i64,
@@ -312,7 +313,7 @@ impl Model {
                 let checkpoint = self.name("checkpoint");
                 self.save(checkpoint);
             }
-            Command::Yield { checkpoint } => self.give_way(*checkpoint),
+            Command::Yield { checkpoint, resume_after } => self.give_way(*checkpoint, *resume_after),
             Command::Begin { deadline, .. } => self.begin_section(now, *deadline).map(drop)?,
             Command::End => self.end_section(None)?,
             // What it does is carried out by whoever begins it.

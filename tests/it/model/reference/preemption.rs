@@ -18,6 +18,8 @@ pub struct Run {
     pub request: Option<Request>,
     pub sections: Sections,
     pub yielded: bool,
+    /// How long after its end it goes on by itself, if its turn has said so last.
+    pub pause: Option<i64>,
 }
 
 /// A run that was suspended, or lacks a resource.
@@ -101,6 +103,7 @@ impl Model {
             request: None,
             sections: Sections::default(),
             yielded: false,
+            pause: None,
         });
         self.status = "awake_running";
     }
@@ -218,14 +221,15 @@ impl Model {
 
     // Yields
 
-    /// A yield without a checkpoint leaves the last one.
-    pub fn give_way(&mut self, checkpoint: bool) {
+    /// A yield without a checkpoint leaves the last one, and one without a time the last time.
+    pub fn give_way(&mut self, checkpoint: bool, pause: Option<i64>) {
         if checkpoint {
             let checkpoint = self.name("checkpoint");
             self.save(checkpoint);
         }
         if let Some(run) = &mut self.run {
             run.yielded = true;
+            run.pause = pause.or(run.pause);
         }
     }
 
@@ -245,9 +249,13 @@ impl Model {
     /// Its message stays claimed, at the same attempt.
     pub fn suspend(&mut self, now: Millis) -> Option<Word> {
         let run = self.end_run("suspended")?;
-        let (reason, pause) = match &run.request {
+        let (reason, asked) = match &run.request {
             Some(request) => (request.reason.clone(), request.resume_after),
             None => ("its turn yielded".to_owned(), None),
+        };
+        let pause = match (asked, run.pause) {
+            (Some(asked), Some(own)) => Some(asked.max(own)),
+            (one, other) => one.or(other),
         };
         self.enter("suspended", Some(&reason));
         self.status = "awake_idle";

@@ -1,0 +1,119 @@
+//! A proxy before a PostgreSQL that counts the flights of its clients, and cuts the connection at one of them.
+//!
+//! The unit tests of the store use this file, too.
+
+#![allow(dead_code, reason = "each of its users needs a part of it")]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Where a connection is cut, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// The flight of this number never reaches the server.
+    Before(usize),
+    /// It does, and its answer never reaches the client.
+    After(usize),
+}
+
+pub struct Proxy {
+    pub port: u16,
+    flights: Arc<AtomicUsize>,
+    is_stopped: Arc<AtomicBool>,
+}
+
+fn message(from: &mut impl Read, typed: bool) -> Option<Vec<u8>> {
+    let mut head = vec![0; if typed { 5 } else { 4 }];
+    from.read_exact(&mut head).ok()?;
+    let length = u32::from_be_bytes(head[head.len() - 4..].try_into().ok()?) as usize;
+    let mut rest = vec![0; length - 4];
+    from.read_exact(&mut rest).ok()?;
+    head.extend(rest);
+    Some(head)
+}
+
+impl Proxy {
+    /// `socket`: of the server.
+    pub fn before(socket: PathBuf, cut: Option<Cut>) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (flights, is_stopped) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let proxy = Proxy { port, flights: Arc::clone(&flights), is_stopped: Arc::clone(&is_stopped) };
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let client = client.unwrap();
+                if is_stopped.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (flights, is_stopped) = (Arc::clone(&flights), Arc::clone(&is_stopped));
+                let socket = socket.clone();
+                std::thread::spawn(move || serve(client, &socket, cut, &flights, &is_stopped));
+            }
+        });
+        proxy
+    }
+
+    /// How many flights there were.
+    pub fn flights(&self) -> usize {
+        self.flights.load(Ordering::SeqCst)
+    }
+
+    /// Cuts all connections at their next flight, and lets nobody in.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+fn serve(
+    mut client: TcpStream,
+    socket: &Path,
+    cut: Option<Cut>,
+    flights: &AtomicUsize,
+    is_stopped: &AtomicBool,
+) {
+    let mut server = UnixStream::connect(socket).unwrap();
+    client.set_nodelay(true).unwrap();
+    let is_mute = Arc::new(AtomicBool::new(false));
+    let (mut answers, mut back, mute) =
+        (server.try_clone().unwrap(), client.try_clone().unwrap(), Arc::clone(&is_mute));
+    let answering = std::thread::spawn(move || {
+        while let Some(answer) = message(&mut answers, true) {
+            if mute.load(Ordering::SeqCst) {
+                // The answer to the flight is whole: now the client hears that the connection is gone.
+                if answer[0] == b'Z' {
+                    break;
+                }
+            } else if back.write_all(&answer).is_err() {
+                break;
+            }
+        }
+        drop(back.shutdown(Shutdown::Both));
+        drop(answers.shutdown(Shutdown::Both));
+    });
+    let mut typed = false;
+    while let Some(sent) = message(&mut client, typed) {
+        if typed && sent[0] == b'Q' {
+            let number = flights.fetch_add(1, Ordering::SeqCst) + 1;
+            if is_stopped.load(Ordering::SeqCst) || cut == Some(Cut::Before(number)) {
+                break;
+            }
+            if cut == Some(Cut::After(number)) {
+                is_mute.store(true, Ordering::SeqCst);
+            }
+        }
+        typed = true;
+        if server.write_all(&sent).is_err() {
+            break;
+        }
+    }
+    if !is_mute.load(Ordering::SeqCst) {
+        drop(server.shutdown(Shutdown::Both));
+        drop(client.shutdown(Shutdown::Both));
+    }
+    drop(answering.join());
+}

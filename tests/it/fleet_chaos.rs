@@ -1,0 +1,180 @@
+//! Several machines on one PostgreSQL, which are paused, cut off and killed: a turn counts once, and whoever has lost its lease
+//! writes nothing.
+//!
+//! A machine is a home of its own with processes in it, and a line of its own to the server. What the turns say of themselves
+//! and what the records say at the end goes to a judge, which is shown to object where the check of the fence is taken away.
+//!
+//! `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it a_fleet_in_trouble -- --nocapture` is a long one, with other
+//! troubles.
+
+pub mod host;
+pub mod judge;
+pub mod link;
+mod trouble;
+
+use std::time::Duration;
+
+use self::host::Fleet;
+use self::judge::{Evidence, Sign, judge, pairs};
+use self::link::Line;
+use crate::harness::Ran;
+use crate::server::{Server, durable};
+use crate::setup::{Beside, eventually};
+
+/// Steps the agent from a machine until nothing is left to do.
+fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
+    eventually("the end of the message", || {
+        fleet.hosts[host].run(&["tick", "ada", "--until-idle", "-q"]);
+        let shown = fleet.hosts[host].run(&["--json", "queue", "show", message]);
+        shown.contains("\"status\":\"processed\"").then_some(())
+    });
+}
+
+/// A machine is paused in the middle of a turn for longer than its lease. Another one takes over and ends the work. Then the
+/// first goes on. Returns what its step said, and all that there is to judge about.
+///
+/// `frozen`: words in the command lines of what is paused; none for the whole machine. `tamper` may do something to the line
+/// of the paused machine, whose turn has the fence 1.
+fn paused(schema: &'static str, frozen: &str, tamper: fn(&Fleet<'_>)) -> (Ran, Evidence) {
+    let fleet = Fleet::new(durable(), schema, &[0, 0], &["ada"]);
+    let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
+    let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
+    let step = Beside::start(one.cmd(&["tick", "ada"]));
+    eventually("a turn", || fleet.log().first().cloned());
+    // As long as the lease is alive nobody else begins.
+    let early = other.cmd(&["tick", "ada", "--json"]).output();
+    assert!(!early.stdout.contains("terminal"), "{early}");
+    tamper(&fleet);
+    one.freeze(frozen);
+    fleet.outlast(one);
+    std::thread::scope(|scope| {
+        let taking_over = scope.spawn(|| until_processed(&fleet, 1, &message));
+        // Where the step alone is paused, both turns live at once and come to their ends.
+        let (is_whole, first) = (frozen.is_empty(), fleet.log()[0].run.clone());
+        eventually("another turn", || {
+            let log = fleet.log();
+            let second = log.iter().position(|line| line.run != first)?;
+            (is_whole || log[second..].iter().any(|line| line.run == first)).then_some(())
+        });
+        fleet.go();
+        taking_over.join().unwrap();
+        eventually("the ends of the turns", || {
+            let ends = fleet.log().iter().filter(|line| line.sign == Sign::End).count();
+            (ends == if is_whole { 1 } else { 2 }).then_some(())
+        });
+    });
+    one.thaw();
+    let ran = step.end();
+    (ran, fleet.evidence(vec![message]))
+}
+
+/// The step of the machine that was away is refused, and changes nothing.
+#[track_caller]
+fn assert_fenced(ran: &Ran, evidence: &Evidence) {
+    assert_eq!(judge(evidence), Vec::<String>::new(), "{ran}\n{evidence:#?}");
+    let is_said = ["nothing of it counts", "nothing of this turn was recorded"];
+    let is_said = is_said.iter().any(|words| ran.stderr.contains(words));
+    assert!(ran.status.code() == Some(5) && is_said, "{ran}");
+    let mut terminals: Vec<&str> = evidence.ended.iter().map(|ended| ended.terminal.as_str()).collect();
+    terminals.sort_unstable();
+    assert_eq!(terminals, ["completed", "interrupted"]);
+}
+
+#[test]
+fn a_machine_that_was_paused_past_its_lease_is_fenced() {
+    let (ran, evidence) = paused("paused", "", |_| ());
+    assert_fenced(&ran, &evidence);
+}
+
+/// Its turn has ended well meanwhile, and the step has nothing to do any more than to say so.
+#[test]
+fn a_step_that_was_paused_past_its_lease_is_fenced() {
+    let (ran, evidence) = paused("paused_step", "tick ada", |_| ());
+    assert_fenced(&ran, &evidence);
+}
+
+/// The judge sees it where a machine does not look at the fence. Its line makes it believe that the lease is still its own.
+#[test]
+fn without_the_check_of_the_fence_the_judge_objects() {
+    let (ran, evidence) = paused("unchecked", "tick ada", |fleet| {
+        let link = &fleet.hosts[0].link;
+        // What a change reads of leases under the lock, and the answer to a beat.
+        let lease = "\"unchecked\".lease l";
+        let anchor = &fleet.ask("SELECT anchor FROM @.lease")[0][0];
+        let own = format!(
+            "(SELECT a.id AS agent_id, 'run' AS subject, 1 AS fence, '{anchor}' AS anchor, 0 AS expires_at \
+             FROM \"unchecked\".agent a) l"
+        );
+        // It may still give back what is its own.
+        link.say_instead(&format!("DELETE FROM {lease}"), "DELETE FROM \"unchecked\".lease AS l");
+        link.say_instead(&format!("{lease} WHERE"), &format!("{own} WHERE"));
+        link.say_instead(&format!("UPDATE {lease}"), "SELECT s.revision FROM \"unchecked\".state s --");
+    });
+    let wrong = judge(&evidence);
+    assert_ne!(ran.status.code(), Some(5), "the check is elsewhere by now: {ran}");
+    for expected in ["was recorded 2 times", "and counts all the same"] {
+        assert!(
+            wrong.iter().any(|one| one.contains(expected)),
+            "{expected}: {wrong:?}\n{ran}\n{evidence:#?}"
+        );
+    }
+}
+
+/// A machine that is cut off ends its turn before another one can begin: nothing is shortened here, so it takes a minute.
+#[test]
+fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
+    if std::env::var_os("CI").is_none() && std::env::var_os("DORMOUSE_FLEET").is_none() {
+        return println!("left out: it takes a minute, and CI or DORMOUSE_FLEET is not set");
+    }
+    let fleet = Fleet::new(durable(), "cut_off", &[0, 0], &["ada"]);
+    let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
+    let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
+    let step = Beside::start(one.cmd(&["tick", "ada"]));
+    let first = eventually("a turn", || fleet.log().first().cloned()).run;
+    one.link.set(Line::Cut);
+    let following = Beside::start(other.cmd(&["tick", "--all", "--follow", "-q"]));
+    eventually("another turn", || fleet.log().iter().any(|line| line.run != first).then_some(()));
+    fleet.go();
+    let ran = step.end();
+    one.link.set(Line::Whole);
+    eventually("the end of the message", || fleet.is_at_rest().then_some(()));
+    drop(following);
+    let evidence = fleet.evidence(vec![message]);
+    assert_fenced(&ran, &evidence);
+    assert_eq!(pairs(&evidence.log), 0, "{:#?}", evidence.log);
+}
+
+/// A number from the environment.
+fn number(name: &str, otherwise: u64) -> u64 {
+    std::env::var(name).map_or(otherwise, |text| text.parse().unwrap())
+}
+
+#[test]
+fn a_fleet_in_trouble_loses_nothing_and_counts_nothing_twice() {
+    let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 40 } else { 15 });
+    let seed = number("DORMOUSE_FLEET_SEED", 1);
+    let server = Server::start("");
+    let fleet = Fleet::new(&server, "trouble", trouble::CLOCKS, trouble::AGENTS);
+    let survived = trouble::survive(&fleet, Duration::from_secs(seconds), seed);
+    let evidence = &survived.evidence;
+    let mut wrong = judge(evidence);
+    for host in &fleet.hosts {
+        let talk = std::fs::read_to_string(&host.talk).unwrap_or_default();
+        wrong.extend(talk.lines().filter(|line| line.contains("panicked")).map(str::to_owned));
+    }
+    let count = |terminal: &str| evidence.ended.iter().filter(|ended| ended.terminal == terminal).count();
+    println!(
+        "fleet: {seconds} s, seed {seed}: {} messages acknowledged, {} runs completed, {} interrupted, {} pairs at once, \
+         {} troubles, a machine taken for dead {} times, calm after {} s: {} objections",
+        evidence.acknowledged.len(),
+        count("completed"),
+        count("interrupted"),
+        pairs(&evidence.log),
+        survived.troubles,
+        survived.taken_over,
+        survived.calm.as_secs(),
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{}\nkept for a look: {}", wrong.join("\n"), fleet.keep().display());
+    assert!(evidence.acknowledged.len() > seconds as usize / 2, "nobody said anything");
+}

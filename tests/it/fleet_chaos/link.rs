@@ -1,0 +1,172 @@
+//! The line between one machine and the server: it can be cut, go dead in one direction, break, and say something else than
+//! was said.
+//!
+//! A line that is cut loses nothing, as packets that are sent again do: what was under way arrives when it is whole again.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+/// What passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Whole,
+    /// Nothing arrives at either end, and neither is told.
+    Cut,
+    /// What the machine says arrives, and no answer does.
+    Mute,
+    /// There is no line any more.
+    Gone,
+}
+
+/// Words in the statements of a machine, and what arrives instead of them.
+type Instead = (String, String);
+
+struct State {
+    line: Line,
+    /// Both ends of all connections, to break them.
+    ends: Vec<(TcpStream, UnixStream)>,
+    /// Of the server behind it.
+    socket: PathBuf,
+    instead: Vec<Instead>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// A port of this machine behind which the server is.
+pub struct Link {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Link {
+    /// `socket`: of the server.
+    pub fn to(socket: PathBuf) -> Link {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let state = State { line: Line::Whole, ends: Vec::new(), socket, instead: Vec::new() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.state.lock().unwrap().line == Line::Gone {
+                    return;
+                }
+                let serving = Arc::clone(&accepting);
+                thread::spawn(move || serving.serve(client));
+            }
+        });
+        Link { port, shared }
+    }
+
+    pub fn set(&self, line: Line) {
+        self.shared.state.lock().unwrap().line = line;
+        self.shared.changed.notify_all();
+    }
+
+    /// Closes all connections as they are, without a word about what was under way.
+    pub fn break_all(&self) {
+        for (client, server) in self.shared.state.lock().unwrap().ends.drain(..) {
+            drop(client.shutdown(Shutdown::Both));
+            drop(server.shutdown(Shutdown::Both));
+        }
+    }
+
+    /// From here on another server is behind it, and the connections to the one before are gone.
+    pub fn lead_to(&self, socket: PathBuf) {
+        self.shared.state.lock().unwrap().socket = socket;
+        self.break_all();
+    }
+
+    /// From here on the server hears `then` wherever the machine says `from`.
+    pub fn say_instead(&self, from: &str, then: &str) {
+        self.shared.state.lock().unwrap().instead.push((from.to_owned(), then.to_owned()));
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.set(Line::Gone);
+        self.break_all();
+        // Whoever accepts looks up.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+    }
+}
+
+impl Shared {
+    /// Waits until the line lets this through. `false`: it never will.
+    fn passes(&self, is_answer: bool) -> bool {
+        let holds = |line| line == Line::Cut || line == Line::Mute && is_answer;
+        let state = self.state.lock().unwrap();
+        let state = self.changed.wait_while(state, |state| holds(state.line)).unwrap();
+        state.line != Line::Gone
+    }
+
+    fn serve(self: Arc<Self>, mut client: TcpStream) {
+        if !self.passes(false) {
+            return;
+        }
+        // A server that is just starting anew takes nobody.
+        let socket = self.state.lock().unwrap().socket.clone();
+        let Ok(mut server) = UnixStream::connect(socket) else { return };
+        client.set_nodelay(true).unwrap();
+        let (mut answers, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let ends = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        self.state.lock().unwrap().ends.push(ends);
+        let other = Arc::clone(&self);
+        let answering = thread::spawn(move || {
+            let mut bytes = vec![0; 1 << 16];
+            while let Ok(count @ 1..) = answers.read(&mut bytes) {
+                if !other.passes(true) || back.write_all(&bytes[..count]).is_err() {
+                    break;
+                }
+            }
+            // The end of a connection is a message like any other.
+            other.passes(true);
+            drop(back.shutdown(Shutdown::Both));
+            drop(answers.shutdown(Shutdown::Both));
+        });
+        let mut has_type = false;
+        while let Some(said) = message(&mut client, has_type) {
+            has_type = true;
+            if !self.passes(false) || server.write_all(&self.heard(said)).is_err() {
+                break;
+            }
+        }
+        self.passes(false);
+        drop(server.shutdown(Shutdown::Both));
+        drop(client.shutdown(Shutdown::Both));
+        drop(answering.join());
+    }
+
+    /// What arrives of a message.
+    fn heard(&self, said: Vec<u8>) -> Vec<u8> {
+        let state = self.state.lock().unwrap();
+        if said[0] != b'Q' || state.instead.is_empty() {
+            return said;
+        }
+        let mut text = str::from_utf8(&said[5..]).unwrap().to_owned();
+        for (from, then) in &state.instead {
+            text = text.replace(from, then);
+        }
+        let length = u32::try_from(text.len() + 4).unwrap();
+        [b"Q", &length.to_be_bytes()[..], text.as_bytes()].concat()
+    }
+}
+
+/// One message of a client. Its first has no type.
+fn message(from: &mut impl Read, has_type: bool) -> Option<Vec<u8>> {
+    let mut head = vec![0; if has_type { 5 } else { 4 }];
+    from.read_exact(&mut head).ok()?;
+    let length = u32::from_be_bytes(head[head.len() - 4..].try_into().ok()?) as usize;
+    let mut rest = vec![0; length.checked_sub(4)?];
+    from.read_exact(&mut rest).ok()?;
+    head.extend(rest);
+    Some(head)
+}

@@ -1,0 +1,276 @@
+//! A fleet in trouble: machines follow the same agents while they are paused, cut off and killed, and so is the server. The
+//! seed says what happens to whom, and not when.
+
+use std::fs::File;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, RwLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::host::{Fleet, Host};
+use super::judge::{Evidence, Sign};
+use super::link::Line;
+use crate::setup::eventually;
+
+pub const AGENTS: &[&str] = &["ada", "bob", "eve", "fay", "gus"];
+
+/// What happens to one machine, or to the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// All of its processes are paused.
+    Paused,
+    /// Those that step, and not the turns.
+    StepsPaused,
+    CutOff,
+    /// The server hears it, and it does not hear the server.
+    Deaf,
+    /// Its connections break, and are made again at once.
+    Broken,
+    StepsKilled,
+    TurnsKilled,
+    AllKilled,
+    ServerKilled,
+}
+
+const TROUBLES: &[Trouble] = &[
+    Trouble::Paused,
+    Trouble::Paused,
+    Trouble::StepsPaused,
+    Trouble::StepsPaused,
+    Trouble::CutOff,
+    Trouble::CutOff,
+    Trouble::Deaf,
+    Trouble::Broken,
+    Trouble::StepsKilled,
+    Trouble::TurnsKilled,
+    Trouble::AllKilled,
+    Trouble::ServerKilled,
+];
+
+/// How many seconds the clocks of the machines are ahead.
+pub const CLOCKS: &[i64] = &[0, 0, 4, -4];
+
+/// Draws what happens: the same for the same seed.
+struct Luck(u64);
+
+impl Luck {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end
+    }
+}
+
+/// How it went.
+pub struct Survived {
+    pub evidence: Evidence,
+    pub troubles: usize,
+    /// How often a machine was taken for dead.
+    pub taken_over: usize,
+    /// How long it took until all was over.
+    pub calm: Duration,
+}
+
+struct World<'f> {
+    fleet: &'f Fleet<'f>,
+    /// Nothing bad happens any more, and nobody says anything.
+    is_calm: AtomicBool,
+    /// The followers end.
+    is_over: AtomicBool,
+    /// The server answers as long as somebody asks.
+    server: RwLock<()>,
+    acknowledged: Mutex<Vec<String>>,
+    troubles: AtomicUsize,
+    taken_over: AtomicUsize,
+}
+
+/// Lets trouble come for so long, and then waits until everything has come to its end.
+pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
+    let world = World {
+        fleet,
+        is_calm: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
+        server: RwLock::new(()),
+        acknowledged: Mutex::default(),
+        troubles: AtomicUsize::new(0),
+        taken_over: AtomicUsize::new(0),
+    };
+    let calming = OnceLock::new();
+    thread::scope(|scope| {
+        let world = &world;
+        // Whatever fails here, the others come to an end.
+        let _end = End(world);
+        let following: Vec<_> =
+            fleet.hosts.iter().map(|host| scope.spawn(move || world.follow(host))).collect();
+        let mut luck = Luck(seed);
+        let mut saying = Vec::new();
+        for host in &fleet.hosts {
+            let luck = Luck(luck.below(u64::MAX));
+            saying.push(scope.spawn(move || world.say(host, luck)));
+        }
+        let until = Instant::now() + lasts;
+        thread::scope(|scope| {
+            for host in &fleet.hosts {
+                let mut luck = Luck(luck.below(u64::MAX));
+                scope.spawn(move || {
+                    while Instant::now() < until {
+                        world.trouble(host, &mut luck);
+                    }
+                });
+            }
+        });
+        calming.set(Instant::now()).unwrap();
+        world.is_calm.store(true, Ordering::SeqCst);
+        saying.into_iter().for_each(|thread| thread.join().unwrap());
+        world.calm();
+        world.is_over.store(true, Ordering::SeqCst);
+        following.into_iter().for_each(|thread| thread.join().unwrap());
+        world.probe();
+    });
+    Survived {
+        evidence: fleet.evidence(world.acknowledged.into_inner().unwrap()),
+        troubles: world.troubles.into_inner(),
+        taken_over: world.taken_over.into_inner(),
+        calm: calming.get().map_or(Duration::ZERO, Instant::elapsed),
+    }
+}
+
+/// Ends what the threads do, also where one of them has failed.
+struct End<'w>(&'w World<'w>);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.is_calm.store(true, Ordering::SeqCst);
+        self.0.is_over.store(true, Ordering::SeqCst);
+        for host in &self.0.fleet.hosts {
+            host.link.set(Line::Whole);
+            host.thaw();
+        }
+    }
+}
+
+impl World<'_> {
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::SeqCst)
+    }
+
+    /// Has a machine follow all agents, as a service manager does that starts again what has ended. One whose clock is wrong
+    /// steps them again and again, because a clock that is set for a command stands still in it.
+    fn follow(&self, host: &Host) {
+        let how = if host.is_wrong() { "--until-idle" } else { "--follow" };
+        while !self.is_over.load(Ordering::SeqCst) {
+            if host.is_frozen() {
+                pause(10);
+                continue;
+            }
+            let mut follower = self.start(host, &["tick", "--all", how]);
+            while follower.try_wait().unwrap().is_none() {
+                if self.is_over.load(Ordering::SeqCst) {
+                    let _ = kill_process(Pid::from_child(&follower), Signal::TERM);
+                }
+                pause(20);
+            }
+            pause(100);
+        }
+    }
+
+    fn start(&self, host: &Host, args: &[&str]) -> Child {
+        let talk = File::options().create(true).append(true).open(&host.talk).unwrap();
+        let mut command = host.by_its_clock(args).into_command();
+        command.stdin(std::process::Stdio::null()).stdout(talk.try_clone().unwrap()).stderr(talk);
+        command.spawn().unwrap()
+    }
+
+    /// Says things to the agents from a machine.
+    fn say(&self, host: &Host, mut luck: Luck) {
+        while !self.is_calm() {
+            pause(300 + luck.below(1500));
+            if host.is_frozen() {
+                continue;
+            }
+            let agent = AGENTS[luck.below(AGENTS.len() as u64) as usize];
+            // Long ones are taken over, short ones are settled in between.
+            let lasts = if luck.below(4) == 0 { 20 + luck.below(20) } else { luck.below(4) };
+            let text = format!("{lasts} tenths");
+            let ran = host.by_its_clock(&["enqueue", agent, &text]).output();
+            if ran.status.success() {
+                self.acknowledged.lock().unwrap().push(ran.stdout.trim_end().to_owned());
+            }
+        }
+    }
+
+    /// One trouble of one machine. It is over when this returns.
+    fn trouble(&self, host: &Host, luck: &mut Luck) {
+        pause(500 + luck.below(2500));
+        let what = TROUBLES[luck.below(TROUBLES.len() as u64) as usize];
+        let (is_long, lasts) = (luck.below(4) > 0, 500 + luck.below(3000));
+        self.troubles.fetch_add(1, Ordering::SeqCst);
+        match what {
+            Trouble::Paused => host.freeze(""),
+            Trouble::StepsPaused => host.freeze("tick"),
+            Trouble::CutOff => host.link.set(Line::Cut),
+            Trouble::Deaf => host.link.set(Line::Mute),
+            Trouble::Broken => return host.link.break_all(),
+            Trouble::StepsKilled => host.send(Signal::KILL, "tick"),
+            Trouble::TurnsKilled => return host.send(Signal::KILL, "/turn"),
+            Trouble::AllKilled => host.send(Signal::KILL, ""),
+            Trouble::ServerKilled => {
+                let _nobody_asks = self.server.write().unwrap();
+                return self.fleet.server.crash();
+            }
+        }
+        if is_long {
+            self.take_for_dead(host);
+        }
+        pause(lasts);
+        host.thaw();
+        host.link.set(Line::Whole);
+    }
+
+    /// Lets the leases of a machine run out.
+    fn take_for_dead(&self, host: &Host) {
+        let _it_is_there = self.server.read().unwrap();
+        if self.fleet.outlast(host) > 0 {
+            self.taken_over.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until all that was said has come to its end.
+    fn calm(&self) {
+        let mut looks = 0;
+        eventually("calm", || {
+            looks += 1;
+            // A lease that nobody keeps alive, because it could not be given back, ends with its time.
+            if looks % 100 == 0 {
+                self.fleet.outlast_idle();
+            }
+            self.fleet.is_at_rest().then_some(())
+        });
+    }
+
+    /// A sign of life of each agent. Its lease is the one that was left, if one was.
+    fn probe(&self) {
+        let host = &self.fleet.hosts[0];
+        for agent in AGENTS {
+            let id = host.run(&["enqueue", agent, "0 tenths"]).trim_end().to_owned();
+            eventually("a sign of life", || {
+                self.fleet.outlast_idle();
+                let ran = host.cmd(&["tick", agent, "--until-idle", "-q"]).output();
+                assert!(ran.status.success(), "{ran}");
+                let log = self.fleet.log();
+                log.iter().any(|line| line.message == id && line.sign == Sign::End).then_some(())
+            });
+            self.acknowledged.lock().unwrap().push(id);
+        }
+    }
+}
+
+/// How long something lasts.
+fn pause(ms: u64) {
+    thread::sleep(Duration::from_millis(ms));
+}

@@ -1,0 +1,140 @@
+//! `max_running` over all machines of a store in a database.
+
+use std::fs;
+
+use crate::fleet::Machine;
+use crate::server::server;
+use crate::setup::{Beside, eventually, objects};
+
+/// Machines of one store of which no more than so many turns run at once.
+fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
+    let url = server().url(schema);
+    let machines = std::array::from_fn(|_| Machine::new(&url, None));
+    for machine in &machines {
+        machine.run(["init"]);
+        let path = machine.anchor().join("dormouse.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, format!("{text}\n[scheduler]\nmax_running = {slots}\npreempt_margin = 5\n"))
+            .unwrap();
+    }
+    machines
+}
+
+/// A tick whose turn is up, and runs until its machine finds the file `go`.
+fn up(machine: &Machine, name: &str) -> Beside {
+    let tick = Beside::start(machine.cmd(["tick", name, "--json"]));
+    crate::setup::wait_for(&machine.sandbox.home().join(name));
+    tick
+}
+
+const WAITS: &str =
+    ": > \"$HOME/$DORMOUSE_AGENT\"; while [ ! -e \"$HOME/go\" ]; do sleep 0.02; done; echo done";
+
+fn agent(machine: &Machine, name: &str, turn: &str, priority: i32) {
+    machine.run(["create", name, "--shell", turn]);
+    let editor = machine.sandbox.root().join("add-lines");
+    let line = format!("printf '\\n[scheduler]\\npriority = {priority}\\n' >>\"$1\"");
+    crate::harness::write_program(&editor, &format!("#!/bin/sh\n{line}\n"));
+    let ran = machine.cmd(["edit", name]).env("EDITOR", &editor).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    machine.run(["start", name]);
+    machine.run(["enqueue", name, "work"]);
+}
+
+#[test]
+fn a_turn_waits_for_the_slot_of_another_machine() {
+    let [here, there] = machines("slots_wait", 1);
+    agent(&here, "ada", WAITS, 0);
+    agent(&here, "bob", "echo done", 0);
+    let ada = up(&here, "ada");
+    let lacks = there.json(["tick", "bob"]);
+    assert_eq!(
+        (lacks["decision"].as_str(), lacks["reason"].as_str()),
+        (Some("wait_for_resources"), Some("slot"))
+    );
+    let said = there.run(["explain", "bob"]);
+    assert!(said.contains("all 1 in use") && said.contains("by ada"), "{said}");
+    assert_eq!(there.json(["get", "bob"])["queue"]["pending"], 1, "it stays");
+    fs::write(here.sandbox.home().join("go"), "").unwrap();
+    let ended = ada.end();
+    assert_eq!(objects(&ended.stdout)[0]["terminal"], "completed", "{ended}");
+    there.run(["wake", "bob"]);
+    assert_eq!(there.json(["tick", "bob"])["terminal"], "completed");
+    assert_eq!(server().sql("SELECT count(*) FROM slots_wait.lease"), ["0"]);
+}
+
+#[test]
+fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
+    let [here, there] = machines("slots_gone", 1);
+    agent(&here, "ada", WAITS, 0);
+    agent(&here, "bob", "echo done", 0);
+    agent(&here, "eve", "echo done", 0);
+    let mut ada = up(&here, "ada");
+    ada.0.kill().unwrap();
+    ada.0.wait().unwrap();
+    assert_eq!(there.json(["tick", "bob"])["reason"], "slot", "another machine can't know");
+    // The locks of the machine itself tell it at once.
+    assert_eq!(here.json(["tick", "eve"])["terminal"], "completed");
+    server().sql("UPDATE slots_gone.lease SET expires_at = 0 WHERE has_slot");
+    there.run(["wake", "bob"]);
+    assert_eq!(there.json(["tick", "bob"])["terminal"], "completed");
+}
+
+#[test]
+fn a_turn_of_another_machine_makes_way_for_a_more_urgent_agent() {
+    let [here, there] = machines("slots_way", 1);
+    let yields = ": > \"$HOME/$DORMOUSE_AGENT\"; while dormouse safe-point; do sleep 0.02; done; \
+                  echo here | dormouse yield --checkpoint - >/dev/null";
+    agent(&here, "ada", yields, 10);
+    agent(&here, "bob", "echo done", 0);
+    let ada = up(&here, "ada");
+    assert_eq!(there.json(["tick", "bob"])["reason"], "slot");
+    let ended = ada.end();
+    assert_eq!(objects(&ended.stdout)[0]["terminal"], "suspended", "{ended}");
+    eventually("bob has its turn", || {
+        there.run(["wake", "bob"]);
+        (there.json(["tick", "bob"])["terminal"] == "completed").then_some(())
+    });
+}
+
+#[test]
+fn machines_that_claim_at_once_never_have_more_turns_than_slots() {
+    const EACH: usize = 5;
+    let machines: [Machine; 3] = machines("slots_race", 2);
+    let log = machines[0].sandbox.root().join("log");
+    let turn = format!("echo + >>'{0}'; sleep 0.0$((DORMOUSE_FENCE % 5)); echo - >>'{0}'", log.display());
+    let names: Vec<String> = (0..6).map(|number| format!("agent{number}")).collect();
+    for name in &names {
+        agent(&machines[0], name, &turn, 0);
+        (1..EACH).for_each(|_| drop(machines[0].run(["enqueue", name, "more"])));
+    }
+    std::thread::scope(|scope| {
+        for machine in &machines {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while fs::read_to_string(&log).unwrap_or_default().lines().count()
+                        < 2 * EACH * names.len()
+                    {
+                        for name in &names {
+                            machine.cmd(["wake", name]).output();
+                            let ran = machine.cmd(["tick", name]).output();
+                            // Two machines at one agent: the second goes away.
+                            assert!(matches!(ran.code(), 0 | 5), "{ran}");
+                        }
+                    }
+                });
+            }
+        }
+    });
+    machines[0].cmd(["tick", "--all", "--until-idle"]).output();
+    for name in &names {
+        assert_eq!(machines[0].json(["get", name])["queue"]["pending"], 0, "{name}");
+    }
+    let log = fs::read_to_string(&log).unwrap();
+    let (mut now, mut most) = (0usize, 0);
+    for line in log.lines() {
+        now = if line == "+" { now + 1 } else { now - 1 };
+        most = most.max(now);
+    }
+    assert_eq!((log.lines().count(), now, most), (2 * EACH * names.len(), 0, 2), "{log}");
+}

@@ -1,0 +1,80 @@
+//! The records of a case that keeps them in PostgreSQL.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::harness::Sandbox;
+use crate::server::{Session, durable};
+use crate::setup::tree;
+
+/// A schema of one case.
+pub struct Database {
+    schema: String,
+    session: RefCell<Session>,
+}
+
+impl Database {
+    /// Has the records of a state directory without agents in a new schema.
+    pub fn below(sandbox: &Sandbox) -> Database {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let schema = format!("model_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        let url = durable().url(&schema);
+        let path = sandbox.store().join("dormouse.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
+        let made = sandbox.cmd(["init", &url]).output();
+        assert_eq!(made.code(), 0, "{made}");
+        Database { schema, session: RefCell::new(durable().session()) }
+    }
+
+    /// Copies the records to where their files would be, below a directory that has nothing else.
+    pub fn as_files(&self, dir: &Path) -> PathBuf {
+        let file = |path: &str, from: &str| {
+            format!(
+                "SELECT 0 AS seq, json_build_object('path', {path}, 'text', body::text) FROM {}.{from}",
+                self.schema
+            )
+        };
+        let plane = "CASE kind WHEN 'work' THEN 'work' ELSE kind || 's' END || '/' || id || '.json'";
+        let arrived = "'inbox/' || CASE prio WHEN -1 THEN 'w' ELSE prio::text END || '-msg_' || replace(id::text, '-', '') || '.json'";
+        let lines = "'archive/' || to_char(to_timestamp(at / 1000) AT TIME ZONE 'UTC', 'YYYY-MM') || '/' || kind || '.jsonl'";
+        let asked = format!(
+            "SELECT json_build_object FROM ({} UNION ALL {} UNION ALL {} UNION ALL {}) q ORDER BY seq",
+            file("'state.json'", "state"),
+            file(plane, "record"),
+            file(arrived, "inbox"),
+            file(lines, "archive").replace("SELECT 0 AS", "SELECT"),
+        );
+        let mut texts: BTreeMap<PathBuf, String> = BTreeMap::new();
+        for row in self.session.borrow_mut().ask(&asked) {
+            let row: Value = serde_json::from_str(&row).unwrap();
+            let path = dir.join(row["path"].as_str().unwrap());
+            texts.entry(path).or_default().push_str(row["text"].as_str().unwrap());
+        }
+        // What is the same stays the same file.
+        for path in tree(dir).keys().filter(|path| !texts.contains_key(*path)) {
+            let _ = fs::remove_file(path);
+        }
+        for (path, text) in texts {
+            if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+        }
+        dir.to_owned()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let dropped = format!("SET client_min_messages = error; DROP SCHEMA {} CASCADE", self.schema);
+            self.session.borrow_mut().ask(&dropped);
+        }
+    }
+}
