@@ -1,9 +1,9 @@
 //! What can go wrong with a server, in words: what failed, on which server (never with a password), and what to do.
 
 use crate::error::{Error, Status};
+use crate::model::id::AgentName;
 
 use super::super::elsewhere::CHANGED;
-use super::shared::One;
 use super::wire::{Fault, Url};
 
 /// The kind of the error of whoever may not do what was asked.
@@ -175,8 +175,8 @@ pub fn fenced(agent: &str) -> Error {
 }
 
 /// The number of the last lease of an agent is none.
-pub fn no_fence(one: &One, fence: i64) -> Error {
-    let (server, agent) = (one.shared.pool.url().shown(), &one.name);
+pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
+    let server = url.shown();
     let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");
     Error::database(Status::Damaged, "damaged", message).with_hint(
         "set it by hand to the number of the last lease that the agent has had, or to a higher one",

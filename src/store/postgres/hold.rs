@@ -1,7 +1,7 @@
 //! An agent's lock, and what is changed under it.
 //!
 //! The lock is the row of the agent's state, in a transaction. A change ends the transaction; whatever is asked for after
-//! it under the same [`Hold`] begins another one. A change whose answer was lost is looked up by the transaction's number.
+//! it under the same [`Hold`] begins another one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -13,21 +13,16 @@ use crate::model::pool::Pool;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
+use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
-use super::shared::{Grant, Locked, Mark, One, Spoken, first, number};
+use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
 use super::{lease, make};
 use super::{sql, statements};
 
-/// How long to ask for the fate of a change at least: longer than the server waits for a silent process.
-pub const FATE: Duration = Duration::from_secs(20);
-
 /// More leases than an agent is ever given.
 const FENCES: i64 = 1 << 62;
-
-/// How long to wait before the same is asked again.
-const AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 struct Held {
@@ -72,13 +67,6 @@ struct Returned {
     subject: String,
     anchor: String,
     mark: Rc<Mark>,
-}
-
-/// What there is to see in the records after a change, if it was committed.
-pub enum Sign {
-    /// At least this revision.
-    Revision(u64),
-    None,
 }
 
 /// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all the time.
@@ -274,46 +262,6 @@ impl Core {
     }
 }
 
-/// Whether a transaction was committed whose answer was lost.
-pub fn fate(one: &One, number: &str, sign: &Sign, why: &str) -> Result<bool> {
-    let pool = &one.shared.pool;
-    // A server that lost its last moments in a crash may give the same number again. Then the records show nothing of it.
-    let asked = format!(
-        "SELECT pg_xact_status('{number}'::xid8), (SELECT s.revision FROM {}.state s WHERE s.agent_id = {})",
-        one.schema(),
-        one.id
-    );
-    let until = Instant::now() + pool.patience().max(FATE);
-    loop {
-        match pool.ask_once(&asked) {
-            Ok(answers) => match first(&answers).and_then(|row| row.get(0)) {
-                Some("committed") => {
-                    let revision: Option<u64> = number_of(&answers);
-                    return Ok(match sign {
-                        Sign::Revision(least) => revision.is_none_or(|revision| revision >= *least),
-                        Sign::None => true,
-                    });
-                }
-                Some("aborted") => return Ok(false),
-                Some(_) => {}
-                None => return Err(faults::unknown(pool.url(), why)),
-            },
-            // It has never heard of the number, so it has lost it.
-            Err(Trouble::Refused { code, .. }) if code == "22023" => return Ok(false),
-            Err(Trouble::Lost { .. } | Trouble::Unreachable(_)) => pool.forget(),
-            Err(trouble) => return Err(trouble.into_error(pool.url())),
-        }
-        if Instant::now() > until {
-            return Err(faults::unknown(pool.url(), why));
-        }
-        std::thread::sleep(AGAIN);
-    }
-}
-
-fn number_of(answers: &[Answer]) -> Option<u64> {
-    number(first(answers), 1)
-}
-
 impl Locked for Core {
     fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>> {
         let pool = &self.one.shared.pool;
@@ -367,7 +315,8 @@ impl Locked for Core {
         }
         // Nobody but a person writes such a number.
         if !(0..FENCES).contains(&seen.fence) {
-            return Some(Grant::Damaged(faults::no_fence(&self.one, seen.fence)));
+            let url = self.one.shared.pool.url();
+            return Some(Grant::Damaged(faults::no_fence(url, &self.one.name, seen.fence)));
         }
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.mark.is_dropped.get());

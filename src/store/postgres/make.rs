@@ -8,8 +8,8 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
 use super::super::elsewhere::{Arrival, Piece, Pieces};
+use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
-use super::hold::{FATE, Sign, fate};
 use super::pool::Pool;
 use super::shared::{One, Shared, number};
 use super::wire::Connection;

@@ -9,6 +9,7 @@
 
 mod agent;
 mod due;
+mod fate;
 mod faults;
 mod fitness;
 mod hold;
