@@ -33,10 +33,13 @@ fn stepped(machine: &Machine, count: usize) -> Vec<i32> {
     eventually("the steps", || Some(steps(machine)).filter(|steps| steps.len() >= count))
 }
 
+/// At once: a step that finds nothing more to do may be reading them.
 fn add_settings(machine: &Machine, more: &str) {
     let path = machine.anchor().join("dormouse.toml");
     let before = fs::read_to_string(&path).unwrap();
-    fs::write(path, format!("{before}\n{more}\n")).unwrap();
+    let new = machine.sandbox.home().join("new.toml");
+    fs::write(&new, format!("{before}\n{more}\n")).unwrap();
+    fs::rename(new, path).unwrap();
 }
 
 #[test]
