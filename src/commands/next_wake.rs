@@ -28,8 +28,8 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
         Vec::new()
     };
     let mut earliest = known.as_ref().and_then(|known| known.next);
-    let to_look_at = known.as_ref().map_or(&names, |known| &known.names);
-    let status = session.each_agent(to_look_at, args.all, |session, name| {
+    let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
+    let status = session.each_agent(named.as_ref().unwrap_or(&names), args.all, |session, name| {
         let due = due(session, &store, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)

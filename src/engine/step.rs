@@ -167,6 +167,7 @@ fn act(
             run_turn(session, turn, past, decision_report, grant)
         }
         Decision::Lack { message_id, continuation, shortage } => {
+            hold.lease.release_along();
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
             let priority = i32::from(draft.records.policy.scheduler.priority);
@@ -186,6 +187,7 @@ fn act(
             Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
         }
         Decision::Reduce { message_id, continuation, .. } => {
+            hold.lease.release_along();
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             arrivals::reduce(&mut draft, message, continuation);
@@ -196,11 +198,13 @@ fn act(
             Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
         }
         Decision::EmitTick(tick) => {
+            hold.lease.release_along();
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
             commit(Desk::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
+            hold.lease.release_along();
             decided(&mut draft, &decision_report);
             ignore_duplicate_hint(&mut draft);
             commit(Desk::new(session, agent), &locked, draft, decision_report)
@@ -214,6 +218,7 @@ fn act(
         | Decision::Rest(_)
         | Decision::StayIdle
         | Decision::Sleep => {
+            hold.lease.release_along();
             rest(&mut draft, &decision);
             let retention = draft.records.policy.retention;
             let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;

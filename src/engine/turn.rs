@@ -245,10 +245,8 @@ pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settle
     let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
     let run = draft.settled_run().cloned();
     lease.release_along();
-    let mut after = Desk::new(session, agent).commit(&locked, draft)?;
+    let after = Desk::new(session, agent).commit(&locked, draft)?;
     drop(lease);
-    // The next message may now be another one.
-    load::offer_first(&locked.look_again()?, &mut after.inbox)?;
     Ok((settled, after, run))
 }
 

@@ -55,8 +55,8 @@ pub trait Elsewhere: Debug {
 
     /// The agents for which a step may find something to do at `now`, and when the next of the others has something to do
     /// by itself. At least these: a step may find nothing all the same. Costs as much as there are such agents. Only agents of
-    /// these pools are looked at. `by`: who asks in order to step them; that a machine ticks these pools is noted for people now
-    /// and then.
+    /// these pools are looked at. `by`: who asks in order to step them, and is not told of those whose turn runs on another
+    /// machine; that a machine ticks these pools is noted for people now and then.
     fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due>;
 
     /// The records of one agent. `None`: there is no such agent.
@@ -124,9 +124,27 @@ pub fn each_of(pieces: &[Piece]) -> impl Fn(&mut dyn FnMut(Piece) -> Result<()>)
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Due {
     /// In order of their names: their moment has come, or something is in their inbox.
-    pub names: Vec<AgentName>,
+    pub agents: Vec<DueAgent>,
     /// When the next moment comes, if ever. An arrival may come before.
     pub next: Option<Time>,
+}
+
+/// An agent for which a step may find something to do, and what its place among the others depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueAgent {
+    pub name: AgentName,
+    /// The text of `agent.toml`.
+    pub policy: String,
+    /// When the oldest message or hint of its inbox was made, as far as ids tell.
+    pub since: Option<Time>,
+    /// When it has something to do by itself.
+    pub due: Option<Time>,
+}
+
+impl Due {
+    pub fn names(&self) -> impl Iterator<Item = &AgentName> {
+        self.agents.iter().map(|agent| &agent.name)
+    }
 }
 
 /// The records of one agent.

@@ -44,7 +44,7 @@ pub use dir::{
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use elsewhere::Part;
+pub use elsewhere::{Due, Part};
 pub use seam::{
     Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, is_url, moved_away,
 };

@@ -376,7 +376,7 @@ fn a_tick_of_all_costs_what_the_due_agents_cost() {
         server().sql(&format!(
             "INSERT INTO {schema}.agent (name, identity, policy) SELECT 'rests' || n, '1', '' FROM generate_series(1, {resting}) n;
              INSERT INTO {schema}.state (agent_id, revision, body) SELECT id, 1, '1' FROM {schema}.agent WHERE name LIKE 'rests%';
-             INSERT INTO {schema}.due SELECT id, '', 0, 9000000000000 FROM {schema}.agent WHERE name LIKE 'rests%'"
+             INSERT INTO {schema}.due SELECT id, '', 9000000000000 FROM {schema}.agent WHERE name LIKE 'rests%'"
         ));
         let proxy = Proxy::before(server().socket(), None);
         let url = format!(
@@ -402,7 +402,7 @@ fn doctor_says_where_nobody_ticks() {
     let machine = Machine::new(&durable().url("unticked"), None).with_ada("echo done");
     let late = || {
         durable().sql(
-            "INSERT INTO unticked.due SELECT id, pool, 0, 1000 FROM unticked.agent \
+            "INSERT INTO unticked.due SELECT id, pool, 1000 FROM unticked.agent \
              ON CONFLICT (agent_id) DO UPDATE SET due_at = 1000;\
              UPDATE unticked.state SET body = regexp_replace(body::text, 'since\": \"20..', 'since\": \"2000')::json",
         );

@@ -20,7 +20,7 @@ use crate::process::signals::Signals;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
-use super::many::{Urgency, own_tick, told};
+use super::many::{self, Urgency, own_tick, told};
 
 /// How often is looked at an agent that can't be watched, and at one whose turn or task another process runs: if that is
 /// killed, no file changes. For so many agents more rarely.
@@ -82,6 +82,8 @@ struct Followed {
     look_at: Option<Time>,
     /// Set if the agent has something to do.
     ready: Option<Urgency>,
+    /// What the store has said of it, where the store says who is due.
+    told: Option<Urgency>,
     /// Whether a process makes a step of the agent.
     runs: bool,
     /// Whether its last step did nothing, so that it is known what the agent waits for.
@@ -229,16 +231,26 @@ impl Follower<'_> {
             known.next.map_or(asked, |next| next.min(asked))
         });
         // Agents that rest are not followed where the store says which do not.
-        let names: BTreeSet<AgentName> = match known {
-            Some(known) => known.names.into_iter().collect(),
-            None => agents(&self.store, &self.args.agents, self.args.all)?.into_iter().collect(),
+        let names: BTreeMap<AgentName, Option<Urgency>> = match known {
+            Some(known) => {
+                let told = many::urgencies(&self.store, known).into_iter();
+                told.map(|(name, urgency)| (name, Some(urgency))).collect()
+            }
+            None => {
+                let names = agents(&self.store, &self.args.agents, self.args.all)?.into_iter();
+                names.map(|name| (name, None)).collect()
+            }
         };
-        self.followed.retain(|name, agent| agent.runs || names.contains(name));
-        for name in names {
-            self.followed.entry(name.clone()).or_insert_with(|| {
+        self.followed.retain(|name, agent| agent.runs || names.contains_key(name));
+        for (name, told) in names {
+            let agent = self.followed.entry(name.clone()).or_insert_with(|| {
                 self.to_look_at.insert(name);
                 Followed::default()
             });
+            if agent.ready.is_some() && told.is_some() {
+                agent.ready.clone_from(&told);
+            }
+            agent.told = told;
         }
         if !self.args.all {
             // An agent that was removed may have come back.
@@ -264,6 +276,12 @@ impl Follower<'_> {
             if agent.runs {
                 // The agent is looked at when its step is over.
                 agent.look_at = None;
+                continue;
+            }
+            // The store has looked itself, and until a step finds nothing there is something to do.
+            if let Some(urgency) = agent.told.clone().filter(|_| !agent.in_vain) {
+                agent.look_at = None;
+                agent.stands(Some(now), now, || urgency);
                 continue;
             }
             let found = self.store.agent(&name).and_then(|found| {

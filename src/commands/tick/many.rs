@@ -1,5 +1,6 @@
 //! A tick over many agents: in which order, and several at once.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use crate::report::output::{Output, relay};
 use crate::report::progress::Unit;
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
-use crate::store::Store;
+use crate::store::{Due, Store};
 
 use super::steps;
 
@@ -45,7 +46,7 @@ pub fn one_by_one(
 pub fn in_line(
     session: &mut Session,
     store: &Store,
-    names: Vec<AgentName>,
+    (names, urgencies): (Vec<AgentName>, &Urgencies),
     args: &cli::Tick,
     exchange: Option<&Exchange<'_>>,
     moved: &mut bool,
@@ -66,7 +67,7 @@ pub fn in_line(
         }
         return Status::Done;
     }
-    by_urgency(store, &mut busy, session.clock.now());
+    by_urgency(store, &mut busy, urgencies, session.clock.now());
     busy.extend(resting.into_iter().map(|(name, _)| name));
     one_by_one(session, store, &busy, args, exchange, moved)
 }
@@ -76,6 +77,7 @@ pub fn in_parallel(
     session: &mut Session,
     store: &Store,
     names: &[AgentName],
+    urgencies: &Urgencies,
     args: &cli::Tick,
     moved: &mut bool,
 ) -> Status {
@@ -96,7 +98,7 @@ pub fn in_parallel(
         progress.advance(1);
     }
     if args.all {
-        by_urgency(store, &mut busy, session.clock.now());
+        by_urgency(store, &mut busy, urgencies, session.clock.now());
     }
     session.out.flush();
     let works = busy.iter().map(|name| own_tick(session, store, name, args)).collect::<Vec<_>>();
@@ -185,8 +187,24 @@ fn command(session: &Session, store: &Store, of: &str, args: &cli::Tick) -> Vec<
 }
 
 /// The most urgent first; agents that are equal in everything stay in the order of their names.
-fn by_urgency(store: &Store, names: &mut [AgentName], now: Time) {
-    names.sort_by_cached_key(|name| Urgency::of(store, name).rank(now));
+fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
+    names.sort_by_cached_key(|name| match urgencies.get(name) {
+        Some(told) => told.rank(now),
+        None => Urgency::of(store, name).rank(now),
+    });
+}
+
+/// What a store has said of those that are due.
+pub type Urgencies = BTreeMap<AgentName, Urgency>;
+
+pub fn urgencies(store: &Store, due: Due) -> Urgencies {
+    let told = due.agents.into_iter().map(|agent| {
+        // An agent whose settings can't be read reports that when its turn comes.
+        let policy = store.policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
+        let policy = policy.unwrap_or_default();
+        (agent.name, Urgency { policy, since: agent.since, due: agent.due })
+    });
+    told.collect()
 }
 
 /// What an agent's place in the line depends on.

@@ -21,6 +21,8 @@ use crate::process::jobs;
 use crate::report::step as shown;
 use crate::store::Store;
 
+use many::Urgencies;
+
 #[cfg(not(target_os = "linux"))]
 mod follow {
     use crate::cli;
@@ -49,12 +51,13 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     let (mut status, mut moved) = (Status::Done, false);
     let mut done = BTreeSet::new();
     loop {
-        let (names, are_due) = to_step(session, &store, &args, &done)?;
-        if are_due && names.is_empty() {
+        let line = to_step(session, &store, &args, &done)?;
+        let are_due = line.urgencies.is_some();
+        if are_due && line.names.is_empty() {
             break;
         }
-        done.extend(names.iter().cloned());
-        status = status.graver(each(session, &store, &args, exchange.as_ref(), names, &mut moved)?);
+        done.extend(line.names.iter().cloned());
+        status = status.graver(each(session, &store, &args, exchange.as_ref(), line, &mut moved)?);
         if !are_due || session.cancelled_by.get().is_some() {
             break;
         }
@@ -73,7 +76,8 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<
         // It may have waited for this line for long.
         store = store.afresh()?;
         let mut moved = false;
-        let status = each(session, &store, args, None, vec![name], &mut moved)?;
+        let line = Line { names: vec![name], urgencies: None };
+        let status = each(session, &store, args, None, line, &mut moved)?;
         let status = if !moved && status == Status::Done { Status::NothingDone } else { status };
         let is_well = matches!(status, Status::Done | Status::NothingDone | Status::TurnFailed);
         if !is_well || session.cancelled_by.get().is_some() {
@@ -86,21 +90,25 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<
     Ok(Status::Done)
 }
 
-/// The agents to step, and whether these are the due ones. Where the store says which are due, `--all` steps no others: it
-/// costs as much as there are such agents. What the first ones have sent to others makes these due, so the store is asked
-/// again, until it names nobody who was not stepped.
-fn to_step(
-    session: &Session,
-    store: &Store,
-    args: &cli::Tick,
-    done: &BTreeSet<AgentName>,
-) -> Result<(Vec<AgentName>, bool)> {
+/// Agents to step.
+struct Line {
+    names: Vec<AgentName>,
+    /// Where the store has said which are due, what it has said of them.
+    urgencies: Option<Urgencies>,
+}
+
+/// The agents to step. Where the store says which are due, `--all` steps no others: it costs as much as there are such agents.
+/// What the first ones have sent to others makes these due, so the store is asked again, until it names nobody who was not
+/// stepped.
+fn to_step(session: &Session, store: &Store, args: &cli::Tick, done: &BTreeSet<AgentName>) -> Result<Line> {
     let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
     let Some(mut due) = due else {
-        return Ok((authority::governed(session, store, &args.agents, args.all)?, false));
+        let names = authority::governed(session, store, &args.agents, args.all)?;
+        return Ok(Line { names, urgencies: None });
     };
-    due.names.retain(|name| !done.contains(name));
-    Ok((authority::governed_among(session, store, due.names, true)?, true))
+    due.agents.retain(|agent| !done.contains(&agent.name));
+    let names = authority::governed_among(session, store, due.names().cloned().collect(), true)?;
+    Ok(Line { names, urgencies: Some(many::urgencies(store, due)) })
 }
 
 /// Steps these agents.
@@ -109,9 +117,11 @@ fn each(
     store: &Store,
     args: &cli::Tick,
     exchange: Option<&Exchange<'_>>,
-    mut names: Vec<AgentName>,
+    line: Line,
     moved: &mut bool,
 ) -> Result<Status> {
+    let Line { mut names, urgencies } = line;
+    let urgencies = urgencies.unwrap_or_default();
     let is_free = args.dry_run || authority::inside(session, store)?.is_none();
     let refused = if is_free {
         Status::Done
@@ -119,9 +129,9 @@ fn each(
         authority::leave_out_others(session, store, &mut names, args.all)
     };
     let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        many::in_parallel(session, store, &names, args, moved)
+        many::in_parallel(session, store, &names, &urgencies, args, moved)
     } else if args.all {
-        many::in_line(session, store, names, args, exchange, moved)
+        many::in_line(session, store, (names, &urgencies), args, exchange, moved)
     } else {
         many::one_by_one(session, store, &names, args, exchange, moved)
     };

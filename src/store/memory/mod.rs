@@ -15,7 +15,8 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces, Records, Sight,
+    Arrival, Beat, Claim, Claimant, Due, DueAgent, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
+    Records, Sight,
 };
 use texts::Texts;
 
@@ -91,7 +92,10 @@ impl Elsewhere for Memory {
             }
             let has_arrivals = !texts.inbox.is_empty() || !texts.hints.is_empty();
             if has_arrivals || texts.due.is_some_and(|due| due <= now) {
-                due.names.push(name.clone());
+                let (name, policy) = (name.clone(), texts.policy.clone());
+                let arrived = texts.inbox.keys().map(|key| key.id).chain(texts.hints.keys().copied());
+                let since = arrived.filter_map(|id| id.minted_at()).min();
+                due.agents.push(DueAgent { name, policy, since, due: texts.due });
             }
             due.next = due.next.into_iter().chain(texts.due.filter(|due| *due > now)).min();
         }

@@ -1,27 +1,29 @@
 //! Which agents a ticking process looks at: those that are due, and those that have something in the inbox. Each is a walk
 //! along an index, as long as what it finds.
 
+use uuid::Uuid;
+
 use crate::error::Result;
+use crate::model::id::MessageId;
+use crate::model::message::Priority;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Claimant, Due};
+use super::super::elsewhere::{Claimant, Due, DueAgent};
 use super::pool::Pool;
 use super::shared::number;
-use super::sql;
 use super::wire::Row;
+use super::{sql, statements};
 
 /// Agents whose moment has come at `now`, in milliseconds, by the clock that has set the moments: that of machines that tick.
 /// `pools`: their names as statements have them, parted by commas.
 pub fn due(schema: &str, now: i64, pools: &str) -> String {
-    format!(
-        "SELECT d.agent_id FROM {schema}.due d WHERE d.pool IN ({pools}) AND d.rank = 0 AND d.due_at <= {now}"
-    )
+    format!("SELECT d.agent_id FROM {schema}.due d WHERE d.pool IN ({pools}) AND d.due_at <= {now}")
 }
 
 /// When the next moment after `now` comes.
 pub fn next(schema: &str, now: i64, pools: &str) -> String {
     format!(
-        "SELECT min((SELECT d.due_at FROM {schema}.due d WHERE d.pool = p.pool AND d.rank = 0 AND d.due_at > {now} \
+        "SELECT min((SELECT d.due_at FROM {schema}.due d WHERE d.pool = p.pool AND d.due_at > {now} \
          ORDER BY d.due_at LIMIT 1)) FROM unnest(ARRAY[{pools}]) p (pool)"
     )
 }
@@ -42,11 +44,30 @@ pub fn with_arrivals(schema: &str) -> String {
     )
 }
 
-/// The names of both. The sub-select makes it one probe for each name, whatever is known of how many there are.
-pub fn names(schema: &str, now: i64, pools: &str) -> String {
+/// The agents of both, with what their place among others depends on. It is one probe of each table for each agent, whatever is
+/// known of how many there are. `but`: not those whose turn runs on another machine than this one.
+pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String {
+    let is_here = but.map_or_else(String::new, |anchor| {
+        let now = sql::SERVER_NOW;
+        format!(
+            " AND NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.agent_id = a.id AND l.subject = 'run' \
+             AND l.anchor <> {anchor} AND l.expires_at > {now})"
+        )
+    });
+    let oldest: Vec<String> = [statements::HINT.to_owned()]
+        .into_iter()
+        .chain(Priority::ALL.iter().map(|priority| priority.digit().to_string()))
+        .map(|prio| {
+            format!(
+                "(SELECT i.id FROM {schema}.inbox i WHERE i.agent_id = q.agent_id AND i.prio = {prio} ORDER BY i.id LIMIT 1)"
+            )
+        })
+        .collect();
     format!(
-        "SELECT n.name FROM (SELECT (SELECT a.name FROM {schema}.agent a WHERE a.id = q.agent_id AND a.pool IN ({pools})) AS name \
-           FROM (({}) UNION ({})) q) n WHERE n.name IS NOT NULL ORDER BY n.name",
+        "SELECT a.name, a.policy, LEAST({}), (SELECT d.due_at FROM {schema}.due d WHERE d.agent_id = q.agent_id) \
+         FROM (({}) UNION ({})) q CROSS JOIN LATERAL (SELECT a.name, a.policy FROM {schema}.agent a \
+           WHERE a.id = q.agent_id AND a.pool IN ({pools}){is_here} OFFSET 0) a ORDER BY a.name",
+        oldest.join(","),
         due(schema, now, pools),
         with_arrivals(schema)
     )
@@ -73,12 +94,23 @@ pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Res
     let (schema, now) = (pool.schema(), now.as_millis());
     let pools = pools.iter().map(|name| sql::text(name)).collect::<Result<Vec<_>>>()?.join(",");
     let note = by.map(|by| note(schema, by, &pools)).transpose()?.unwrap_or_default();
-    let answers = pool.ask(&format!("{note}{};{}", names(schema, now, &pools), next(schema, now, &pools)))?;
-    let [.., names, next] = answers.as_slice() else { return Err(pool.unexpected("which agents are due")) };
-    // One whose name is none keeps nobody else from a step. `doctor` finds it.
-    let name = |row: &Row| row.get(0).and_then(|name| name.parse().ok());
+    let anchor = by.map(|by| sql::text(&by.anchor)).transpose()?;
+    let (agents, next) = (agents(schema, now, &pools, anchor.as_deref()), next(schema, now, &pools));
+    let answers = pool.ask(&format!("{note}{agents};{next}"))?;
+    let [.., agents, next] = answers.as_slice() else { return Err(pool.unexpected("which agents are due")) };
     Ok(Due {
-        names: names.rows.iter().filter_map(name).collect(),
+        agents: agents.rows.iter().filter_map(agent).collect(),
         next: number(next.rows.first(), 0).map(Time::from_millis),
+    })
+}
+
+/// One whose name is none keeps nobody else from a step. `doctor` finds it.
+fn agent(row: &Row) -> Option<DueAgent> {
+    let id = row.get(2).and_then(|id| Uuid::parse_str(id).ok()).map(MessageId);
+    Some(DueAgent {
+        name: row.get(0)?.parse().ok()?,
+        policy: row.get(1)?.to_owned(),
+        since: id.and_then(|id| id.minted_at()),
+        due: number(Some(row), 3).map(Time::from_millis),
     })
 }

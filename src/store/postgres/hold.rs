@@ -241,6 +241,7 @@ impl Core {
     /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is somebody else's by now.
     fn check_fences(&self, seen: &Seen) -> Result<()> {
         // Since the transaction broke in which a lease was given, somebody else may have taken it.
+        self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
             return Err(Trouble::Locked.into_error(self.one.shared.pool.url()));
         }
@@ -301,6 +302,12 @@ impl Locked for Core {
     }
 
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>) {
+        let is_new = |open: &Open| !open.seen.leases.contains_key(subject);
+        if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
+            // One change would write it and give it back.
+            mark.is_dropped.set(true);
+            return;
+        }
         let (subject, anchor) = (subject.to_owned(), anchor.to_owned());
         self.returned.borrow_mut().push(Returned { subject, anchor, mark: Rc::clone(mark) });
     }

@@ -181,7 +181,7 @@ impl Lease for Leased {
     }
 
     fn release_along(&self) {
-        if let Some(lock) = self.one.lock().filter(|_| self.mark.is_written.get()) {
+        if let Some(lock) = self.one.lock() {
             lock.give_back(&self.subject, &self.anchor, &self.mark);
         }
     }

@@ -18,8 +18,7 @@ CREATE TABLE @.agent (                -- changed by people
   identity json NOT NULL,
   policy text NOT NULL,               -- agent.toml as it is written
   is_shut boolean NOT NULL DEFAULT false,         -- it was moved away: nothing arrives any more
-  pool text NOT NULL DEFAULT '',      -- which machines may tick it
-  rank smallint NOT NULL DEFAULT 0);
+  pool text NOT NULL DEFAULT '');     -- which machines may tick it
 
 CREATE TABLE @.state (                -- hot: a change updates one row, and no index but the key has to follow
   agent_id bigint PRIMARY KEY,
@@ -31,10 +30,9 @@ CREATE TABLE @.state (                -- hot: a change updates one row, and no i
 CREATE TABLE @.due (                  -- only agents that have something to do by themselves
   agent_id bigint PRIMARY KEY,
   pool text NOT NULL DEFAULT '',
-  rank smallint NOT NULL DEFAULT 0,
   due_at bigint NOT NULL)
   WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
-CREATE INDEX due_next ON @.due (pool, rank, due_at);
+CREATE INDEX due_next ON @.due (pool, due_at);
 
 CREATE TABLE @.inbox (                -- arrivals, in processing order; a hint has priority -1
   agent_id bigint NOT NULL,

@@ -396,10 +396,10 @@ fn due_at(schema: &str, agent: i64, due: Option<Time>) -> String {
     match due {
         None => format!("DELETE FROM {schema}.due WHERE agent_id = {agent}"),
         Some(due) => format!(
-            "INSERT INTO {schema}.due AS d (agent_id, pool, rank, due_at) \
-             SELECT a.id, a.pool, a.rank, {} FROM {schema}.agent a WHERE a.id = {agent} \
-             ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool, rank = excluded.rank \
-             WHERE (d.due_at, d.pool, d.rank) IS DISTINCT FROM (excluded.due_at, excluded.pool, excluded.rank)",
+            "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) \
+             SELECT a.id, a.pool, {} FROM {schema}.agent a WHERE a.id = {agent} \
+             ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
+             WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool)",
             due.as_millis()
         ),
     }

@@ -48,10 +48,10 @@ const HARMS: &[&str] = &[
     "UPDATE @.state SET body = (SELECT body FROM @.state WHERE agent_id <> $ LIMIT 1) WHERE agent_id = $",
     "DELETE FROM @.state WHERE agent_id = $",
     "UPDATE @.state SET agent_id = 99999 WHERE agent_id = $",
-    "INSERT INTO @.due VALUES ($, 'a''b', -7, -9223372036854775808) ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at",
-    "INSERT INTO @.due VALUES ($, '', 0, 9223372036854775807) ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at",
+    "INSERT INTO @.due VALUES ($, 'a''b', -9223372036854775808) ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at",
+    "INSERT INTO @.due VALUES ($, '', 9223372036854775807) ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at",
     "DELETE FROM @.due",
-    "INSERT INTO @.due VALUES (99999, '', 0, 0)",
+    "INSERT INTO @.due VALUES (99999, '', 0)",
     "UPDATE @.inbox SET prio = 99 WHERE agent_id = $ AND ?",
     "UPDATE @.inbox SET prio = -1 WHERE agent_id = $ AND ?",
     "UPDATE @.inbox SET prio = -32768 WHERE agent_id = $ AND ?",
@@ -107,7 +107,6 @@ const HARMS: &[&str] = &[
     "UPDATE @.agent SET name = E'ada\\n\\x1b[31m' WHERE id = $",
     "UPDATE @.agent SET pool = E'a''\\nb' WHERE id = $",
     "UPDATE @.agent SET is_shut = true WHERE id = $",
-    "UPDATE @.agent SET rank = -5 WHERE id = $",
     "DELETE FROM @.agent WHERE id = $",
     "UPDATE @.meta SET value = '2' WHERE key = 'format'",
     "UPDATE @.meta SET value = E'x\\n\\x1b[31m' WHERE key = 'format'",
@@ -172,7 +171,7 @@ const COMMANDS: &[&str] = &[
 
 #[test]
 fn changed_rows_are_read_in_peace() {
-    let (amount, began) = (amount(400), Instant::now());
+    let (amount, began) = (amount(150), Instant::now());
     let is_over = |number: u64| match amount {
         Amount::Cases(cases) => number >= cases,
         Amount::For(time) => began.elapsed() >= time,

@@ -345,7 +345,7 @@ fn fleet(agents: usize) -> Fresh {
     let fresh = Fresh::made();
     fresh.run(&format!(
         "INSERT INTO @.agent (name, identity, policy) SELECT 'a' || n, '1', '' FROM generate_series(1, {agents}) n;\
-         INSERT INTO @.due SELECT n, '', 0, CASE WHEN n <= 100 THEN n ELSE 1000000 + n END FROM generate_series(1, {agents}) n;\
+         INSERT INTO @.due SELECT n, '', CASE WHEN n <= 100 THEN n ELSE 1000000 + n END FROM generate_series(1, {agents}) n;\
          INSERT INTO @.inbox (agent_id, prio, id, body) SELECT 101 + n % 50, 2, gen_random_uuid(), '1' FROM generate_series(1, 20000) n;\
          ANALYZE @.due; ANALYZE @.inbox; ANALYZE @.agent; SELECT 1"
     ));
@@ -358,23 +358,23 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     let read = [1000, most].map(|agents| {
         let fresh = fleet(agents);
         let found = fresh.open().due(Time::from_millis(1000), &[Pool::COMMON], None).unwrap();
-        assert_eq!((found.names.len(), found.next), (150, Some(Time::from_millis(1_000_101))));
+        assert_eq!((found.agents.len(), found.next), (150, Some(Time::from_millis(1_000_101))));
         let schema = fresh.schema.as_str();
-        (pages(&fresh, &due::names(schema, 1000, "''")), pages(&fresh, &due::next(schema, 1000, "''")))
+        (pages(&fresh, &due::agents(schema, 1000, "''", None)), pages(&fresh, &due::next(schema, 1000, "''")))
     });
     // However many of other pools there are.
     let fresh = fleet(1000);
     fresh.run("UPDATE @.due SET pool = 'a'; UPDATE @.agent SET pool = 'a'; UPDATE @.due SET pool = 'b' WHERE agent_id = 7; SELECT 1");
     let pools = ["b", "c"].map(|word| Pool::of(&format!("scheduler.pool = \"{word}\"")));
     let found = fresh.open().due(Time::from_millis(1000), &pools, None).unwrap();
-    assert_eq!((found.names.len(), found.next), (0, None), "its settings are of another pool");
+    assert_eq!((found.agents.len(), found.next), (0, None), "its settings are of another pool");
     fresh.run("UPDATE @.agent SET pool = 'b' WHERE id = 7; SELECT 1");
     let found = fresh.open().due(Time::from_millis(0), &pools, None).unwrap();
-    assert_eq!((found.names.len(), found.next), (0, Some(Time::from_millis(7))));
-    assert_eq!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names, [name("a7")]);
+    assert_eq!((found.agents.len(), found.next), (0, Some(Time::from_millis(7))));
+    assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names().eq([&name("a7")]));
     let [(few, next_of_few), (many, next_of_many)] = read;
     // The plan walks indexes alone. An index of more rows is deeper, by a page or two for each probe.
-    assert!(few <= 2000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
+    assert!(few <= 3000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
     assert!(next_of_few <= 10 && next_of_many <= 10, "{next_of_few} pages, {next_of_many} pages");
 }
 
