@@ -151,7 +151,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn a_fleet_in_trouble_loses_nothing_and_counts_nothing_twice() {
-    let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 40 } else { 15 });
+    let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 25 } else { 15 });
     let seed = number("DORMOUSE_FLEET_SEED", 1);
     let server = Server::start("");
     let fleet = Fleet::new(&server, "trouble", trouble::CLOCKS, trouble::AGENTS);

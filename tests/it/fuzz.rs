@@ -66,12 +66,12 @@ enum Amount {
 
 #[test]
 fn mutated_records_are_read_in_peace() {
-    fuzz(Subject::Records, 20_400);
+    fuzz(Subject::Records, 7_000);
 }
 
 #[test]
 fn any_command_line_comes_to_a_documented_end() {
-    fuzz(Subject::Vectors, 5_100);
+    fuzz(Subject::Vectors, 2_000);
 }
 
 fn asked(name: &str) -> Option<String> {

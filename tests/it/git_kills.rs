@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Cmd, Ran, each_in_parallel, write_program};
+use crate::harness::{Cmd, Ran, each_in_parallel, one_in, write_program};
 use crate::remotes::{Remote, processed};
 use crate::setup::{eventually, extend_policy, failure};
 use crate::strace::{self, Call, Harm};
@@ -145,10 +145,6 @@ fn go_on(remote: &Remote, what: &str, may_repeat: bool) {
 
 const COMMANDS: [&[&str]; 2] = [&["tick", "ada", "--push", "-q"], &["sync", "-q"]];
 
-fn every() -> usize {
-    std::env::var("DORMOUSE_CUTS").map_or(29, |every| every.parse().unwrap())
-}
-
 #[test]
 fn a_command_that_exchanges_can_be_killed_at_every_git() {
     let template = two();
@@ -160,7 +156,7 @@ fn a_command_that_exchanges_can_be_killed_at_every_git() {
             cases.extend(["before", "after", "both", "fail"].map(|harm| (words, at, harm)));
         }
     }
-    let cases: Vec<_> = cases.into_iter().step_by(every()).collect();
+    let cases = one_in(40, cases);
     let hit = AtomicUsize::new(0);
     each_in_parallel(&cases, |(words, at, harm)| {
         let remote = copy(&template);
@@ -192,7 +188,7 @@ fn a_command_that_exchanges_can_be_killed_at_every_change_of_a_file() {
         cases.extend(found.map(|call| (words, call)));
     }
     println!("{} changes", cases.len());
-    let cases: Vec<_> = cases.into_iter().step_by(2 * every()).collect();
+    let cases = one_in(60, cases);
     each_in_parallel(&cases, |(words, call)| {
         let remote = copy(&template);
         strace::harm(&remote.sandbox, words, "", call, Harm::Kill);

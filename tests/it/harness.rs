@@ -526,6 +526,25 @@ pub fn copy_tree(from: &Path, to: &Path) {
 /// After so many failures the others are left out.
 const FAILURES: usize = 6;
 
+/// About one case in so many, the same ones every time. `DORMOUSE_CUTS=1` has all of them, another number one in that many, and
+/// `DORMOUSE_CUTS_SEED` draws others.
+pub fn one_in<T>(usual: u64, cases: Vec<T>) -> Vec<T> {
+    let number = |name, usual| {
+        std::env::var(name)
+            .map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    };
+    let (every, seed) = (number("DORMOUSE_CUTS", usual).max(1), number("DORMOUSE_CUTS_SEED", 1));
+    let all = cases.len();
+    let mut state = seed;
+    let mut is_drawn = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33).is_multiple_of(every)
+    };
+    let drawn: Vec<T> = cases.into_iter().filter(|_| is_drawn()).collect();
+    println!("{} of {all} cases", drawn.len());
+    drawn
+}
+
 /// Does the work for every case, on as many threads as there are processors.
 pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
     let next = AtomicUsize::new(0);

@@ -33,7 +33,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 #[test]
 fn a_storm_loses_nothing_and_wedges_nobody() {
     let is_ci = std::env::var_os("CI").is_some();
-    let wrong = storm(number("DORMOUSE_STORM", if is_ci { 120 } else { 20 }), || World::new(None), None);
+    let wrong = storm(number("DORMOUSE_STORM", if is_ci { 60 } else { 20 }), || World::new(None), None);
     assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
 }
 

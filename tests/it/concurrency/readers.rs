@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{AGENT, agent, is_sound};
 use crate::checker;
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::held::{Held, call};
 use crate::setup::objects;
 use crate::strace::{Call, Harm, harm, record};
@@ -72,7 +72,7 @@ fn who_reads_while_messages_are_filed_finds_all_of_them() {
     const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
     const TICK: &[&str] = &["tick", AGENT];
     // In an inbox, and as a pile.
-    for at_once in [MESSAGES / 2, MESSAGES] {
+    let templates = [MESSAGES / 2, MESSAGES].map(|at_once| {
         let template = agent("true", "");
         template.run(["tick", AGENT]);
         for _ in 0..MESSAGES / at_once {
@@ -80,24 +80,28 @@ fn who_reads_while_messages_are_filed_finds_all_of_them() {
             let ran = template.cmd(["enqueue", AGENT, "--batch"]).stdin(batch).output();
             assert_eq!(ran.stdout.lines().count(), at_once, "{ran}");
         }
+        template
+    });
+    let mut cases = Vec::new();
+    for template in &templates {
         let files = record(&template.copy(), TICK, "").calls;
-        let reads = record(&template, LIST, "").calls;
-        let moves: Vec<&Call> = files
-            .iter()
-            .filter(|call| call.rest.contains("/inbox") && ["rename", "rmdir"].contains(&call.act()))
-            .collect();
-        let is_of_inbox = |call: &&Call| call.act() == "open" && call.rest.contains("/inbox");
+        let reads = record(&template.copy(), LIST, "").calls;
+        let is_move = |call: &Call| call.rest.contains("/inbox") && ["rename", "rmdir"].contains(&call.act());
+        let moves: Vec<Call> = files.into_iter().filter(is_move).collect();
+        let is_of_inbox = |call: &Call| call.act() == "open" && call.rest.contains("/inbox");
         // Before it looks into the inbox, between two looks, and when it has begun to read what it has found.
-        for call in reads.iter().filter(is_of_inbox).take(6) {
+        for call in reads.into_iter().filter(is_of_inbox).take(6) {
             // Nothing but the exchange is done, half of it, or all; and nothing is committed.
-            for until in [1, 4, moves.len() / 2, moves.len() - 20] {
-                let sandbox = template.copy();
-                let reader = Held::at(&sandbox, LIST, "", call);
-                harm(&sandbox, TICK, "", moves[until], Harm::Kill);
-                let ran = reader.go_on();
-                let found = (ran.code(), ran.stdout.lines().count());
-                assert_eq!(found, (0, MESSAGES), "{call}, until {}", moves[until]);
-            }
+            let until = [1, 4, moves.len() / 2, moves.len() - 20].map(|until| moves[until].clone());
+            cases.extend(until.map(|until| (template, call.clone(), until)));
         }
     }
+    each_in_parallel(&one_in(3, cases), |(template, call, until)| {
+        let sandbox = template.copy();
+        let reader = Held::at(&sandbox, LIST, "", call);
+        harm(&sandbox, TICK, "", until, Harm::Kill);
+        let ran = reader.go_on();
+        let found = (ran.code(), ran.stdout.lines().count());
+        assert_eq!(found, (0, MESSAGES), "{call}, until {until}");
+    });
 }
