@@ -2,7 +2,6 @@
 //! connects to a database, it does one job after the other.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -99,11 +98,8 @@ pub fn run(
 
 /// The lines that a worker gets. What it starts does not inherit them.
 pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
-    let this = Path::new("this process");
-    let lines = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
-    let null = File::open("/dev/null").context("open", Path::new("/dev/null"))?;
-    rustix::stdio::dup2_stdin(&null).context("replace the stdin of", this)?;
-    Ok(BufReader::new(File::from(lines)).lines().map(|line| line.context("read", Path::new("stdin"))))
+    let lines = BufReader::new(spawn::take_stdin()?).lines();
+    Ok(lines.map(|line| line.context("read", Path::new("stdin"))))
 }
 
 /// Gets what a job has written to stderr.

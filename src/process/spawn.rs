@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,20 @@ use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
 use super::{SUPERVISOR, host, kernel, limits};
 use crate::error::{Context, Error, Result, describe};
+
+/// What this process got as stdin, for itself alone: what it starts does not inherit it.
+pub fn take_stdin() -> Result<File> {
+    let this = Path::new("this process");
+    let stdin = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
+    rustix::stdio::dup2_stdin(null()?).context("replace the stdin of", this)?;
+    Ok(File::from(stdin))
+}
+
+/// Nothing to read, and where what is written goes nowhere.
+pub fn null() -> Result<File> {
+    let path = Path::new("/dev/null");
+    File::options().read(true).write(true).open(path).context("open", path)
+}
 
 pub enum Spawned {
     Yes(Child),

@@ -107,13 +107,10 @@ impl Seat {
         // This fails only for a process that leads a group already. Signals to the starter's group don't
         // reach that either.
         let _ = rustix::process::setsid();
-        let lock = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
+        let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
-        let path = Path::new("/dev/null");
-        let null = File::options().read(true).write(true).open(path).context("open", path)?;
-        rustix::stdio::dup2_stdin(&null).context("replace the stdin of", this)?;
-        rustix::stdio::dup2_stdout(&null).context("replace the stdout of", this)?;
-        Ok((Seat { starter: Some(File::from(starter)) }, File::from(lock)))
+        rustix::stdio::dup2_stdout(spawn::null()?).context("replace the stdout of", this)?;
+        Ok((Seat { starter: Some(File::from(starter)) }, lock))
     }
 
     /// Tells the starter that the supervisor has begun.

@@ -81,6 +81,12 @@ pub fn name_of(checkpoint: Checkpoint) -> String {
     format!("{CHECKPOINT}{}", checkpoint.number)
 }
 
+/// The checkpoint that a file with this name is, in the directory of this run.
+pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
+    let checkpoint = Checkpoint { run_id, number: name.strip_prefix(CHECKPOINT)?.parse().ok()? };
+    (name_of(checkpoint) == name).then_some(checkpoint)
+}
+
 impl Workdir {
     /// The local files of the agent with this directory. `shared` is the directory that this machine has for
     /// all agents.

@@ -48,7 +48,7 @@ pub struct Turn {
 }
 
 /// In each of the two tests.
-const CASES: u32 = 200;
+const CASES: u32 = 80;
 
 /// Of the cases that everybody runs: whether a change is good must not depend on chance. New ones come
 /// with another number in PROPTEST_RNG_SEED.
@@ -103,7 +103,7 @@ fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agen
 }
 
 /// Each case has tables of its own, so there are fewer.
-const IN_DATABASE: u32 = 40;
+const IN_DATABASE: u32 = 25;
 
 #[test]
 fn the_program_does_what_the_contract_says_in_a_database() {

