@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::harness::Files;
 use crate::setup::has_journal;
 
 /// What lies in an agent's directory, and what is wrong with it.
@@ -38,6 +39,7 @@ pub fn look(agent: &Path) -> Found {
     found.leftovers = names(&agent.join("tmp"));
     // A lock stays: it is never deleted.
     found.leftovers.retain(|name| name != "telling.lock");
+    let agent = &Files::of(agent);
     found.read_top(agent);
     found.read_inbox(agent);
     found.read_archive(agent);

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
+use std::ops::Deref;
 use std::os::unix::fs::lchown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -42,6 +43,47 @@ pub fn dormouse() -> PathBuf {
 /// Whether the records of sandboxes are in a database.
 pub fn is_elsewhere() -> bool {
     std::env::var_os("DORMOUSE_TEST_STORE").is_some_and(|store| store == "postgres")
+}
+
+/// An agent's directory, to be read. Where its records are in a database they are written to one of their own first.
+pub struct Files {
+    path: PathBuf,
+    _exported: Option<TempDir>,
+}
+
+impl Files {
+    #[track_caller]
+    pub fn of(agent: &Path) -> Files {
+        let here = Files { path: agent.to_owned(), _exported: None };
+        if !is_elsewhere() || agent.join("identity.json").exists() {
+            return here;
+        }
+        let store = agent.ancestors().nth(2).unwrap();
+        let name = agent.file_name().unwrap();
+        let home = store.ancestors().nth(2).unwrap().join("home");
+        let dir = tempfile::tempdir().unwrap();
+        let mut export = Command::new("sh");
+        export.args(["-c", "\"$0\" -C \"$1\" export \"$2\" | tar -xf - -C \"$3\""]).arg(dormouse());
+        let ran = export
+            .args([store.as_os_str(), name, dir.path().as_os_str()])
+            .env("HOME", home)
+            .output()
+            .unwrap();
+        let path = dir.path().join("agents").join(name);
+        if !path.exists() {
+            eprintln!("{}", String::from_utf8_lossy(&ran.stderr));
+            return here;
+        }
+        Files { path, _exported: Some(dir) }
+    }
+}
+
+impl Deref for Files {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// Writes a program that can be run at once. A child of this process writes it: a file that this process itself
@@ -177,19 +219,48 @@ impl Sandbox {
         if !is_elsewhere() {
             return;
         }
-        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
-        let url = durable().url(&format!("sandbox_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed)));
-        // It takes no time: tests say what time it is.
-        let made = Command::new(dormouse()).args(["init", &url]).env("HOME", self.home()).output().unwrap();
-        assert!(made.status.success(), "{made:?}");
+        let (_, url) = self.new_schema();
         let path = self.store().join("dormouse.toml");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace("[store]\n", &format!("[store]\nurl = \"{url}\"\n"))).unwrap();
     }
 
+    fn new_schema(&self) -> (String, String) {
+        static SCHEMAS: AtomicU64 = AtomicU64::new(0);
+        let schema = format!("sandbox_{}", SCHEMAS.fetch_add(1, Ordering::Relaxed));
+        let url = durable().url(&schema);
+        // It takes no time: tests say what time it is.
+        let made = Command::new(dormouse()).args(["init", &url]).env("HOME", self.home()).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        (schema, url)
+    }
+
+    /// Gives a copy of a sandbox the records in a schema of its own.
+    fn copy_records(&self) {
+        let Some(from) = self.schema() else { return };
+        let (to, url) = self.new_schema();
+        let tables = "agent state due inbox record plan file dedupe lease archive event run blob anchor";
+        let copied: String = tables
+            .split(' ')
+            .map(|table| {
+                format!("INSERT INTO {to}.{table} OVERRIDING SYSTEM VALUE SELECT * FROM {from}.{table};")
+            })
+            .collect();
+        // Numbers go on from where they are.
+        let numbers: String = [("agent", "id"), ("archive", "seq"), ("event", "seq")]
+            .map(|(table, column)| {
+                format!("SELECT setval(pg_get_serial_sequence('{to}.{table}', '{column}'), coalesce((SELECT max({column}) FROM {to}.{table}), 0) + 1);")
+            })
+            .concat();
+        durable().sql(&format!("{copied}{numbers}"));
+        let path = self.store().join("dormouse.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(&durable().url(&from), &url)).unwrap();
+    }
+
     /// The schema that has the records, on the server of the tests, if they are there.
     pub fn schema(&self) -> Option<String> {
-        let settings = fs::read_to_string(self.store().join("dormouse.toml")).unwrap();
+        let settings = fs::read_to_string(self.store().join("dormouse.toml")).ok()?;
         let (_, rest) = settings.split_once("schema=")?;
         rest.split(['"', '&']).next().map(str::to_owned)
     }
@@ -213,6 +284,9 @@ impl Sandbox {
         self.is_template.store(true, Ordering::Relaxed);
         let mut copy = Sandbox::in_dir(self.root().parent().unwrap());
         copy_tree(self.root(), copy.root());
+        if is_elsewhere() {
+            copy.copy_records();
+        }
         copy.clock = self.clock.as_ref().map(|clock| AtomicI64::new(clock.load(Ordering::Relaxed)));
         *copy.history.lock().unwrap() = self.history.lock().unwrap().clone();
         let env = self.env.lock().unwrap().clone();

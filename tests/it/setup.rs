@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Cmd, Ran, Sandbox, dormouse, is_elsewhere, write_program};
+use crate::harness::{Cmd, Files, Ran, Sandbox, dormouse, is_elsewhere, write_program};
 
 /// Every hook that there is.
 pub const HOOKS: [&str; 9] = [
@@ -112,7 +112,8 @@ pub fn field(sandbox: &Sandbox, path: &str) -> String {
 /// A record of `ada`.
 #[track_caller]
 pub fn record(sandbox: &Sandbox, path: impl AsRef<Path>) -> Value {
-    let path = sandbox.agent("ada").join(path);
+    let files = Files::of(&sandbox.agent("ada"));
+    let path = files.join(path);
     let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
