@@ -57,17 +57,15 @@ impl Repository<'_> {
     /// Finds out with what this clone exchanges its commits: the remote that is named, else that of the branch,
     /// else `origin`, else the only one.
     pub fn line(&self, remote: Option<&str>) -> Result<Line> {
-        let head = self.run(&["symbolic-ref", "--quiet", "--short", "HEAD"])?;
-        if !head.is_success() {
+        let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message =
                 "HEAD is detached: no branch is checked out, so there is none to exchange".to_owned();
             return Err(refuse(message, "check one out with `git switch BRANCH`"));
-        }
-        let here = head.stdout.trim_end().to_owned();
-        let said =
-            self.run(&["config", "-z", "--get-regexp", r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$"])?;
+        };
+        let of_exchange = r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$";
+        let said = self.one_if_any(&["config", "-z", "--get-regexp", of_exchange])?.unwrap_or_default();
         let settings: BTreeMap<&str, &str> =
-            said.stdout.split('\0').filter_map(|setting| setting.split_once('\n')).collect();
+            said.split('\0').filter_map(|setting| setting.split_once('\n')).collect();
         self.refuse_other_bytes(settings.get("core.autocrlf").copied())?;
         let of_remotes = settings.keys().filter_map(|key| key.strip_prefix("remote.")?.rsplit_once('.'));
         let mut remotes: Vec<&str> = of_remotes.map(|(name, _)| name).collect();
@@ -137,8 +135,17 @@ impl Repository<'_> {
     }
 
     fn commit_of(&self, name: &str) -> Result<Option<String>> {
-        let said = self.run(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])?;
-        Ok(said.is_success().then(|| said.stdout.trim_end().to_owned()))
+        self.one_if_any(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
+    }
+
+    /// What git answers if there is such a thing. A git that fails has not said that there is none.
+    fn one_if_any(&self, words: &[&str]) -> Result<Option<String>> {
+        let said = self.run(words)?;
+        if said.status.code() == Some(1) {
+            return Ok(None);
+        }
+        self.done(&said)?;
+        Ok(Some(said.stdout.trim_end().to_owned()))
     }
 
     /// Fetches the branch. Returns its commit; `None`: the remote does not have the branch yet.
@@ -236,7 +243,12 @@ impl Repository<'_> {
     /// What a file of the state directory has in a commit.
     pub fn content_at(&self, line: &Line, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
         let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
-        Ok(said.is_success().then_some(said.bytes))
+        const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
+        if !said.is_success() && NOT_THERE.iter().any(|words| said.stderr.contains(words)) {
+            return Ok(None);
+        }
+        self.done(&said)?;
+        Ok(Some(said.bytes))
     }
 
     /// Keeps contents as an object.
@@ -249,8 +261,8 @@ impl Repository<'_> {
 
     /// The last commit that both come from.
     pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
-        let said = self.run(&["merge-base", ours, theirs])?;
-        Ok(said.stdout.lines().next().filter(|_| said.is_success()).map(str::to_owned))
+        let bases = self.one_if_any(&["merge-base", ours, theirs])?;
+        Ok(bases.and_then(|bases| bases.lines().next().map(str::to_owned)))
     }
 
     /// Lets git merge two commits, without a work tree. Of the state directory it merges texts alone: its
