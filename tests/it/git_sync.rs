@@ -111,6 +111,31 @@ fn what_one_clone_says_while_another_one_ticks_is_heard_once() {
     remote.agree();
 }
 
+/// As a git leaves it that was killed between the files of a checkout and its index.
+#[test]
+fn what_is_there_already_is_in_nobody_s_way() {
+    let remote = Remote::new(&["ada"], "echo done", 2);
+    fs::write(remote.dirs[1].join("code"), "two\n").unwrap();
+    fs::write(remote.dirs[1].join("other"), "other\n").unwrap();
+    remote.git(1, &["add", "other", "code"]);
+    remote.git(1, &["commit", "--quiet", "-m", "code"]);
+    remote.sync(1);
+    let here = &remote.dirs[0];
+    fs::write(here.join("code"), "two\n").unwrap();
+    fs::write(here.join("other"), "mine\n").unwrap();
+    refused(&remote, 0, 4, "what is not committed here is in the way");
+    fs::write(here.join("other"), "other\n").unwrap();
+    // What a person has staged is theirs, whatever the file has by now.
+    fs::write(here.join("code"), "staged\n").unwrap();
+    remote.git(0, &["add", "code"]);
+    fs::write(here.join("code"), "two\n").unwrap();
+    refused(&remote, 0, 4, "what is not committed here is in the way");
+    assert_eq!(remote.git(0, &["show", ":code"]), "staged\n");
+    remote.git(0, &["reset", "--quiet"]);
+    remote.sync(0);
+    assert_eq!(remote.git(0, &["status", "--short"]), "");
+}
+
 #[test]
 fn what_is_not_committed_elsewhere_stays_as_it_is() {
     let remote = Remote::new(&["ada"], "echo done", 2);

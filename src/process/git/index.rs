@@ -1,6 +1,7 @@
 //! What a clone has checked out: how it is committed, and how another commit takes its place. The index of the clone
-//! changes only for the state directory, and nothing in the work tree is set back.
+//! changes only for the state directory and for what is checked out already, and nothing in the work tree is set back.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::exchange::{Change, Line, raw_changes};
@@ -112,15 +113,49 @@ impl Repository<'_> {
     }
 
     /// Fails if what a person has not committed outside of the state directory is in the way of a commit.
-    /// Changes nothing.
+    /// Changes no file.
     pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
+        let said = self.would_check_out(line, changes, from, to)?;
+        if said.is_success() {
+            return Ok(());
+        }
+        let there = self.there_already(line, changes, from, to)?;
+        if there.is_empty() {
+            return self.not_in_the_way(&said);
+        }
+        self.set_index(line, &there)?;
+        self.not_in_the_way(&self.would_check_out(line, changes, from, to)?)
+    }
+
+    /// Files outside of the state directory that are what the commit has, though the index knows nothing of it: git was killed
+    /// when it had changed them and was about to change the index.
+    fn there_already(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Vec<Change>> {
+        let own = OwnIndex::copy(line)?;
+        let index = own.call();
+        let names = |words: &[&str]| -> Result<BTreeSet<String>> {
+            let said = self.call(words, &index)?;
+            self.done(&said)?;
+            Ok(said.stdout.split('\0').map(str::to_owned).collect())
+        };
+        let staged = names(&["diff-index", "--cached", "-z", "--name-only", "--no-renames", from])?;
+        names(&["read-tree", to])?;
+        let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
+        let different = names(&["diff-files", "-z", "--name-only"])?;
+        let is_there = |change: &&Change| {
+            let is_outside = change.after.is_some() && !line.is_inside(&change.path);
+            is_outside && !staged.contains(&change.path) && !different.contains(&change.path)
+        };
+        Ok(changes.iter().filter(is_there).cloned().collect())
+    }
+
+    fn would_check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Said> {
         let own = OwnIndex::copy(line)?;
         let inside = index_lines(own_changes(line, changes));
         let call = Call { stdin: Some(&inside), ..own.call() };
         self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
         let index = own.call();
         let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
-        self.not_in_the_way(&self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)?)
+        self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)
     }
 
     /// Makes a commit what is checked out. The files of the state directory are in their places already; git
