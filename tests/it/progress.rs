@@ -219,12 +219,13 @@ fn an_interrupted_turn_leaves_a_clean_line() {
 fn an_interrupted_work_leaves_a_clean_line_too() {
     let sandbox = started("true");
     // The shell stays until the end, since the terminal goes with it.
-    let script = r#"trap : INT; for n in 1 2 3 4 5 6 7 8; do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
-    for (key, status) in [(&b"\x03"[..], 130), (b"", 0)] {
+    let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
+    // Who is interrupted would go on for a minute.
+    for (key, count, status) in [(&b"\x03"[..], "200", 130), (b"", "8", 0)] {
         let mut leader = Command::new("setsid");
         leader.args(["--ctty", "--wait", "env", "--default-signal=INT", "sh", "-c", script]);
-        leader.arg(sandbox.dormouse()).env("TERM", "xterm").current_dir(sandbox.project());
-        let seen = run(leader, Some(("3 messages", key)));
+        leader.arg(sandbox.dormouse()).arg(count).env("TERM", "xterm").current_dir(sandbox.project());
+        let seen = run(leader, Some((" messages", key)));
         assert!(!seen.end.contains("messages"), "{}", seen.end);
         assert!(seen.end.contains(&format!("ended with {status}")), "{}", seen.end);
     }
