@@ -53,10 +53,13 @@ impl Clock {
 
     /// The moment for one transition, with fresh randomness.
     pub fn stamp(&self) -> Result<Stamp> {
-        let [chance, upper, lower] = random()?;
-        // An `f64` holds 53 bits exactly.
-        let chance = (chance >> 11) as f64 / (1u64 << 53) as f64;
-        Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance))
+        let [word, upper, lower] = random()?;
+        Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance(word)))
+    }
+
+    /// A number from 0 to below 1.
+    pub fn chance(&self) -> Result<f64> {
+        random().map(|[word]| chance(word))
     }
 
     /// 256 random bits in hexadecimal: the secret of a trigger.
@@ -64,6 +67,11 @@ impl Clock {
         let words: [u64; 4] = random()?;
         Ok(words.iter().map(|word| format!("{word:016x}")).collect())
     }
+}
+
+fn chance(word: u64) -> f64 {
+    // An `f64` holds 53 bits exactly.
+    (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Random words from the kernel.

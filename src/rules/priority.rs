@@ -28,6 +28,23 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     Rank { effective, waiting: Reverse(waiting) }
 }
 
+/// The agent that a machine steps next, of those that have something to do.
+///
+/// `machines`: how many step the same agents. If each of them began with the most urgent agent, all but one would do so in vain.
+/// So a machine draws one of as many agents as there are machines. An agent never goes before one whose effective priority is
+/// more urgent. `chance`: from 0 to below 1.
+pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
+    if machines <= 1 {
+        return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);
+    }
+    let mut agents: Vec<(A, Rank)> = agents.collect();
+    agents.sort_by_key(|(_, rank)| *rank);
+    let most_urgent = agents.first()?.1.effective;
+    let equal = agents.iter().take(machines).take_while(|(_, rank)| rank.effective == most_urgent).count();
+    let drawn = (chance * equal as f64) as usize;
+    (drawn < agents.len()).then(|| agents.swap_remove(drawn).0)
+}
+
 /// A turn that runs in one of the slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slotted {

@@ -127,6 +127,8 @@ pub struct Due {
     pub agents: Vec<DueAgent>,
     /// When the next moment comes, if ever. An arrival may come before.
     pub next: Option<Time>,
+    /// How many machines have lately asked for agents of these pools in order to step them.
+    pub machines: usize,
 }
 
 /// An agent for which a step may find something to do, and what its place among the others depends on.

@@ -17,6 +17,7 @@ use crate::process::alarm::{Alarm, Rung};
 use crate::process::jobs::{End, Ended, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
+use crate::rules::priority::next_of;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
@@ -60,6 +61,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
         store,
         followed: BTreeMap::new(),
         to_look_at: BTreeSet::new(),
+        machines: 1,
         list_at: None,
         unwatched: 0,
         is_ending: false,
@@ -102,6 +104,8 @@ struct Follower<'a> {
     followed: BTreeMap<AgentName, Followed>,
     /// Those that may have changed.
     to_look_at: BTreeSet<AgentName>,
+    /// How many machines follow the same agents, this one among them.
+    machines: usize,
     /// When the list of agents is to be read again, where it is not watched.
     list_at: Option<Time>,
     unwatched: u64,
@@ -233,6 +237,7 @@ impl Follower<'_> {
         // Agents that rest are not followed where the store says which do not.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
             Some(known) => {
+                self.machines = known.machines;
                 let told = many::urgencies(&self.store, known).into_iter();
                 told.map(|(name, urgency)| (name, Some(urgency))).collect()
             }
@@ -332,10 +337,10 @@ impl Follower<'_> {
         while !self.is_ending && self.jobs.count() < self.args.jobs as usize {
             let now = session.clock.now();
             let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
-            let Some(name) = ready.min_by_key(|(_, urgency)| urgency.rank(now)).map(|(name, _)| name.clone())
-            else {
-                return;
-            };
+            let ranked = ready.map(|(name, urgency)| (name, urgency.rank(now)));
+            // Without a chance the machine begins with the most urgent agent, as all others do.
+            let chance = if self.machines > 1 { session.clock.chance().unwrap_or_default() } else { 0.0 };
+            let Some(name) = next_of(ranked, self.machines, chance).cloned() else { return };
             let work = own_tick(session, &self.store, &name, self.args);
             let started = self.jobs.start(name.clone(), &work);
             let Some(agent) = self.followed.get_mut(&name) else { return };

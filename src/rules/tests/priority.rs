@@ -2,7 +2,7 @@
 
 use crate::model::policy::Policy;
 use crate::model::scheduling::SchedulingPolicy;
-use crate::rules::priority::{Slotted, rank, to_make_way};
+use crate::rules::priority::{Slotted, next_of, rank, to_make_way};
 
 use super::{at, now, run_id};
 
@@ -83,4 +83,33 @@ fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_bega
     assert_eq!(chosen(5, &[turns[0].clone(), other]), Some(run_id(1)), "that slot is another's");
     let own = Slotted { agent: eve.clone(), ..turns[1].clone() };
     assert_eq!(chosen(1, &[own]), None);
+}
+
+#[test]
+fn machines_that_step_the_same_agents_begin_with_different_ones() {
+    // Names, in whatever order, with priorities and how many seconds they have waited.
+    let agents = [("c", 0, 10_i64), ("a", 0, 30), ("late", 5, 40), ("b", 0, 20), ("d", 0, 5)];
+    let next = |machines, chance| {
+        let ranked = agents.iter().map(|(name, priority, waited)| {
+            (*name, rank(&scheduling(*priority), Some(at(-waited * 1000)), now()))
+        });
+        next_of(ranked, machines, chance)
+    };
+    let rows = [
+        // Alone: the one that waited longest.
+        (1, 0.0, "a"),
+        (1, 0.99, "a"),
+        (2, 0.0, "a"),
+        (2, 0.49, "a"),
+        (2, 0.5, "b"),
+        (3, 0.99, "c"),
+        (4, 0.99, "d"),
+        // However many machines there are: nobody goes before a more urgent one.
+        (100, 0.99, "d"),
+        (100, 0.25, "b"),
+    ];
+    for (machines, chance, expected) in rows {
+        assert_eq!(next(machines, chance), Some(expected), "{machines} machines, {chance}");
+    }
+    assert_eq!(next_of(std::iter::empty::<(&str, _)>(), 3, 0.5), None);
 }

@@ -12,7 +12,7 @@ use super::super::dir::Subject;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
-use super::{faults, hold, lease, sql, statements, whole};
+use super::{faults, hold, kept, lease, sql, statements, whole};
 
 /// How old an answer may be that came along with another one. It is given once.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -153,7 +153,8 @@ impl Records for Agent {
 
     fn see(&self) -> Result<Rc<dyn Sight>> {
         self.glance.forget();
-        let answers = self.one.ask(&statements::load(self.one.schema(), self.one.id))?;
+        let load = if self.one.is_kept() { kept::load } else { statements::load };
+        let answers = self.one.ask(&load(self.one.schema(), self.one.id))?;
         let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
         let seen = Seen::read(&self.one, rows)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))

@@ -76,17 +76,27 @@ pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String 
 /// How long a machine that ticks need not say so again, in milliseconds.
 const SAID: i64 = 60_000;
 
-/// Notes that a machine ticks agents of these pools, unless that is noted already: nothing is written then.
+/// Notes that a machine ticks agents of these pools, and sees to it that the next months have their parts, unless that is noted
+/// already: nothing is written then.
 fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
     let (anchor, host) = (sql::text(&by.anchor)?, sql::text(&by.host)?);
     let (now, version) = (sql::SERVER_NOW, sql::text(env!("CARGO_PKG_VERSION"))?);
     Ok(format!(
-        "INSERT INTO {schema}.anchor (id, host, pools, version, seen_at) \
+        "WITH noted AS (INSERT INTO {schema}.anchor (id, host, pools, version, seen_at) \
          SELECT {anchor}, {host}, ARRAY[{pools}]::text[], {version}, {now} WHERE NOT EXISTS (SELECT FROM {schema}.anchor n \
            WHERE n.id = {anchor} AND n.pools = ARRAY[{pools}]::text[] AND n.seen_at > {now} - {SAID}) \
          ON CONFLICT (id) DO UPDATE SET host = excluded.host, pools = excluded.pools, version = excluded.version, \
-           seen_at = excluded.seen_at;"
+           seen_at = excluded.seen_at RETURNING id) {} FROM noted;",
+        statements::months(schema, super::MONTHS_AHEAD)
     ))
+}
+
+/// How many machines tick agents of these pools.
+fn machines(schema: &str, pools: &str) -> String {
+    format!(
+        "SELECT count(*) FROM {schema}.anchor n WHERE n.pools && ARRAY[{pools}]::text[] AND n.seen_at > {} - 2 * {SAID}",
+        sql::SERVER_NOW
+    )
 }
 
 /// Both, and the next moment, in one flight. `by`: who steps the agents.
@@ -96,11 +106,15 @@ pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Res
     let note = by.map(|by| note(schema, by, &pools)).transpose()?.unwrap_or_default();
     let anchor = by.map(|by| sql::text(&by.anchor)).transpose()?;
     let (agents, next) = (agents(schema, now, &pools, anchor.as_deref()), next(schema, now, &pools));
-    let answers = pool.ask(&format!("{note}{agents};{next}"))?;
-    let [.., agents, next] = answers.as_slice() else { return Err(pool.unexpected("which agents are due")) };
+    let machines = machines(schema, &pools);
+    let answers = pool.ask(&format!("{note}{agents};{next};{machines}"))?;
+    let [.., agents, next, machines] = answers.as_slice() else {
+        return Err(pool.unexpected("which agents are due"));
+    };
     Ok(Due {
         agents: agents.rows.iter().filter_map(agent).collect(),
         next: number(next.rows.first(), 0).map(Time::from_millis),
+        machines: number(machines.rows.first(), 0).unwrap_or(1),
     })
 }
 

@@ -15,11 +15,11 @@ use crate::model::time::Time;
 use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
 use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
+use super::pool::Pool as Connections;
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
-use super::{lease, make};
-use super::{sql, statements};
+use super::{kept, lease, make, sql, statements};
 
 /// More leases than an agent is ever given.
 const FENCES: i64 = 1 << 62;
@@ -95,18 +95,20 @@ impl Core {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
-        let flight = |at_once| {
+        let flight = |at_once, is_kept| {
             let lock = statements::lock(one.schema(), one.id, self.patience.as_millis(), at_once);
-            format!("{lock}{}", statements::load(one.schema(), one.id))
+            let load = if is_kept { kept::load } else { statements::load };
+            format!("{lock}{}", load(one.schema(), one.id))
         };
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let mut flown = pool.fly(&mut connection, &flight(true), Duration::ZERO);
+            let is_kept = Connections::is_kept(&connection);
+            let mut flown = pool.fly(&mut connection, &flight(true, is_kept), Duration::ZERO);
             if matches!(flown, Err(Trouble::Locked)) && !self.patience.is_zero() {
                 // Only who really waits has waited: a flight takes time of its own.
                 let since = Instant::now();
-                let again = format!("ROLLBACK;{}", flight(false));
+                let again = format!("ROLLBACK;{}", flight(false, is_kept));
                 flown = pool.fly(&mut connection, &again, self.patience);
                 self.waited.set(self.waited.get() + since.elapsed());
             }
@@ -288,6 +290,10 @@ impl Locked for Core {
 
     fn is_open(&self) -> bool {
         self.open.borrow().is_some()
+    }
+
+    fn is_kept(&self) -> bool {
+        self.open.borrow().as_ref().is_some_and(|open| Connections::is_kept(&open.connection))
     }
 
     fn is_of(&self, agent: &AgentName) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
 //!   changes, `lease`: the right to work on a run or a task.
-//! - `statements`: what is asked, as SQL; `sql`: values in it. `schema.sql`: the tables, and why they are as they are.
+//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it. `schema.sql`: the tables, and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
 //! Whatever is asked in one go is one flight: statements that are sent together and answered together.
@@ -13,6 +13,7 @@ mod fate;
 mod faults;
 mod fitness;
 mod hold;
+mod kept;
 mod lease;
 mod make;
 mod pool;
@@ -44,8 +45,8 @@ pub use wire::Url;
 /// The tables, with `@` for the schema.
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// How many months ahead have a part of their own in the archive and the events.
-const MONTHS_AHEAD: u32 = 12;
+/// How many months ahead have a part of their own in the archive and the events. Machines that tick see to it all the time.
+const MONTHS_AHEAD: u32 = 1;
 
 /// All agents of one store in a database.
 #[derive(Debug)]
@@ -72,14 +73,12 @@ impl Postgres {
             let answers = pool.ask(&there)?;
             if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
                 let months = statements::months(&schema, MONTHS_AHEAD);
-                let waits = "SET LOCAL lock_timeout = '2s'";
-                Connections::new(pool.url().clone(), patience)
-                    .ask(&format!("BEGIN;{waits};{months}COMMIT"))?;
+                Connections::new(pool.url().clone(), patience).ask(&months)?;
                 return Ok(false);
             }
             let made = SCHEMA.replace('@', &schema);
-            let months = statements::months(&schema, MONTHS_AHEAD);
-            match pool.ask_once(&format!("BEGIN;{made}{months}COMMIT")) {
+            let (functions, months) = (kept::make(&schema), statements::months(&schema, MONTHS_AHEAD));
+            match pool.ask_once(&format!("BEGIN;{made}{functions}{months};COMMIT")) {
                 Ok(_) => return Ok(true),
                 // Another process makes it at the same time, or has made it, or the answer was lost: look again.
                 Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))

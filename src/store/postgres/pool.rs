@@ -15,6 +15,9 @@ pub const FORMAT: &str = "1";
 /// The oldest server that is known to have what the statements need.
 const OLDEST_SERVER: u32 = 14;
 
+/// After so many flights a connection is one that is kept: a command that makes one step sends fewer.
+const OF_ONE_STEP: u32 = 10;
+
 #[derive(Debug)]
 pub struct Pool {
     url: Url,
@@ -70,6 +73,16 @@ impl Pool {
     fn take_within(&self, patience: Duration) -> Result<Connection, Trouble> {
         let kept = self.idle.borrow_mut().pop();
         kept.map_or_else(|| self.open(patience), Ok)
+    }
+
+    /// Whether a connection is kept from step to step: then [`super::kept`] asks for less.
+    pub fn is_kept(connection: &Connection) -> bool {
+        connection.flights() > OF_ONE_STEP
+    }
+
+    /// The same of the connection that the next flight takes.
+    pub fn has_kept(&self) -> bool {
+        self.idle.borrow().last().is_some_and(Pool::is_kept)
     }
 
     /// Keeps a connection for whoever needs one next. It has to be in no transaction.

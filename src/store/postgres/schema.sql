@@ -155,4 +155,26 @@ BEGIN
 END $deliver$;
 REVOKE ALL ON FUNCTION @.deliver FROM PUBLIC;
 
+-- Parts of the archive and the events for this month and some that follow, where they have none. Machines that tick call it, so
+-- that there are few parts without rows: each part makes a plan longer. What lies outside of all parts goes to the default one.
+-- A month of which something lies there already stays there.
+CREATE FUNCTION @.make_months(ahead int) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $make_months$
+DECLARE month timestamp; part text; parted text;
+BEGIN
+  FOR later IN 0 .. least(ahead, 24) LOOP
+    month := date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => later);
+    FOREACH parted IN ARRAY ARRAY['archive', 'event'] LOOP
+      part := '@.' || parted || to_char(month, '_YYYY_MM');
+      CONTINUE WHEN to_regclass(part) IS NOT NULL;
+      BEGIN
+        EXECUTE format('CREATE TABLE %s PARTITION OF %s FOR VALUES FROM (%s) TO (%s)', part, '@.' || parted,
+          (extract(epoch FROM month) * 1000)::bigint, (extract(epoch FROM month + interval '1 month') * 1000)::bigint);
+      EXCEPTION WHEN check_violation OR lock_not_available OR deadlock_detected OR duplicate_table THEN NULL;
+      END;
+    END LOOP;
+  END LOOP;
+END $make_months$;
+REVOKE ALL ON FUNCTION @.make_months FROM PUBLIC;
+
 INSERT INTO @.meta VALUES ('format', '1'), ('store', gen_random_uuid()::text);

@@ -58,6 +58,9 @@ pub trait Locked: Debug {
     /// Whether a transaction is open that has the lock.
     fn is_open(&self) -> bool;
 
+    /// Whether one is open, and over a connection that is kept from step to step.
+    fn is_kept(&self) -> bool;
+
     fn is_of(&self, agent: &AgentName) -> bool;
 
     /// Has the run take a slot with the next change, in the transaction that is open. `false`: none is.
@@ -158,6 +161,14 @@ impl One {
     /// The lock, if this process has it.
     pub fn lock(&self) -> Option<Rc<dyn Locked>> {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
+    }
+
+    /// Whether the next flight goes over a connection that is kept from step to step.
+    pub fn is_kept(&self) -> bool {
+        match self.lock().filter(|lock| lock.is_open()) {
+            Some(lock) => lock.is_kept(),
+            None => self.shared.pool.has_kept(),
+        }
     }
 
     /// One flight that only reads: in the transaction that has the lock, if this process has it, else by itself.

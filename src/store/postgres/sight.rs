@@ -19,7 +19,7 @@ use crate::model::time::Time;
 use super::super::elsewhere::{ENDED, Order, Piece, Sight};
 use super::shared::{One, number};
 use super::wire::Row;
-use super::{faults, said, sql, statements, whole};
+use super::{faults, kept, said, sql, statements, whole};
 
 /// How many lines the first flight brings, and how many those after it.
 const FEW_LINES: usize = 32;
@@ -138,21 +138,29 @@ impl Seen {
         Ok(rows.first().and_then(|row| row.get(1)).map(str::to_owned))
     }
 
-    /// Lines of a table in order of a number, until `each` has enough.
-    fn lines(&self, of: &str, is_descending: bool, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+    /// Lines of a table in order of a number, until `each` has enough. `first`: what asks for the first of them at less cost.
+    fn lines(
+        &self,
+        of: &str,
+        is_descending: bool,
+        first: Option<String>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
         let one = &self.one;
         let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
         let mut after: Option<i64> = None;
         let mut most = FEW_LINES;
         loop {
             let from = after.map(|seq| format!(" AND t.seq {sign} {seq}")).unwrap_or_default();
-            let answers = one.ask(&format!(
+            let some = format!(
                 "SELECT t.seq, t.body FROM {}.{of} AND t.agent_id = {} AND t.revision <= {}{from} \
                  ORDER BY t.seq {order} LIMIT {most}",
                 one.schema(),
                 one.id,
                 self.seen_at
-            ))?;
+            );
+            let asked = first.as_ref().filter(|_| after.is_none()).unwrap_or(&some);
+            let answers = one.ask(asked)?;
             let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
             for row in rows {
                 if !each(row.get(1).unwrap_or_default())? {
@@ -283,7 +291,13 @@ impl Sight for Seen {
             Some(ids) => format!(" AND {}", sql::one_of("t.id", ids)?),
             None => String::new(),
         };
-        self.lines(&format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?), true, each)
+        let one = &self.one;
+        let first = if one.is_kept() {
+            kept::last(one.schema(), one.id, (kinds, ids), self.seen_at, FEW_LINES)?
+        } else {
+            None
+        };
+        self.lines(&format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?), true, first, each)
     }
 
     fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
@@ -293,10 +307,10 @@ impl Sight for Seen {
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
         match order {
-            Order::NewestFirst => self.lines("event t WHERE true", true, each),
-            Order::Since(None) => self.lines("event t WHERE true", false, each),
+            Order::NewestFirst => self.lines("event t WHERE true", true, None, each),
+            Order::Since(None) => self.lines("event t WHERE true", false, None, each),
             Order::Since(Some(since)) => {
-                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, each)
+                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, None, each)
             }
         }
     }

@@ -29,11 +29,16 @@ pub fn text(text: &str) -> Result<String> {
 
 /// The condition that a column has one of these texts. At least one is given.
 pub fn one_of(column: &str, texts: &[impl AsRef<str>]) -> Result<String> {
-    let texts = texts.iter().map(|one| text(one.as_ref())).collect::<Result<Vec<_>>>()?;
-    Ok(match texts.as_slice() {
-        [one] => format!("{column} = {one}"),
-        all => format!("{column} IN ({})", all.join(",")),
+    Ok(match texts {
+        [one] => format!("{column} = {}", text(one.as_ref())?),
+        all => format!("{column} = ANY ({})", self::texts(all)?),
     })
+}
+
+/// An array of texts.
+pub fn texts(texts: &[impl AsRef<str>]) -> Result<String> {
+    let texts = texts.iter().map(|one| text(one.as_ref())).collect::<Result<Vec<_>>>()?;
+    Ok(format!("ARRAY[{}]::text[]", texts.join(",")))
 }
 
 pub fn optional(given: Option<&str>) -> Result<String> {

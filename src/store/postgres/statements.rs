@@ -2,7 +2,7 @@
 //!
 //! Each name has its schema. No statement keeps anything in the session.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 use crate::error::Result;
 use crate::model::record::Plane;
@@ -24,8 +24,8 @@ const READ: usize = 2;
 const MOST_IDLE: &str = "15s";
 
 /// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it is, then up to four
-/// texts.
-pub fn load(schema: &str, agent: i64) -> String {
+/// texts. `agent`: its number, or what stands for it.
+pub fn load(schema: &str, agent: impl Display) -> String {
     let now = sql::SERVER_NOW;
     format!(
         "SELECT 's', s.revision::text, s.fence::text, s.body::text, NULL \
@@ -168,7 +168,8 @@ pub fn grant(schema: &str, part: Part, role: &str) -> String {
     let (all, meta) = (tables.join(","), format!("{schema}.meta"));
     let given = match part {
         Part::Ticker => format!(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}; REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role}"
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}; REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role};\
+             GRANT EXECUTE ON FUNCTION {schema}.make_months TO {role}"
         ),
         Part::Reader => format!("GRANT SELECT ON {all} TO {role}"),
         Part::Producer => {
@@ -176,7 +177,7 @@ pub fn grant(schema: &str, part: Part, role: &str) -> String {
         }
     };
     format!(
-        "REVOKE ALL ON {all} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver FROM {role};\
+        "REVOKE ALL ON {all} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver, {schema}.make_months FROM {role};\
          GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
     )
 }
@@ -432,28 +433,7 @@ pub fn empty(schema: &str, agent: i64) -> String {
 }
 
 /// Gives the archive and the events a part for this month and for each of those that follow, by the server's clock, where
-/// they have none. What lies outside them goes to the part for the rest. So does a month of which something lies there
-/// already, and one for which this role may make no table.
+/// they have none.
 pub fn months(schema: &str, ahead: u32) -> String {
-    // Only the owner makes tables, so they are made far ahead.
-    let mut all = String::new();
-    for month in 0..=ahead {
-        for table in ["archive", "event"] {
-            let _ = write!(
-                all,
-                "DO $months$ DECLARE \
-                   month timestamp := date_trunc('month', now() AT TIME ZONE 'UTC') + interval '{month} months'; \
-                   part text := {} || to_char(month, '_YYYY_MM') || '\"'; \
-                 BEGIN IF to_regclass(part) IS NULL THEN \
-                   EXECUTE format('CREATE TABLE %s PARTITION OF %s FOR VALUES FROM (%s) TO (%s)', part, {}, \
-                     (extract(epoch FROM month) * 1000)::bigint, \
-                     (extract(epoch FROM month + interval '1 month') * 1000)::bigint); END IF; \
-                 EXCEPTION WHEN check_violation OR insufficient_privilege OR lock_not_available OR duplicate_table \
-                   THEN NULL; END $months$;",
-                super::wire::literal(&format!("{schema}.\"{table}")),
-                super::wire::literal(&format!("{schema}.{table}")),
-            );
-        }
-    }
-    all
+    format!("SELECT {schema}.make_months({ahead})")
 }

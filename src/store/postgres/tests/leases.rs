@@ -6,11 +6,11 @@ use super::*;
 use crate::error::Status;
 use crate::model::time::Span;
 
-fn claimant(anchor: &str, lasts: Span) -> Claimant {
+pub fn claimant(anchor: &str, lasts: Span) -> Claimant {
     Claimant { host: "host".into(), anchor: anchor.into(), pid: 1, lasts }
 }
 
-const MINUTE: Span = Span::from_secs(60);
+pub const MINUTE: Span = Span::from_secs(60);
 
 #[test]
 fn a_lease_is_one_process_at_a_time() {

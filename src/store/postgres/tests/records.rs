@@ -46,35 +46,6 @@ fn another_format_is_refused() {
 }
 
 #[test]
-fn the_archive_has_parts_for_the_months() {
-    let fresh = Fresh::made();
-    let parts = fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass");
-    assert_eq!(parts, ["14"]);
-}
-
-#[test]
-fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
-    let fresh = Fresh::made();
-    let parts = || fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass");
-    let month = |ahead: u32| format!("to_char(now() + interval '{ahead} months', 'YYYY_MM')");
-    for ahead in [3, 7] {
-        fresh.run(&format!(
-            "DO $$ BEGIN EXECUTE 'DROP TABLE @.archive_' || {}; END $$; SELECT 1",
-            month(ahead)
-        ));
-    }
-    // Where something lies already it stays in the part for the rest.
-    fresh.run(
-        "INSERT INTO @.archive (agent_id, kind, at, revision, body) \
-         SELECT 1, 'run', (extract(epoch FROM now() + interval '7 months') * 1000)::bigint, 1, '1'; SELECT 1",
-    );
-    assert_eq!(parts(), ["12"]);
-    assert!(!Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
-    assert_eq!(parts(), ["13"]);
-    assert_eq!(fresh.count("archive"), 1);
-}
-
-#[test]
 fn agents_are_made_and_found_by_name() {
     let fresh = Fresh::made();
     let store = fresh.open();

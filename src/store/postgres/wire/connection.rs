@@ -31,6 +31,7 @@ pub struct Connection {
     is_usable: bool,
     is_in_transaction: bool,
     told: Vec<String>,
+    flights: u32,
 }
 
 impl Connection {
@@ -43,7 +44,14 @@ impl Connection {
     pub(super) fn open_with(url: &Url, sources: &Sources, patience: Duration) -> Result<Connection, Fault> {
         let deadline = Deadline::after(patience.min(url.connect_timeout));
         let Session { line, version } = log_in(url, sources, deadline)?;
-        Ok(Connection { line, version, is_usable: true, is_in_transaction: false, told: Vec::new() })
+        Ok(Connection {
+            line,
+            version,
+            is_usable: true,
+            is_in_transaction: false,
+            told: Vec::new(),
+            flights: 0,
+        })
     }
 
     /// Sends statements as one simple query, and waits for their answers, one for each statement. Statements without `BEGIN`
@@ -67,8 +75,8 @@ impl Connection {
         // A server that ended the connection meanwhile has said so. Nothing was sent then.
         self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
         frontend::query(sql, self.line.outgoing()).map_err(|error| Fault::NotSent(error.to_string()))?;
-        let answered = self.answers(deadline);
-        match answered {
+        self.flights = self.flights.saturating_add(1);
+        match self.answers(deadline) {
             Ok(Ok(answers)) => Ok(answers),
             Ok(Err(refused)) => Err(refused),
             Err(trouble) => {
@@ -76,6 +84,11 @@ impl Connection {
                 Err(self.lose(sent, trouble))
             }
         }
+    }
+
+    /// How many flights were sent.
+    pub fn flights(&self) -> u32 {
+        self.flights
     }
 
     /// The server's version: 150006 is 15.6.

@@ -1,0 +1,52 @@
+//! Functions of the database for what each step asks: the server plans the statements of a function once for each connection.
+//!
+//! The first call over a connection costs more than a plan, so only connections that are kept from step to step call them.
+//! Unlike a prepared statement a function needs no session, so a pooler of transactions is no obstacle.
+
+use crate::error::Result;
+
+use super::{sql, statements};
+
+/// Makes the functions. They run with the rights of their caller.
+pub fn make(schema: &str) -> String {
+    // With partitions the server would go on planning each call: a plan for all values seems as dear to it.
+    let options = "LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan";
+    format!(
+        "CREATE FUNCTION {schema}.records_of(bigint) RETURNS TABLE (what text, a text, b text, c text, d text) {options} ROWS 8 \
+           AS $$ BEGIN RETURN QUERY {records}; END $$;\
+         CREATE FUNCTION {schema}.last_of_kind(bigint, text, bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 8 \
+           AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
+             WHERE t.agent_id = $1 AND t.kind = $2 AND t.revision <= $3 ORDER BY t.seq DESC LIMIT $4; END $$;\
+         CREATE FUNCTION {schema}.last_of_ids(bigint, text[], text[], bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 1 \
+           AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
+             WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;",
+        records = statements::load(schema, "$1"),
+    )
+}
+
+/// What [`statements::load`] asks.
+pub fn load(schema: &str, agent: i64) -> String {
+    format!("SELECT * FROM {schema}.records_of({agent})")
+}
+
+/// The newest lines of the archive that no later revision than this one wrote: number and text. `None`: no function asks that.
+pub fn last(
+    schema: &str,
+    agent: i64,
+    (kinds, ids): (&[&'static str], Option<&[String]>),
+    revision: u64,
+    most: usize,
+) -> Result<Option<String>> {
+    Ok(match (kinds, ids) {
+        (_, Some(ids)) => Some(format!(
+            "SELECT * FROM {schema}.last_of_ids({agent}, {}, {}, {revision}, {most})",
+            sql::texts(kinds)?,
+            sql::texts(ids)?
+        )),
+        ([kind], None) => Some(format!(
+            "SELECT * FROM {schema}.last_of_kind({agent}, {}, {revision}, {most})",
+            sql::text(kind)?
+        )),
+        (_, None) => None,
+    })
+}

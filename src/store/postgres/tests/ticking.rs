@@ -1,0 +1,130 @@
+//! What machines ask that step agents all the time.
+
+use crate::model::pool::Pool;
+use crate::model::record::Plane;
+
+use super::leases::{MINUTE, claimant};
+use super::*;
+
+/// How many parts the archive has, with the one for the rest.
+fn parts(fresh: &Fresh) -> usize {
+    fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass")[0].parse().unwrap()
+}
+
+/// Removes the part of a month.
+fn drop_month(fresh: &Fresh, ahead: u32) {
+    let month = format!("to_char(now() AT TIME ZONE 'UTC' + interval '{ahead} months', 'YYYY_MM')");
+    fresh.run(&format!("DO $$ BEGIN EXECUTE 'DROP TABLE @.archive_' || {month}; END $$; SELECT 1"));
+}
+
+#[test]
+fn the_archive_has_parts_for_this_month_and_the_next_one() {
+    assert_eq!(parts(&Fresh::made()), 3);
+}
+
+#[test]
+fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
+    let fresh = Fresh::made();
+    drop_month(&fresh, 0);
+    drop_month(&fresh, 1);
+    // Where something lies already it stays in the part for the rest.
+    fresh.run(
+        "INSERT INTO @.archive (agent_id, kind, at, revision, body) \
+         SELECT 1, 'run', (extract(epoch FROM now()) * 1000)::bigint, 1, '1'; SELECT 1",
+    );
+    assert_eq!(parts(&fresh), 1);
+    assert!(!Postgres::init(fresh.url.clone(), PATIENCE).unwrap());
+    assert_eq!(parts(&fresh), 2);
+    assert_eq!(fresh.count("archive"), 1);
+}
+
+/// So nobody has to remember it.
+#[test]
+fn a_machine_that_begins_to_tick_sees_to_the_months() {
+    let fresh = Fresh::made();
+    drop_month(&fresh, 1);
+    let store = fresh.open();
+    store.due(at(0), &[Pool::COMMON], None).unwrap();
+    assert_eq!(parts(&fresh), 2, "a question is no tick");
+    store.due(at(0), &[Pool::COMMON], Some(&claimant("one", MINUTE))).unwrap();
+    assert_eq!(parts(&fresh), 3);
+    drop_month(&fresh, 1);
+    store.due(at(0), &[Pool::COMMON], Some(&claimant("one", MINUTE))).unwrap();
+    assert_eq!(parts(&fresh), 2, "it has just done so");
+}
+
+#[test]
+fn a_fleet_knows_how_many_machines_tick() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let machines = |anchor: &str, pools: &[Pool]| {
+        let by = claimant(anchor, MINUTE);
+        store.due(at(0), pools, Some(&by)).unwrap().machines
+    };
+    let gpu = Pool::of("[scheduler]\npool = \"gpu\"\n");
+    assert_eq!(machines("one", &[Pool::COMMON]), 1);
+    assert_eq!(machines("two", &[Pool::COMMON]), 2);
+    assert_eq!(machines("three", std::slice::from_ref(&gpu)), 1);
+    assert_eq!(machines("four", &[Pool::COMMON, gpu]), 4);
+    fresh.run("UPDATE @.anchor SET seen_at = seen_at - 121000 WHERE id = 'one'; SELECT 1");
+    assert_eq!(machines("two", &[Pool::COMMON]), 2, "one is not there any more");
+}
+
+/// What the functions of the database answer is what the statements answer that are sent whole.
+#[test]
+fn a_connection_that_is_kept_answers_the_same() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    agent
+        .arrive(&[message(7), message(8), message(9), Arrival::Hint { id: id(5), text: "{}\n".into() }])
+        .unwrap();
+    let under = hold(&agent);
+    let mut pieces =
+        vec![state(2), Piece::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
+    pieces.extend((100..200).map(ended));
+    under.commit(1, &pieces).unwrap();
+    drop(under);
+    let all = |store: &Postgres| {
+        let agent = agent_of(store, "a");
+        let hold = hold(&agent);
+        let both = [hold.now().unwrap(), agent.see().unwrap()];
+        both.map(|sight| {
+            let mut told = vec![sight.state().unwrap()];
+            told.extend(sight.open(Plane::Work).unwrap());
+            told.extend(
+                sight.messages(9).unwrap().iter().map(|key| format!("{key} {:?}", sight.message(*key))),
+            );
+            told.extend(sight.hints().unwrap().iter().map(|hint| format!("{hint:?}")));
+            let of_ids = [id(150).to_string(), id(7).to_string(), id(160).to_string()];
+            // More than one flight brings, some of them, and the first alone.
+            for (kinds, ids, most) in [
+                (["message"].as_slice(), None, 70),
+                (&["message"], Some(of_ids.as_slice()), 9),
+                (&["run", "message"], Some(&of_ids[..1]), 9),
+                (&["run", "message"], None, 9),
+                (&["brief"], None, 9),
+            ] {
+                let mut left = most;
+                sight
+                    .ended(kinds, ids, &mut |line| {
+                        told.push(line.to_owned());
+                        left -= 1;
+                        Ok(left > 0)
+                    })
+                    .unwrap();
+            }
+            told
+        })
+    };
+    let few = all(&fresh.open());
+    assert_eq!(few[0], few[1]);
+    let kept = fresh.open();
+    for _ in 0..12 {
+        kept.agents().unwrap();
+    }
+    assert_eq!(all(&kept), few);
+    fresh.run("DROP FUNCTION @.records_of; SELECT 1");
+    assert_eq!(all(&fresh.open()), few);
+    assert!(agent_of(&kept, "a").see().is_err(), "it did not ask by the function");
+}
