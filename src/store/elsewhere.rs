@@ -19,6 +19,7 @@ use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::dir::Subject;
+use super::settings::Settings;
 
 pub use super::dir::months::ENDED;
 
@@ -61,6 +62,13 @@ pub trait Elsewhere: Debug {
 
     /// The records of one agent. `None`: there is no such agent.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
+
+    /// Puts a message into the inbox of the agent of this name, without a look at the agent first. Once it is there, by its
+    /// id, it is not there twice. `size`: of its body. `default`: how large that may be where the agent's settings say nothing.
+    ///
+    /// Returns the text of `state.json` after that. `None`: nothing has arrived, and only a look at the agent tells why, or
+    /// that it may arrive all the same.
+    fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>>;
 
     /// Makes an agent out of all of its pieces, or replaces nothing.
     ///
@@ -156,6 +164,9 @@ pub trait Records: Debug {
 
     /// The text of `agent.toml`.
     fn policy(&self) -> Result<String>;
+
+    /// What the machine that has made the agent last, out of a stream for instance, calls the room that it has prepared then.
+    fn room(&self) -> Option<String>;
 
     /// The text of `state.json`, as it is now.
     fn state(&self) -> Result<String>;
@@ -271,8 +282,8 @@ pub trait Hold: Debug {
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
     fn forget_keys(&self, before: Time) -> Result<()>;
 
-    /// Puts other settings in the place of `agent.toml`. `pool`: the one that they name.
-    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()>;
+    /// Puts other settings in the place of `agent.toml`.
+    fn replace_policy(&self, settings: &Settings) -> Result<()>;
 
     /// Puts another text in the place of `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
@@ -300,11 +311,8 @@ pub const PART: usize = 1 << 20;
 pub enum Piece {
     /// Only when an agent is made.
     Identity(String),
-    /// Only when an agent is made. `pool`: the one that it names.
-    Policy {
-        text: String,
-        pool: Pool,
-    },
+    /// Only when an agent is made.
+    Policy(Settings),
     /// The new `state.json`. `due`: when the agent has something to do by itself, if ever.
     State {
         revision: u64,
@@ -343,6 +351,8 @@ pub enum Piece {
     },
     /// Removes all that a run has saved.
     Unsaved(RunId),
+    /// What the machine that makes the agent calls the room that it has prepared. Only when an agent is made or replaced.
+    Room(String),
     /// A file that an import has brought. As long as the records are what it had, a stream has it as it was.
     File(Brought),
     Key {

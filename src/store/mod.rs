@@ -24,6 +24,7 @@ pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod seam;
+mod settings;
 pub mod stream;
 #[cfg(test)]
 pub mod tests;

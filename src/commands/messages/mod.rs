@@ -4,6 +4,7 @@ mod answer;
 pub mod ask;
 pub mod awaiting;
 mod guests;
+mod unseen;
 
 use std::io::{BufRead, Read};
 use std::path::Path;
@@ -20,7 +21,7 @@ use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
-use crate::model::id::{AgentName, MessageId, TriggerId};
+use crate::model::id::{AgentName, MessageId, TriggerId, WaitId, WorkId};
 use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
@@ -48,7 +49,14 @@ const TOGETHER: usize = 32;
 
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     let store = session.store()?;
-    let agent = store.agent(&parse("AGENT", &args.agent)?)?;
+    let name = parse("AGENT", &args.agent)?;
+    if let Some((message, status)) = unseen::enqueue(session, &store, &name, &args)? {
+        session.is_about(&name);
+        say(session, &name, &Admitted::anew(message.id));
+        say_if_closed(session, &name, status);
+        return Ok(Status::Done);
+    }
+    let agent = store.agent(&name)?;
     session.is_about(agent.name());
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     if args.awaits {
@@ -84,7 +92,7 @@ fn told(
         return await_all(session, agent, admitted, &deadline);
     }
     admitted.iter().for_each(|one| say(session, agent.name(), one));
-    say_if_closed(session, agent);
+    say_if_closed(session, agent.name(), agent.peek().ok().map(|state| state.status));
     Ok(Status::Done)
 }
 
@@ -129,7 +137,9 @@ pub fn take(
     later: Option<Time>,
 ) -> Result<Admitted> {
     let mut voice = Voice::of(session, store, agent, said)?;
-    let submission = submission(store, agent, said, voice.policy.limits.max_message)?;
+    let work = named::<WorkItem>(store, agent, "open work item", said.work_item.as_deref())?;
+    let wait = named::<Wait>(store, agent, "active wait", said.wait.as_deref())?;
+    let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // A message that comes after a pause begins a chain of its own.
     let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
@@ -170,10 +180,8 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
 }
 
 /// Says on stderr that the agent takes up no messages at present. The message stays, so this is no failure.
-fn say_if_closed(session: &Session, agent: &Agent<'_>) {
-    let Ok(state) = agent.peek() else { return };
-    let Some(how) = closed(state.status) else { return };
-    let name = agent.name();
+fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
+    let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
 }
 
@@ -197,8 +205,8 @@ fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
     }
 }
 
-/// The flags as a request.
-fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -> Result<Submission> {
+/// The flags as a request. `ids`: those that flags name.
+fn submission(args: &cli::Said, ids: (Option<WorkId>, Option<WaitId>), limit: Size) -> Result<Submission> {
     let bound = Bound::message("the body", limit);
     let mut submission = Submission {
         kind: parse_optional("--kind", args.kind.as_deref())?,
@@ -207,8 +215,8 @@ fn submission(store: &Store, agent: &Agent<'_>, args: &cli::Said, limit: Size) -
         dedupe_key: args.dedupe_key.clone(),
         ttl: parse_optional("--ttl", args.ttl.as_deref())?,
         resource: args.resource.clone(),
-        work_item_id: named::<WorkItem>(store, agent, "open work item", args.work_item.as_deref())?,
-        wait_id: named::<Wait>(store, agent, "active wait", args.wait.as_deref())?,
+        work_item_id: ids.0,
+        wait_id: ids.1,
         allow_empty: args.allow_empty,
         correlation_id: args.correlation_id.clone(),
         ..Submission::default()

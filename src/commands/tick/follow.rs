@@ -30,6 +30,8 @@ const AGENTS_IN_A_LOOK: u64 = 1000;
 
 /// How often a store is asked that knows which agents have something to do. One question is about all of them.
 const ASKS: Span = Span::from_secs(2);
+/// How soon it is asked again once another machine was quicker.
+const ASKS_SOON: Span = Span::from_millis(100);
 
 /// How long the file of a dropped message may take to be written, where nothing tells that it is whole.
 const WRITTEN: Span = Span::from_secs(1);
@@ -37,6 +39,8 @@ const WRITTEN: Span = Span::from_secs(1);
 /// How long an agent is left alone after a step that came to nothing, and twice as long each time, up to what cron would
 /// leave it alone.
 const IN_VAIN: Span = Span::from_millis(20);
+/// After so many steps in vain an agent is looked at.
+const SURELY: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
 
@@ -88,8 +92,9 @@ struct Followed {
     told: Option<Urgency>,
     /// Whether a process makes a step of the agent.
     runs: bool,
-    /// Whether its last step did nothing, so that it is known what the agent waits for.
-    in_vain: bool,
+    /// How many of its last steps did nothing. After one of them another process may just have been at it; after two it is known
+    /// what the agent waits for.
+    in_vain: u8,
     /// How long the agent is left alone, and until when.
     pause: Span,
     until: Option<Time>,
@@ -170,7 +175,7 @@ impl Follower<'_> {
             match change {
                 Told::Agent(name) => {
                     if let Some(agent) = self.followed.get_mut(&name) {
-                        agent.in_vain = false;
+                        agent.in_vain = 0;
                         self.to_look_at.insert(name);
                     }
                 }
@@ -249,11 +254,15 @@ impl Follower<'_> {
         self.followed.retain(|name, agent| agent.runs || names.contains_key(name));
         for (name, told) in names {
             let agent = self.followed.entry(name.clone()).or_insert_with(|| {
-                self.to_look_at.insert(name);
+                self.to_look_at.insert(name.clone());
                 Followed::default()
             });
             if agent.ready.is_some() && told.is_some() {
                 agent.ready.clone_from(&told);
+            }
+            let is_back = agent.told.is_none() && told.is_some();
+            if is_back && !agent.runs && agent.in_vain < SURELY {
+                self.to_look_at.insert(name);
             }
             agent.told = told;
         }
@@ -283,8 +292,8 @@ impl Follower<'_> {
                 agent.look_at = None;
                 continue;
             }
-            // The store has looked itself, and until a step finds nothing there is something to do.
-            if let Some(urgency) = agent.told.clone().filter(|_| !agent.in_vain) {
+            // The store has looked itself, and until steps find nothing there is something to do.
+            if let Some(urgency) = agent.told.clone().filter(|_| agent.in_vain < SURELY) {
                 agent.look_at = None;
                 agent.stands(Some(now), now, || urgency);
                 continue;
@@ -299,7 +308,7 @@ impl Follower<'_> {
                     let looks = !is_watched || outlook.is_beside || outlook.has_tasks;
                     agent.look_at = looks.then(|| now.after(again));
                     // A step that has not come to rest goes on, unless another process is at it.
-                    let goes_on = !outlook.is_at_rest && !agent.in_vain && !outlook.is_beside;
+                    let goes_on = !outlook.is_at_rest && agent.in_vain == 0 && !outlook.is_beside;
                     if goes_on { Some(now) } else { outlook.due }
                 }
                 // It is stepped elsewhere, or by nobody.
@@ -367,7 +376,7 @@ impl Follower<'_> {
         let reached = told(&mut session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
         agent.runs = false;
-        agent.in_vain = did_nothing;
+        agent.in_vain = if did_nothing { agent.in_vain.saturating_add(1) } else { 0 };
         let now = session.clock.now();
         match reached {
             Status::Done | Status::TurnFailed => (agent.pause, agent.until) = (Span::ZERO, None),
@@ -381,6 +390,12 @@ impl Follower<'_> {
             | Status::TimedOut
             | Status::PleaseYield
             | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
+        }
+        if agent.in_vain == 1 && agent.told.take().is_some() {
+            // Another machine was quicker. The store says whether something is left, and it says so of all agents at once.
+            let soon = now.after(ASKS_SOON);
+            self.list_at = Some(self.list_at.map_or(soon, |at| at.min(soon)));
+            return;
         }
         self.to_look_at.insert(name);
     }

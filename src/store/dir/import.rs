@@ -21,14 +21,15 @@ use super::{Agent, Store, git, litter, lock, months, moved, rename};
 /// An agent that no other command sees yet. Dropping this removes it.
 #[derive(Debug)]
 pub struct Arriving<'s> {
-    agent: Agent<'s>,
+    pub(super) agent: Agent<'s>,
     /// The name that the agent has in the stream, if it gets another one here.
     former: Option<AgentName>,
     /// Held so that no command takes the agent for litter meanwhile.
-    _held: File,
+    pub(super) held: File,
     files: usize,
     bytes: u64,
-    is_placed: bool,
+    /// Whether it stays when this is dropped.
+    pub(super) is_placed: bool,
 }
 
 /// Where the content of an agent's next file comes from.
@@ -71,7 +72,7 @@ impl Store {
         Ok(Arriving {
             agent: Agent::new(self, name.clone(), dir),
             former: (former != name).then(|| former.clone()),
-            _held: held,
+            held,
             files: 0,
             bytes: 0,
             is_placed: false,
@@ -83,7 +84,7 @@ impl Store {
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
         let agent = Agent::new(self, name.clone(), dir);
-        Ok(Arriving { agent, former: None, _held: held, files: 0, bytes: 0, is_placed: false })
+        Ok(Arriving { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
     }
 
     fn refuse_taken(&self, name: &AgentName) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::model::id::AgentName;
 
 use super::files::Disk;
 use super::layout::AgentDir;
-use super::{Agent, Change, Store, layout, lock, moved};
+use super::{Agent, Change, Store, layout, lock, moved, prepared};
 
 /// How much one step removes: what is left after that is the next one's.
 const AT_ONCE: usize = 256;
@@ -161,7 +161,9 @@ impl Store {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
         let mut left = Vec::new();
-        for entry in agents.entries()?.iter().filter(|entry| entry.is_dir && is_new(NEW, entry)) {
+        let is_left =
+            |entry: &&Entry| entry.is_dir && (is_new(NEW, entry) || prepared::is_forgotten(&agents, entry));
+        for entry in agents.entries()?.iter().filter(is_left) {
             left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
         }
         for entry in self.spot().entries()?.iter().filter(|entry| !entry.is_dir) {

@@ -39,6 +39,7 @@ mod notes;
 pub mod occupancy;
 pub mod old_journal;
 pub mod packed;
+pub mod prepared;
 pub mod record;
 mod remembered;
 mod rename;

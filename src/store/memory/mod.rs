@@ -18,6 +18,7 @@ use super::elsewhere::{
     Arrival, Beat, Claim, Claimant, Due, DueAgent, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
     Records, Sight,
 };
+use super::settings::Settings;
 use texts::Texts;
 
 /// What is known of an agent: its records as they are now, and who has its lock and its leases.
@@ -87,12 +88,12 @@ impl Elsewhere for Memory {
         let mut due = Due::default();
         for (name, known) in self.0.borrow().iter().filter(|(_, known)| !known.is_removed.get()) {
             let texts = known.texts.borrow();
-            if !pools.contains(&texts.pool) {
+            if !pools.contains(&texts.policy.pool) {
                 continue;
             }
             let has_arrivals = !texts.inbox.is_empty() || !texts.hints.is_empty();
             if has_arrivals || texts.due.is_some_and(|due| due <= now) {
-                let (name, policy) = (name.clone(), texts.policy.clone());
+                let (name, policy) = (name.clone(), texts.policy.text.clone());
                 let arrived = texts.inbox.keys().map(|key| key.id).chain(texts.hints.keys().copied());
                 let since = arrived.filter_map(|id| id.minted_at()).min();
                 due.agents.push(DueAgent { name, policy, since, due: texts.due });
@@ -106,6 +107,11 @@ impl Elsewhere for Memory {
         let agents = self.0.borrow();
         let known = agents.get(name).filter(|known| !known.is_removed.get());
         Ok(known.map(|known| Rc::new(Of(Rc::clone(known))) as Rc<dyn Records>))
+    }
+
+    fn tell(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
+        // It looks at agents at no cost.
+        Ok(None)
     }
 
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
@@ -180,7 +186,11 @@ impl Records for Of {
     }
 
     fn policy(&self) -> Result<String> {
-        Ok(self.now().policy.clone())
+        Ok(self.now().policy.text.clone())
+    }
+
+    fn room(&self) -> Option<String> {
+        self.now().room.clone()
     }
 
     fn state(&self) -> Result<String> {
@@ -286,9 +296,9 @@ impl Hold for Locked {
         Ok(())
     }
 
-    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()> {
+    fn replace_policy(&self, settings: &Settings) -> Result<()> {
         self.0.refuse_fenced()?;
-        self.0.edit(|texts| (texts.policy, texts.pool) = (policy.to_owned(), pool.clone()));
+        self.0.edit(|texts| texts.policy = settings.clone());
         Ok(())
     }
 

@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use crate::error::Result;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::InboxKey;
-use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Arrival, Brought, ENDED, Order, Piece, Pieces, Sight, parts};
+use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
 #[derive(Debug, Clone, Default)]
 pub struct Texts {
     pub identity: String,
-    pub policy: String,
-    pub pool: Pool,
+    pub policy: Settings,
+    pub room: Option<String>,
     /// The revision of the state.
     pub number: u64,
     pub state: String,
@@ -74,7 +74,7 @@ impl Texts {
     pub fn change(&mut self, piece: Piece, revision: u64) {
         match piece {
             Piece::Identity(text) => self.identity = text,
-            Piece::Policy { text, pool } => (self.policy, self.pool) = (text, pool),
+            Piece::Policy(settings) => self.policy = settings,
             Piece::State { revision, text, due } => {
                 self.due = due;
                 self.number = revision;
@@ -120,6 +120,7 @@ impl Texts {
                 }
                 saved.1.extend(bytes);
             }
+            Piece::Room(room) => self.room = Some(room),
             Piece::Unsaved(run) => drop(self.saved.remove(&run)),
             Piece::File(file) => self.files.push(file),
             Piece::Shut(is_shut) => self.is_shut = is_shut,
@@ -211,7 +212,7 @@ impl Sight for Texts {
     fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
         self.files.iter().try_for_each(|file| each(Piece::File(file.clone())))?;
         each(Piece::Identity(self.identity.clone()))?;
-        each(Piece::Policy { text: self.policy.clone(), pool: self.pool.clone() })?;
+        each(Piece::Policy(self.policy.clone()))?;
         each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;
         each(Piece::Shut(self.is_shut))?;
         for ((plane, id), text) in &self.open {

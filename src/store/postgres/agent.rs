@@ -10,6 +10,7 @@ use crate::model::preemption::Checkpoint;
 
 use super::super::dir::Subject;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::pool::Pool;
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
 use super::{faults, hold, kept, lease, sql, statements, whole};
@@ -22,6 +23,7 @@ pub struct Agent {
     one: Rc<One>,
     /// What came along when the agent was looked for.
     glance: Glance,
+    room: Option<String>,
 }
 
 #[derive(Debug)]
@@ -68,10 +70,56 @@ impl Agent {
                 identity: RefCell::new(text(1)?),
                 forgotten: Cell::default(),
             };
-            Some(Agent { one: Rc::new(one), glance })
+            Some(Agent { one: Rc::new(one), glance, room: text(6) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
+}
+
+/// A server may be set to let all statements of a transaction see the same.
+const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
+/// What became of arrivals.
+struct Came {
+    is_there: bool,
+    /// Whether the condition held that they were given.
+    is_provided: bool,
+    is_shut: bool,
+    /// The text of the agent's state after that.
+    state: Option<String>,
+}
+
+/// Puts arrivals into an inbox, in one flight. `agent`: its number, or what stands for it. `may_lock`: whether the agent's lock can
+/// be waited for, if that is needed because an answer was lost.
+fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lock: bool) -> Result<Came> {
+    let schema = pool.schema();
+    // The sender asks next what the agent makes of it.
+    let state = format!("SELECT (SELECT s.body FROM {schema}.state s WHERE s.agent_id = {agent})");
+    let once = statements::arrive(schema, agent, arrivals, false, provided)?;
+    let again = statements::arrive(schema, agent, arrivals, true, provided)?;
+    let once = format!("{EACH_SEES}{once};{state}");
+    let again = if may_lock {
+        let wait = pool.patience().as_millis().max(1);
+        format!("{}{again};{state};COMMIT", statements::lock(schema, agent, wait, false))
+    } else {
+        format!("{EACH_SEES}{again};{state}")
+    };
+    let answers = pool.insist(&once, &again)?;
+    let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());
+    let state = last.next().and_then(|row| row.get(0)).map(str::to_owned);
+    // How many agents there are, and how they stand, comes before that.
+    let count = last.next();
+    let holds = |column: usize| count.and_then(|row| row.get(column)) == Some("t");
+    Ok(Came { is_there: number::<u64>(count, 0) != Some(0), is_provided: holds(1), is_shut: holds(2), state })
+}
+
+/// Puts a message into the inbox of the agent of this name, if it takes it. Returns the state of the agent then.
+pub fn tell(shared: &Shared, name: &AgentName, message: &Arrival, takes: &str) -> Result<Option<String>> {
+    let pool = &shared.pool;
+    let agent = statements::number_of(pool.schema(), name.as_str())?;
+    let may_lock = shared.lock_of(name).is_none();
+    let came = arrive(pool, &agent, std::slice::from_ref(message), takes, may_lock)?;
+    Ok(came.state.filter(|_| came.is_there && came.is_provided && !came.is_shut))
 }
 
 impl Records for Agent {
@@ -81,6 +129,10 @@ impl Records for Agent {
 
     fn policy(&self) -> Result<String> {
         Ok(self.one.policy.borrow().clone())
+    }
+
+    fn room(&self) -> Option<String> {
+        self.room.clone()
     }
 
     fn state(&self) -> Result<String> {
@@ -118,45 +170,29 @@ impl Records for Agent {
             return Ok(true);
         }
         self.glance.forget();
-        let schema = one.schema();
-        let provided = one.not_fenced()?;
-        // A server may be set to let all statements of a transaction see the same.
-        const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
-        // Whoever puts something there asks next what the agent makes of it.
-        let state = format!("SELECT (SELECT body FROM {schema}.state WHERE agent_id = {})", one.id);
         let asked_at = Instant::now();
-        let once =
-            format!("{EACH_SEES}{};{state}", statements::arrive(schema, one.id, arrivals, false, &provided)?);
-        let wait = one.shared.pool.patience().as_millis().max(1);
-        let again = statements::arrive(schema, one.id, arrivals, true, &provided)?;
         // Under the lock of this process it would wait for itself.
-        let again = if one.lock().is_some_and(|lock| lock.is_open()) {
-            format!("{EACH_SEES}{again};{state}")
-        } else {
-            format!("{}{again};{state};COMMIT", statements::lock(schema, one.id, wait, false))
-        };
-        let answers = one.shared.pool.insist(&once, &again)?;
-        let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());
+        let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
+        let came = arrive(&one.shared.pool, &one.id.to_string(), arrivals, &one.not_fenced()?, may_lock)?;
         self.glance.at.set(asked_at);
-        self.glance.state.replace(last.next().and_then(|row| row.get(0)).map(str::to_owned));
-        // The count of agents comes before that.
-        let count = last.next();
-        if number::<u64>(count, 0) == Some(0) {
+        self.glance.state.replace(came.state);
+        if !came.is_there {
             return Err(one.gone());
         }
-        let is_fenced = count.and_then(|row| row.get(1)) == Some("f");
-        if is_fenced {
+        if !came.is_provided {
             return Err(faults::fenced(one.name.as_str()));
         }
-        Ok(count.and_then(|row| row.get(2)) != Some("t"))
+        Ok(!came.is_shut)
     }
 
     fn see(&self) -> Result<Rc<dyn Sight>> {
         self.glance.forget();
-        let load = if self.one.is_kept() { kept::load } else { statements::load };
-        let answers = self.one.ask(&load(self.one.schema(), self.one.id))?;
+        let (schema, id) = (self.one.schema(), self.one.id);
+        let load =
+            if self.one.is_kept() { kept::load(schema, id, false) } else { statements::load(schema, id) };
+        let answers = self.one.ask(&load)?;
         let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-        let seen = Seen::read(&self.one, rows)?.ok_or_else(|| self.one.gone())?;
+        let seen = Seen::read(&self.one, rows, false)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))
     }
 

@@ -10,7 +10,7 @@ use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "meta",
     "agent",
     "state",
@@ -21,6 +21,7 @@ const TABLES: [&str; 17] = [
     "file",
     "dedupe",
     "lease",
+    "fence_floor",
     "archive",
     "event",
     "run",

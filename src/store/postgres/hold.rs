@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::model::id::AgentName;
-use crate::model::pool::Pool;
 use crate::model::time::Time;
 
+use super::super::dir::Subject;
 use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
+use super::super::settings::Settings;
 use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
 use super::pool::Pool as Connections;
@@ -20,9 +21,6 @@ use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
 use super::{kept, lease, make, sql, statements};
-
-/// More leases than an agent is ever given.
-const FENCES: i64 = 1 << 62;
 
 #[derive(Debug)]
 struct Held {
@@ -95,10 +93,16 @@ impl Core {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
+        // A process that has the lease of the run settles it, and asks nothing of the past.
+        let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
         let flight = |at_once, is_kept| {
             let lock = statements::lock(one.schema(), one.id, self.patience.as_millis(), at_once);
-            let load = if is_kept { kept::load } else { statements::load };
-            format!("{lock}{}", load(one.schema(), one.id))
+            let load = if is_kept {
+                kept::load(one.schema(), one.id, !settles)
+            } else {
+                statements::load(one.schema(), one.id)
+            };
+            format!("{lock}{load}")
         };
         let until = Instant::now() + pool.patience();
         loop {
@@ -119,7 +123,8 @@ impl Core {
                         .pop()
                         .and_then(|answer| answer.rows.first().and_then(|row| row.get(0)).map(str::to_owned));
                     // The connection is closed with the transaction where the agent is gone.
-                    let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded)?) else {
+                    let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded, is_kept && !settles)?)
+                    else {
                         return Err(one.gone());
                     };
                     self.open.replace(Some(Open { connection, number, seen: Rc::new(seen) }));
@@ -326,8 +331,7 @@ impl Locked for Core {
         if theirs.is_some() {
             return Some(Grant::Taken);
         }
-        // Nobody but a person writes such a number.
-        if !(0..FENCES).contains(&seen.fence) {
+        if !(0..lease::FENCES).contains(&seen.fence) {
             let url = self.one.shared.pool.url();
             return Some(Grant::Damaged(faults::no_fence(url, &self.one.name, seen.fence)));
         }
@@ -381,18 +385,17 @@ impl Hold for Held {
         Ok(())
     }
 
-    fn replace_policy(&self, policy: &str, pool: &Pool) -> Result<()> {
+    fn replace_policy(&self, settings: &Settings) -> Result<()> {
         let one = &self.core.one;
         let changed = format!(
-            "UPDATE {schema}.agent SET policy = {}, pool = {pool} WHERE id = {id};\
-             UPDATE {schema}.due SET pool = {pool} WHERE agent_id = {id};",
-            sql::text(policy)?,
-            schema = one.schema(),
-            pool = sql::text(pool.as_str())?,
-            id = one.id
+            "{};UPDATE {}.due SET pool = {} WHERE agent_id = {};",
+            statements::replace_policy(one.schema(), one.id, settings)?,
+            one.schema(),
+            sql::text(settings.pool.as_str())?,
+            one.id
         );
         self.core.change(&[changed], &Sign::None, |seen| self.core.check_fences(seen))?;
-        one.policy.replace(policy.to_owned());
+        one.policy.replace(settings.text.clone());
         Ok(())
     }
 
@@ -423,7 +426,7 @@ impl Hold for Held {
             core.check_fences(&open.seen)?;
             let emptied = statements::empty(one.schema(), one.id);
             match pool.fly(&mut open.connection, &emptied, Duration::ZERO) {
-                Ok(_) if make::finish(one, open.connection, &open.number, pieces)? => return Ok(()),
+                Ok(_) if make::finish(one, open.connection, &open.number, pieces, "")? => return Ok(()),
                 Ok(_) => {}
                 Err(Trouble::Lost { .. }) => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),

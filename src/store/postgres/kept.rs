@@ -4,16 +4,28 @@
 //! Unlike a prepared statement a function needs no session, so a pooler of transactions is no obstacle.
 
 use crate::error::Result;
+use crate::model::record::Record;
+use crate::model::run::Brief;
 
 use super::{sql, statements};
+
+/// How many briefs come along with the records: as many as a turn is told.
+pub const BRIEFS: usize = 5;
 
 /// Makes the functions. They run with the rights of their caller.
 pub fn make(schema: &str) -> String {
     // With partitions the server would go on planning each call: a plan for all values seems as dear to it.
     let options = "LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan";
     format!(
-        "CREATE FUNCTION {schema}.records_of(bigint) RETURNS TABLE (what text, a text, b text, c text, d text) {options} ROWS 8 \
-           AS $$ BEGIN RETURN QUERY {records}; END $$;\
+        "CREATE FUNCTION {schema}.records_of(bigint, boolean) RETURNS TABLE (what text, a text, b text, c text, d text) {options} ROWS 8 \
+           AS $$ BEGIN RETURN QUERY {records}; \
+             IF $2 THEN \
+               RETURN QUERY SELECT 'b', t.seq::text, t.body::text, NULL, NULL FROM {schema}.archive t \
+                 WHERE t.agent_id = $1 AND t.kind = '{brief}' ORDER BY t.seq DESC LIMIT {BRIEFS}; \
+               RETURN QUERY SELECT 'e', t.kind::text, t.body::text, NULL, NULL FROM {schema}.archive t \
+                 WHERE t.agent_id = $1 AND t.id = (SELECT 'msg_' || replace(i.id::text, '-', '') FROM {schema}.inbox i \
+                   WHERE i.agent_id = $1 AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT 1) ORDER BY t.seq DESC; \
+             END IF; END $$;\
          CREATE FUNCTION {schema}.last_of_kind(bigint, text, bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 8 \
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
              WHERE t.agent_id = $1 AND t.kind = $2 AND t.revision <= $3 ORDER BY t.seq DESC LIMIT $4; END $$;\
@@ -21,12 +33,14 @@ pub fn make(schema: &str) -> String {
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
              WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;",
         records = statements::load(schema, "$1"),
+        brief = Brief::KIND,
     )
 }
 
-/// What [`statements::load`] asks.
-pub fn load(schema: &str, agent: i64) -> String {
-    format!("SELECT * FROM {schema}.records_of({agent})")
+/// What [`statements::load`] asks. `with_past`: and what a claim asks next: the last briefs, at most [`BRIEFS`] (rows `b`: number and
+/// text), and how the first message of the inbox has ended, if it has (rows `e`: kind and text), the newest lines first.
+pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
+    format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
 }
 
 /// The newest lines of the archive that no later revision than this one wrote: number and text. `None`: no function asks that.

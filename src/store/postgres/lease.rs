@@ -12,13 +12,16 @@ use crate::error::Result;
 use super::super::dir::Subject;
 use super::super::elsewhere::{Beat, Claimant, Lease};
 use super::shared::{Grant, Mark, One, number};
-use super::{sql, statements};
+use super::{faults, sql, statements};
 
 /// How long a beat may take. Whoever beats watches something meanwhile.
 const BEAT: Duration = Duration::from_secs(2);
 
 /// How long before the end of the lease whoever works has to have ended.
 const MARGIN: Duration = Duration::from_secs(15);
+
+/// More leases than an agent is ever given. A higher number, or a negative one, was written by a person.
+pub const FENCES: i64 = 1 << 62;
 
 #[derive(Debug)]
 struct Leased {
@@ -68,7 +71,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
         "{lock}\
          INSERT INTO {schema}.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
          SELECT s.agent_id, {subject}, s.fence + 1, {anchor}, {host}, {pid}, {now} + {lasts} \
-         FROM {schema}.state s WHERE s.agent_id = {id} \
+         FROM {schema}.state s WHERE s.agent_id = {id} AND s.fence >= 0 AND s.fence < {FENCES} \
          ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
            host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false \
          WHERE l.anchor = excluded.anchor OR l.expires_at <= {now} RETURNING l.fence;\
@@ -86,8 +89,10 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     let answers = pool.ask(&flight)?;
     // The rows: the lock's, and the lease's if it was given.
     let mut rows = answers.iter().filter_map(|answer| answer.rows.first());
-    if rows.next().is_none() {
-        return Err(one.gone());
+    let Some(locked) = rows.next() else { return Err(one.gone()) };
+    let last: i64 = number(Some(locked), 1).ok_or_else(|| pool.unexpected("a fence"))?;
+    if !(0..FENCES).contains(&last) {
+        return Err(faults::no_fence(pool.url(), &one.name, last));
     }
     let Some(fence) = number::<i64>(rows.next(), 0) else { return Ok(None) };
     let key = (id, subject.to_owned());

@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
 use super::super::elsewhere::{Arrival, Piece, Pieces};
+use super::super::settings::Settings;
 use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
 use super::pool::Pool;
@@ -55,7 +56,8 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
             forgotten: Cell::default(),
         };
         // It may have been seen and removed since: then it was made all the same.
-        if finish(&one, connection, number, pieces)? {
+        let floor = statements::begin_at_floor(one.schema(), id);
+        if finish(&one, connection, number, pieces, &floor)? {
             return Ok(true);
         }
         if Instant::now() > until {
@@ -64,9 +66,15 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     }
 }
 
-/// Writes the pieces in the transaction of this number, and commits it. `false`: it was not committed, nothing was changed,
-/// and it may be tried again.
-pub fn finish(one: &One, mut connection: Connection, number: &str, pieces: Pieces<'_>) -> Result<bool> {
+/// Writes the pieces in the transaction of this number, then `along`, and commits it. `false`: it was not committed, nothing was
+/// changed, and it may be tried again.
+pub fn finish(
+    one: &One,
+    mut connection: Connection,
+    number: &str,
+    pieces: Pieces<'_>,
+    along: &str,
+) -> Result<bool> {
     let pool = &one.shared.pool;
     let last = match send(one, &mut connection, pieces)? {
         Ok(last) => last,
@@ -76,7 +84,7 @@ pub fn finish(one: &One, mut connection: Connection, number: &str, pieces: Piece
         }
         Err(trouble) => return Err(trouble.into_error(pool.url())),
     };
-    match pool.fly(&mut connection, &format!("{last}COMMIT"), Duration::ZERO) {
+    match pool.fly(&mut connection, &format!("{last}{along}COMMIT"), Duration::ZERO) {
         Ok(_) => {
             pool.give(connection);
             Ok(true)
@@ -151,7 +159,7 @@ fn size_of(piece: &Piece) -> usize {
     const OVERHEAD: usize = 200;
     let text = match piece {
         Piece::Identity(text)
-        | Piece::Policy { text, .. }
+        | Piece::Policy(Settings { text, .. })
         | Piece::State { text, .. }
         | Piece::Open { text, .. }
         | Piece::Plan { text, .. }
@@ -167,6 +175,7 @@ fn size_of(piece: &Piece) -> usize {
         | Piece::Taken(_)
         | Piece::Heard(_)
         | Piece::Unsaved(_)
+        | Piece::Room(_)
         | Piece::Forgotten { .. } => 0,
     };
     OVERHEAD + text

@@ -36,7 +36,7 @@ use crate::model::id::AgentName;
 use crate::model::pool::Pool;
 use crate::model::time::Time;
 
-use super::elsewhere::{Claim, Claimant, Due, Elsewhere, Fault, InSlot, Part, Pieces, Records};
+use super::elsewhere::{Arrival, Claim, Claimant, Due, Elsewhere, Fault, InSlot, Part, Pieces, Records};
 use faults::Trouble;
 use pool::Pool as Connections;
 use shared::Shared;
@@ -119,6 +119,9 @@ impl Elsewhere for Postgres {
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
+        if self.shared.producer.get().is_some() {
+            return Ok(Some(Rc::new(producer::Producer::of(&self.shared, name))));
+        }
         match agent::Agent::find(&self.shared, name) {
             Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>)),
             Err(error) if error.kind() == faults::NOT_ALLOWED => {
@@ -144,6 +147,19 @@ impl Elsewhere for Postgres {
     fn take_slot(&self, under: &AgentName) -> Result<()> {
         let is_taken = self.shared.lock_of(under).is_some_and(|lock| lock.take_slot());
         if is_taken { Ok(()) } else { Err(Trouble::Locked.into_error(self.shared.pool.url())) }
+    }
+
+    fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
+        // What speaks in the name of a lease has to be the one that has it; a producer asks a function.
+        if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
+            return Ok(None);
+        }
+        match agent::tell(&self.shared, name, message, &statements::takes(size, default)) {
+            Err(error) if error.kind() == faults::NOT_ALLOWED => {
+                producer::Producer::find(&self.shared, name, error).map(|_| None)
+            }
+            told => told,
+        }
     }
 
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {

@@ -33,7 +33,12 @@ impl Producer {
             let Some(role) = first(&answers).and_then(|row| row.get(0)) else { return Err(refusal) };
             shared.producer.get_or_init(|| role.to_owned());
         }
-        Ok(Producer { shared: Rc::clone(shared), name: name.clone() })
+        Ok(Producer::of(shared, name))
+    }
+
+    /// The same once it is known that this command is a producer's.
+    pub fn of(shared: &Rc<Shared>, name: &AgentName) -> Producer {
+        Producer { shared: Rc::clone(shared), name: name.clone() }
     }
 
     fn refused<T>(&self) -> Result<T> {
@@ -49,6 +54,10 @@ impl Records for Producer {
 
     fn policy(&self) -> Result<String> {
         self.refused()
+    }
+
+    fn room(&self) -> Option<String> {
+        None
     }
 
     fn state(&self) -> Result<String> {

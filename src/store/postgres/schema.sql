@@ -18,7 +18,9 @@ CREATE TABLE @.agent (                -- changed by people
   identity json NOT NULL,
   policy text NOT NULL,               -- agent.toml as it is written
   is_shut boolean NOT NULL DEFAULT false,         -- it was moved away: nothing arrives any more
-  pool text NOT NULL DEFAULT '');     -- which machines may tick it
+  pool text NOT NULL DEFAULT '',      -- which machines may tick it
+  room text,                          -- what the machine that made it calls the room that it has prepared for it
+  takes bigint);                      -- how large a message may be; -1: as by default; NULL: the settings have to be read
 
 CREATE TABLE @.state (                -- hot: a change updates one row, and no index but the key has to follow
   agent_id bigint PRIMARY KEY,
@@ -87,6 +89,10 @@ CREATE TABLE @.lease (                -- a row per living turn or task
   has_slot boolean NOT NULL DEFAULT false,        -- of a turn that counts among those that may run at once
   PRIMARY KEY (agent_id, subject))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
+
+CREATE TABLE @.fence_floor (          -- one row: new agents begin with this fence, so that none comes again that a former one had
+  fence bigint NOT NULL);
+INSERT INTO @.fence_floor VALUES (0);
 
 CREATE TABLE @.archive (              -- what has ended, a line each
   agent_id bigint NOT NULL,

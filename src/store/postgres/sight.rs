@@ -13,7 +13,8 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Priority};
-use crate::model::record::Plane;
+use crate::model::record::{Plane, Record};
+use crate::model::run::Brief;
 use crate::model::time::Time;
 
 use super::super::elsewhere::{ENDED, Order, Piece, Sight};
@@ -37,6 +38,17 @@ pub struct Seen {
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: Vec<(MessageId, String)>,
     pub leases: BTreeMap<String, Leased>,
+    /// What came along of the archive.
+    past: Option<Past>,
+}
+
+/// What a claim asks of the archive.
+#[derive(Debug, Default)]
+struct Past {
+    /// The last briefs, with their numbers.
+    briefs: Vec<(i64, String)>,
+    /// Kinds and texts of the lines about the first message of the inbox.
+    ended: Vec<(String, String)>,
 }
 
 /// A lease as a row has it.
@@ -53,8 +65,8 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl Seen {
-    /// Reads the rows of [`statements::load`]. `None`: there is no such agent any more.
-    pub fn read(one: &Rc<One>, rows: &[Row]) -> Result<Option<Seen>> {
+    /// Reads the rows of [`statements::load`], or of [`kept::load`]. `None`: there is no such agent any more.
+    pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<Seen>> {
         let mut seen = Seen {
             one: Rc::clone(one),
             seen_at: 0,
@@ -65,6 +77,7 @@ impl Seen {
             texts: RefCell::default(),
             hints: Vec::new(),
             leases: BTreeMap::new(),
+            past: with_past.then(Past::default),
         };
         let mut is_there = false;
         for row in rows {
@@ -99,6 +112,14 @@ impl Seen {
             "h" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
                 self.hints.push((id, said::hint(text(2)?, row.get(3))));
+            }
+            "b" => {
+                let brief = (number(Some(row), 1)?, text(2)?);
+                self.past.as_mut()?.briefs.push(brief);
+            }
+            "e" => {
+                let ended = (text(1)?, text(2)?);
+                self.past.as_mut()?.ended.push(ended);
             }
             "l" => {
                 let fence = number(Some(row), 2)?;
@@ -138,17 +159,22 @@ impl Seen {
         Ok(rows.first().and_then(|row| row.get(1)).map(str::to_owned))
     }
 
+    /// Whether it is the first message of the inbox.
+    fn is_first(&self, id: &str) -> bool {
+        self.messages.first().is_some_and(|key| key.id.to_string() == id)
+    }
+
     /// Lines of a table in order of a number, until `each` has enough. `first`: what asks for the first of them at less cost.
+    /// `after`: the number that they come after.
     fn lines(
         &self,
         of: &str,
         is_descending: bool,
-        first: Option<String>,
+        (mut first, mut after): (Option<String>, Option<i64>),
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
         let one = &self.one;
         let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
-        let mut after: Option<i64> = None;
         let mut most = FEW_LINES;
         loop {
             let from = after.map(|seq| format!(" AND t.seq {sign} {seq}")).unwrap_or_default();
@@ -159,8 +185,7 @@ impl Seen {
                 one.id,
                 self.seen_at
             );
-            let asked = first.as_ref().filter(|_| after.is_none()).unwrap_or(&some);
-            let answers = one.ask(asked)?;
+            let answers = one.ask(&first.take().unwrap_or(some))?;
             let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
             for row in rows {
                 if !each(row.get(1).unwrap_or_default())? {
@@ -287,17 +312,46 @@ impl Sight for Seen {
         ids: Option<&[String]>,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
+        let mut after = None;
+        match (&self.past, kinds, ids) {
+            (Some(past), [kind], None) if *kind == Brief::KIND => {
+                for (seq, text) in &past.briefs {
+                    if !each(text)? {
+                        return Ok(());
+                    }
+                    after = Some(*seq);
+                }
+                if past.briefs.len() < kept::BRIEFS {
+                    return Ok(());
+                }
+            }
+            (Some(past), _, Some([id])) if self.is_first(id) => {
+                let ended = past.ended.iter().filter(|(kind, _)| kinds.contains(&kind.as_str()));
+                for (_, text) in ended {
+                    if !each(text)? {
+                        break;
+                    }
+                }
+                return Ok(());
+            }
+            _ => {}
+        }
         let of_ids = match ids {
             Some(ids) => format!(" AND {}", sql::one_of("t.id", ids)?),
             None => String::new(),
         };
         let one = &self.one;
-        let first = if one.is_kept() {
+        let first = if one.is_kept() && after.is_none() {
             kept::last(one.schema(), one.id, (kinds, ids), self.seen_at, FEW_LINES)?
         } else {
             None
         };
-        self.lines(&format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?), true, first, each)
+        self.lines(
+            &format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?),
+            true,
+            (first, after),
+            each,
+        )
     }
 
     fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
@@ -307,10 +361,10 @@ impl Sight for Seen {
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
         match order {
-            Order::NewestFirst => self.lines("event t WHERE true", true, None, each),
-            Order::Since(None) => self.lines("event t WHERE true", false, None, each),
+            Order::NewestFirst => self.lines("event t WHERE true", true, (None, None), each),
+            Order::Since(None) => self.lines("event t WHERE true", false, (None, None), each),
             Order::Since(Some(since)) => {
-                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, None, each)
+                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, (None, None), each)
             }
         }
     }

@@ -10,10 +10,14 @@ use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::elsewhere::{Arrival, Brought, ENDED, Part, Piece};
+use super::super::settings::{Settings, Takes};
 use super::sql;
 
 /// The priority of a hint in the inbox.
 pub const HINT: &str = "-1";
+
+/// What stands for the default of the sender's machine where it is said how large a message may be.
+const AS_BY_DEFAULT: i64 = -1;
 
 /// How many messages a look at the inbox brings at once, and of how many the text.
 pub const HEAD: usize = 256;
@@ -46,7 +50,7 @@ pub fn load(schema: &str, agent: impl Display) -> String {
 pub fn glance(schema: &str, name: &str) -> String {
     format!(
         "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
-           EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id) \
+           EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id), a.room \
          FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id WHERE a.name = {name}"
     )
 }
@@ -55,13 +59,13 @@ pub fn glance(schema: &str, name: &str) -> String {
 /// because each statement sees what was committed before it began. In one statement with the lock, it would not.
 ///
 /// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it is without any patience.
-pub fn lock(schema: &str, agent: i64, waits: u128, at_once: bool) -> String {
+pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
     let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED;{limit}\
          SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';\
-         SELECT pg_current_xact_id() FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};"
+         SELECT pg_current_xact_id(), fence FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};"
     )
 }
 
@@ -84,7 +88,7 @@ fn arrived(arrival: &Arrival) -> Result<String> {
 
 /// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts it takes it alone. So what
 /// passes has arrived before the agent is shut, and what comes later sees that it is. It ends with the transaction.
-fn door(schema: &str, agent: i64, shared: &str) -> String {
+fn door(schema: &str, agent: impl Display, shared: &str) -> String {
     let schema = super::wire::literal(schema);
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
@@ -109,13 +113,30 @@ pub fn take_slot(schema: &str, agent: i64) -> String {
     format!("UPDATE {schema}.lease SET has_slot = true WHERE agent_id = {agent} AND subject = 'run';")
 }
 
-/// Puts arrivals into the inbox of an agent that is there. `again`: after an answer that was lost, under the agent's lock:
+/// The number of the agent of a name, as a part of statements.
+pub fn number_of(schema: &str, name: &str) -> Result<String> {
+    Ok(format!("(SELECT n.id FROM {schema}.agent n WHERE n.name = {})", sql::text(name)?))
+}
+
+/// A condition on an agent `a`: it takes a message with a body of this size. `default`: of the sender's machine.
+pub fn takes(size: u64, default: u64) -> String {
+    let by_default = if size <= default { format!(" OR a.takes = {AS_BY_DEFAULT}") } else { String::new() };
+    format!("(a.takes >= {size}{by_default})")
+}
+
+/// Puts arrivals into the inbox of an agent that is there. `agent`: its number, or what stands for it. `again`: after an answer that was lost, under the agent's lock:
 /// what was put before may have ended since, and ids of messages that have ended don't come again.
 ///
-/// `provided`: a condition without which nothing arrives. The last row of the answer says how many agents there are, whether
+/// `provided`: a condition, on the agent `a` for instance, without which nothing arrives. The last row of the answer says how many agents there are, whether
 /// it holds, and whether the agent is shut. It has to be one transaction, in which each statement sees what was committed
 /// before it.
-pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provided: &str) -> Result<String> {
+pub fn arrive(
+    schema: &str,
+    agent: impl Display,
+    arrivals: &[Arrival],
+    again: bool,
+    provided: &str,
+) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
     let not_ended = if again {
         format!(
@@ -129,8 +150,8 @@ pub fn arrive(schema: &str, agent: i64, arrivals: &[Arrival], again: bool, provi
         "{};INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
          SELECT a.id, v.prio, v.id, v.body FROM {schema}.agent a, (VALUES {rows}) v (prio, id, body) \
          WHERE a.id = {agent} AND NOT a.is_shut{not_ended} AND {provided} ON CONFLICT DO NOTHING;\
-         SELECT count(*), {provided}, bool_or(a.is_shut) FROM {schema}.agent a WHERE a.id = {agent}",
-        door(schema, agent, "_shared")
+         SELECT count(*), coalesce(bool_and({provided}), false), bool_or(a.is_shut) FROM {schema}.agent a WHERE a.id = {agent}",
+        door(schema, &agent, "_shared")
     ))
 }
 
@@ -156,9 +177,24 @@ pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> 
 }
 
 /// The tables that hold what agents consist of, as those who step them use them.
-const TABLES: [&str; 16] = [
-    "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run",
-    "blob", "watcher", "anchor", "meta",
+const TABLES: [&str; 17] = [
+    "agent",
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "file",
+    "dedupe",
+    "lease",
+    "fence_floor",
+    "archive",
+    "event",
+    "run",
+    "blob",
+    "watcher",
+    "anchor",
+    "meta",
 ];
 
 /// Lets a role of the database be something to this store, and nothing else from then on.
@@ -205,6 +241,20 @@ pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Piece]) -> Resu
     Ok(all)
 }
 
+/// Puts settings in the place of those of an agent.
+pub fn replace_policy(schema: &str, agent: i64, settings: &Settings) -> Result<String> {
+    let takes = match settings.takes {
+        Takes::ByDefault => AS_BY_DEFAULT.to_string(),
+        Takes::AtMost(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX).to_string(),
+        Takes::Unknown => "NULL".to_owned(),
+    };
+    Ok(format!(
+        "UPDATE {schema}.agent SET policy = {}, pool = {}, takes = {takes} WHERE id = {agent}",
+        sql::text(&settings.text)?,
+        sql::text(settings.pool.as_str())?
+    ))
+}
+
 /// The revision that a change makes, if it changes the state.
 pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
     pieces
@@ -234,12 +284,7 @@ fn change_by(
         Piece::Identity(text) => {
             write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
         }
-        Piece::Policy { text, pool } => write!(
-            all,
-            "UPDATE {schema}.agent SET policy = {}, pool = {} WHERE id = {agent}",
-            sql::text(text)?,
-            sql::text(pool.as_str())?
-        ),
+        Piece::Policy(settings) => write!(all, "{}", replace_policy(schema, agent, settings)?),
         Piece::State { revision, due, text } => write!(
             all,
             "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
@@ -285,6 +330,9 @@ fn change_by(
         Piece::Unsaved(run) => {
             write!(all, "DELETE FROM {schema}.blob WHERE agent_id = {agent} AND subject = '{run}'")
         }
+        Piece::Room(room) => {
+            write!(all, "UPDATE {schema}.agent SET room = {} WHERE id = {agent}", sql::text(room)?)
+        }
         Piece::File(Brought { path, written_at, digest, lines }) => {
             if !goes_on {
                 let _ = write!(
@@ -297,7 +345,11 @@ fn change_by(
         Piece::Shut(is_shut) => write!(
             all,
             "{}UPDATE {schema}.agent SET is_shut = {is_shut} WHERE id = {agent}",
-            if *is_shut { format!("{};", door(schema, agent, "")) } else { String::new() }
+            if *is_shut {
+                format!("{};{}", door(schema, agent, ""), raise_floor(schema, agent))
+            } else {
+                String::new()
+            }
         ),
         Piece::Arrived(arrival) => {
             // A message may come back in another place of the queue.
@@ -411,9 +463,25 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
     format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
 }
 
+/// Sees to it that no agent that is made later gets a fence that this one has had: another agent may come in its place, or have
+/// its work under another name.
+fn raise_floor(schema: &str, agent: i64) -> String {
+    format!(
+        "UPDATE {schema}.fence_floor f SET fence = s.fence FROM {schema}.state s WHERE s.agent_id = {agent} AND s.fence > f.fence;"
+    )
+}
+
+/// Has a new agent begin with a fence that no former one has had.
+pub fn begin_at_floor(schema: &str, agent: i64) -> String {
+    format!(
+        "UPDATE {schema}.state s SET fence = f.fence FROM {schema}.fence_floor f WHERE s.agent_id = {agent};"
+    )
+}
+
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    let mut all = empty(schema, agent);
+    let mut all = raise_floor(schema, agent);
+    all.push_str(&empty(schema, agent));
     for (table, column) in [("agent", "id"), ("state", "agent_id")] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE {column} = {agent};");
     }

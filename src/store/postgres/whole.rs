@@ -5,13 +5,13 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::MessageId;
 use crate::model::message::InboxKey;
-use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::dir::archive;
 use super::super::elsewhere::{Arrival, Brought, Piece};
+use super::super::settings::Settings;
 use super::shared::{One, number};
 use super::sight::{Seen, key};
 use super::wire::Row;
@@ -38,8 +38,7 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
         each(Piece::File(brought))
     })?;
     each(Piece::Identity(one.identity.borrow().clone()))?;
-    // Its pool is asked of the settings again, as is when it is due of the state.
-    each(Piece::Policy { text: one.policy.borrow().clone(), pool: Pool::COMMON })?;
+    each(Piece::Policy(Settings::of(one.policy.borrow().clone())))?;
     // When it is due is asked of the state again wherever it goes.
     each(Piece::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
     each(Piece::Shut(is_shut.get(0) == Some("t")))?;

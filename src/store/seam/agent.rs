@@ -274,6 +274,7 @@ impl<'s> Agent<'s> {
             return Ok(Change::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
+        self.room()?;
         let room = self.local.lock_room(now)?;
         let left = self.store.patience().saturating_sub(begun.elapsed());
         let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
@@ -285,6 +286,7 @@ impl<'s> Agent<'s> {
         let Some(beside) = &self.beside else {
             return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
         };
+        self.room()?;
         let Some(room) = self.local.try_lock_room(now)? else { return Ok(None) };
         Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
     }
@@ -402,7 +404,10 @@ impl<'s> Agent<'s> {
 
     /// The directory of the agent on this machine, for something that is to lie in it.
     fn room(&self) -> Result<&dir::Agent<'s>> {
-        if self.beside.is_some() {
+        if let Some(beside) = &self.beside {
+            if let Some(prepared) = beside.records.room() {
+                self.local.move_in_late(&prepared)?;
+            }
             self.local.make_room()?;
         }
         Ok(&self.local)

@@ -26,6 +26,7 @@ use crate::model::work::WorkItem;
 use crate::workdir;
 
 use super::super::dir::inbox::{self, Name};
+use super::super::dir::prepared::Prepared;
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::travel::{Place, place};
 use super::super::dir::view::View;
@@ -79,16 +80,21 @@ impl<'s> Arriving<'s> {
     }
 
     /// Puts the agent in place, unless there is one of its name.
-    pub fn place_if_free(self, now: Time) -> Result<bool> {
-        if self.store.elsewhere.is_some() { self.create(now) } else { self.dir.place_if_free() }
+    pub fn place_if_free(mut self, now: Time) -> Result<bool> {
+        if self.store.elsewhere.is_none() {
+            return self.dir.place_if_free();
+        }
+        let prepared = self.prepare(now)?;
+        self.create(&prepared, now)
     }
 
     /// Puts the agent in place, also of one that was moved away.
-    pub fn place(self, now: Time) -> Result<Appeared> {
+    pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.store.elsewhere.is_none() {
             return self.dir.place(now);
         }
-        if self.create(now)? {
+        let prepared = self.prepare(now)?;
+        if self.create(&prepared, now)? {
             return Ok(Appeared::New);
         }
         let name = self.agent.name();
@@ -98,34 +104,50 @@ impl<'s> Arriving<'s> {
             return Err(agent_exists(name));
         }
         // Nothing has arrived there since it left.
-        locked.replace(&|each| all(&self.agent, now, each))?;
-        self.furnish()?;
+        self.dir.may_be_named(true);
+        locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
+        self.room().move_in(&prepared)?;
         Ok(Appeared::Back)
     }
 
     /// Makes the agent in the other store. `false`: there is one of its name.
-    fn create(&self, now: Time) -> Result<bool> {
+    fn create(&mut self, prepared: &Prepared, now: Time) -> Result<bool> {
         let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
-        let is_new = elsewhere.create(self.agent.name(), &|each| all(&self.agent, now, each))?;
+        self.dir.may_be_named(true);
+        let pieces = |each: &mut dyn FnMut(Piece) -> Result<()>| all(&self.agent, prepared, now, each);
+        let is_new = elsewhere.create(self.agent.name(), &pieces)?;
         if is_new {
-            self.furnish()?;
+            self.room().move_in(prepared)?;
+        } else {
+            self.dir.may_be_named(false);
         }
         Ok(is_new)
     }
 
-    /// Gives the room of the agent what is no record. What was there before is another agent's, or went with it.
-    fn furnish(&self) -> Result<()> {
-        let room = self.store.local.room(self.agent.name());
-        room.clear_room();
-        room.take_over(self.agent.local())
+    /// Makes what was staged the room that the records will name.
+    fn prepare(&mut self, now: Time) -> Result<Prepared> {
+        let prepared = self.dir.prepare(now)?;
+        self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
+        Ok(prepared)
+    }
+
+    /// Where that goes once the records have appeared.
+    fn room(&self) -> dir::Agent<'s> {
+        self.store.local.room(self.agent.name())
     }
 }
 
 /// Calls `each` with all that an agent consists of, whose records are files.
-fn all(agent: &Agent<'_>, now: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+fn all(
+    agent: &Agent<'_>,
+    prepared: &Prepared,
+    now: Time,
+    each: &mut dyn FnMut(Piece) -> Result<()>,
+) -> Result<()> {
     let dir = agent.local().dir().spot();
     let state = agent.peek()?;
     brought(dir, Path::new(""), each)?;
+    each(Piece::Room(prepared.name.clone()))?;
     each(Piece::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
     each(pieces::policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
     each(Piece::State {

@@ -6,7 +6,6 @@ use std::ops::Deref;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::retention::Retention;
 use crate::model::state::State;
@@ -15,6 +14,7 @@ use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::dir::{self, Aside, Dropped, Leaving, aside};
 use super::super::elsewhere::{self, Hold, Piece, Pieces};
+use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::beside::Beside;
 use super::seen::{LeftOut, Seen};
@@ -271,7 +271,7 @@ impl<'a> Change<'a> {
 
     /// Puts other settings in the place of the agent's.
     pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
-        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(policy, &Pool::of(policy)))
+        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(&Settings::of(policy.to_owned())))
     }
 
     /// Replaces the identity of the agent.

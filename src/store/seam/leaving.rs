@@ -43,7 +43,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
                 made_at = written_at(&text);
                 put(layout::IDENTITY, text.as_bytes(), made_at)
             }
-            Piece::Policy { text, .. } => put(layout::POLICY, text.as_bytes(), made_at),
+            Piece::Policy(settings) => put(layout::POLICY, settings.text.as_bytes(), made_at),
             Piece::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
             Piece::Open { plane, id, text } => {
                 let at = written_at(&text);
@@ -82,6 +82,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
             | Piece::Key { .. }
             | Piece::Shut(_)
             | Piece::Unsaved(_)
+            | Piece::Room(_)
             | Piece::Forgotten { .. } => Ok(()),
         })?;
         brought.end(put)

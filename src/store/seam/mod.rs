@@ -27,14 +27,18 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
+use crate::model::bound::RECORD;
 use crate::model::id::AgentName;
+use crate::model::message::Message;
+use crate::model::policy::Size;
 use crate::model::pool::Pool;
+use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
-use super::elsewhere::{Claim, Due, Elsewhere, Part, each_of};
+use super::elsewhere::{Arrival, Claim, Due, Elsewhere, Part, Piece, each_of};
 
 pub use agent::{Agent, Version, moved_away};
 
@@ -184,6 +188,20 @@ impl Store {
         }
     }
 
+    /// Puts a message into the inbox of the agent that it is for, in one go with the question for that agent. `size`: of its body,
+    /// `default`: how large it may be where the agent's settings say nothing.
+    ///
+    /// Returns the state of the agent after that, as far as it can be read. `None`: nothing has arrived. Where the records are files that is always so; elsewhere a
+    /// look at the agent tells why, or that the message may arrive all the same.
+    pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
+        let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
+        let arrival = pieces::arrival(message);
+        let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
+        RECORD.check(text.len() as u64)?;
+        let told = elsewhere.tell(&message.agent, &arrival, size, default.0)?;
+        Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
+    }
+
     /// Puts a new agent in place, whole.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
@@ -191,14 +209,15 @@ impl Store {
         self.refuse_name(name)?;
         // A `doctor` that was killed has left the files that it made of an agent's records.
         self.local.sweep_litter();
-        if !elsewhere.create(name, &each_of(&pieces::of_new(new)))? {
+        let room = self.local.room(name);
+        let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
+        let mut pieces = pieces::of_new(new);
+        pieces.push(Piece::Room(prepared.name.clone()));
+        if !elsewhere.create(name, &each_of(&pieces))? {
+            room.discard(&prepared)?;
             return Err(agent_exists(name));
         }
-        // What an agent of this name has left on this machine is not the new one's. Before it was made, that could be the
-        // room of one that another command has just made.
-        let room = self.local.room(name);
-        room.clear_room();
-        room.furnish(&new.hooks)
+        room.move_in(&prepared)
     }
 
     /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that

@@ -2,7 +2,6 @@
 
 use crate::model::event::Event;
 use crate::model::message::Message;
-use crate::model::pool::Pool;
 use crate::model::record::{Kept, Record};
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
@@ -17,6 +16,7 @@ use crate::model::work::WorkItem;
 use super::super::dir::record::{encode, encode_plain_line};
 use super::super::dir::{NewAgent, archive};
 use super::super::elsewhere::{Arrival, Piece};
+use super::super::settings::Settings;
 
 /// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
 fn into_text(bytes: Vec<u8>) -> String {
@@ -65,7 +65,7 @@ pub fn event(event: &Event) -> Piece {
 
 /// The settings of an agent, and the pool that they name.
 pub fn policy(text: String) -> Piece {
-    Piece::Policy { pool: Pool::of(&text), text }
+    Piece::Policy(Settings::of(text))
 }
 
 fn open<T: Kept>(record: &T) -> Piece {

@@ -158,7 +158,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let locked = |change: fn(&dyn Hold) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
         locked(|hold| hold.commit(2, &[state(3)])),
-        locked(|hold| hold.replace_policy("x", &Default::default())),
+        locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),
         locked(|hold| hold.replace_identity("{}")),
         locked(|hold| hold.remove()),
         mine.arrive(&[message(2)]).map(drop),
@@ -205,8 +205,38 @@ fn a_number_that_nobody_gives_is_damage() {
     for number in [i64::MAX, -5] {
         fresh.run(&format!("UPDATE @.state SET fence = {number}"));
         let lock = hold(&agent);
-        let error = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
-        assert_eq!((error.kind(), error.exit_status()), ("damaged", Status::Damaged), "{error}");
+        let under_the_lock = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
         drop(lock);
+        let alone = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap_err();
+        for error in [under_the_lock, alone] {
+            assert_eq!((error.kind(), error.exit_status()), ("damaged", Status::Damaged), "{error}");
+        }
+        assert_eq!(fresh.count("lease"), 0);
     }
+}
+
+/// What a turn changes outside may remember the highest fence that it was shown.
+#[test]
+fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let lease = |agent: &str| {
+        let lease =
+            agent_of(&store, agent).lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
+        let fence = lease.fence();
+        lease.release().unwrap();
+        fence
+    };
+    create(&store, "a");
+    assert_eq!([lease("a"), lease("a"), lease("a")], [1, 2, 3]);
+    // Renamed: the new one is made while the former one is still there.
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Piece::Shut(true)]).unwrap();
+    create(&store, "b");
+    assert_eq!([lease("b"), lease("b")], [4, 5]);
+    // Removed, and another one made of its name.
+    hold(&agent_of(&store, "b")).remove().unwrap();
+    create(&store, "b");
+    assert_eq!(lease("b"), 6);
+    create(&store, "c");
+    assert_eq!(lease("c"), 6, "an agent of its own");
 }

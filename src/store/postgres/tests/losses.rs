@@ -49,6 +49,20 @@ fn arrivals() {
 }
 
 #[test]
+fn messages_that_are_told() {
+    let flights = everywhere(
+        |store, fresh| {
+            hold(&create(&fresh.open(), "a")).replace_policy(&Settings::default()).unwrap();
+            for number in 1..4 {
+                assert!(store.tell(&name("a"), &message(number), 1, 1).unwrap().is_some());
+            }
+        },
+        |fresh, cut| assert_eq!(fresh.count("inbox"), 3, "{cut}"),
+    );
+    assert_eq!(flights, 3, "one for each");
+}
+
+#[test]
 fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
@@ -57,7 +71,7 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     let taken = [state(2), Piece::Taken(key(Priority::Normal, 1)), ended(1)];
     hold(&agent).commit(1, &taken).unwrap();
     let pool = super::super::pool::Pool::new(fresh.url.clone(), PATIENCE);
-    let id = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
+    let id: i64 = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
     let again = super::super::statements::arrive(
         pool.schema(),
         id,
@@ -102,7 +116,7 @@ fn changes() {
             lock.commit(3, &[state(4), Piece::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
             lock.commit(4, &[state(5), event(5)]).unwrap();
             drop(lock);
-            hold(&agent).replace_policy("y", &Default::default()).unwrap();
+            hold(&agent).replace_policy(&Settings::of("y".to_owned())).unwrap();
         },
         |fresh, cut| {
             assert_eq!(fresh.run("SELECT revision FROM @.state"), ["5"], "{cut}");
@@ -177,11 +191,8 @@ fn leases() {
 
 /// An agent of several flights, each of which may be cut.
 fn large(number: u128) -> Vec<Piece> {
-    let mut pieces = vec![
-        Piece::Identity("{}".to_owned()),
-        Piece::Policy { text: "x".to_owned(), pool: Default::default() },
-        state(7),
-    ];
+    let mut pieces =
+        vec![Piece::Identity("{}".to_owned()), Piece::Policy(Settings::of("x".to_owned())), state(7)];
     pieces.extend((1..=3).map(|part| Piece::Open {
         plane: Plane::Work,
         id: format!("work {part} of {number}"),

@@ -18,6 +18,7 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::time::Time;
 
 use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records, each_of};
+use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};
 
@@ -108,7 +109,7 @@ pub fn ended(number: u128) -> Piece {
 pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
     let pieces = [
         Piece::Identity("{\"name\": \"a\"}\n".to_owned()),
-        Piece::Policy { text: "command = [\"x\"]\n".to_owned(), pool: Default::default() },
+        Piece::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
         state(1),
         event(1),
     ];

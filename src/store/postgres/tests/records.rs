@@ -58,8 +58,7 @@ fn agents_are_made_and_found_by_name() {
     assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
     assert_eq!(agent.version(), Some(1));
     assert!(!agent.has_arrivals().unwrap());
-    let pieces =
-        [Piece::Identity("{}".into()), Piece::Policy { text: String::new(), pool: Pool::COMMON }, state(9)];
+    let pieces = [Piece::Identity("{}".into()), Piece::Policy(Settings::default()), state(9)];
     assert!(!store.create(&name("a"), &each_of(&pieces)).unwrap());
     assert_eq!(agent_of(&store, "a").version(), Some(1));
 }

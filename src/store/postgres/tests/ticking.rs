@@ -3,7 +3,9 @@
 use crate::model::pool::Pool;
 use crate::model::record::Plane;
 
+use super::super::super::elsewhere::Sight;
 use super::leases::{MINUTE, claimant};
+use super::proxy::Proxy;
 use super::*;
 
 /// How many parts the archive has, with the one for the rest.
@@ -127,4 +129,73 @@ fn a_connection_that_is_kept_answers_the_same() {
     fresh.run("DROP FUNCTION @.records_of; SELECT 1");
     assert_eq!(all(&fresh.open()), few);
     assert!(agent_of(&kept, "a").see().is_err(), "it did not ask by the function");
+}
+
+/// What a claim asks before it commits comes along with the lock, over a connection that is kept.
+#[test]
+fn a_claim_over_a_connection_that_is_kept_asks_once() {
+    let fresh = Fresh::made();
+    let proxy = Proxy::start(None);
+    let store = Postgres::open(proxy.url(&fresh), PATIENCE);
+    create(&store, "a").arrive(&[message(7), message(8)]).unwrap();
+    let brief = |number: usize| Piece::Ended {
+        kind: "brief",
+        id: None,
+        at: at(0),
+        text: format!("{{\"brief\":{number}}}\n"),
+    };
+    let agent = agent_of(&store, "a");
+    for number in 0..12 {
+        let revision = number as u64 + 2;
+        hold(&agent).commit(revision - 1, &[state(revision), brief(number), ended(7), ended(9)]).unwrap();
+    }
+    let past = |sight: &dyn Sight, kinds: &[&'static str], ids: Option<&[String]>, most: usize| {
+        let mut lines = Vec::new();
+        sight
+            .ended(kinds, ids, &mut |line| {
+                lines.push(line.trim_end().to_owned());
+                Ok(lines.len() < most)
+            })
+            .unwrap();
+        lines
+    };
+    let numbers =
+        |from: std::ops::Range<usize>| from.rev().map(|n| format!("{{\"brief\":{n}}}")).collect::<Vec<_>>();
+    let lock = hold(&agent);
+    let sight = lock.now().unwrap();
+    let before = proxy.flights();
+    assert_eq!(past(&*sight, &["brief"], None, 5), numbers(7..12));
+    assert_eq!(past(&*sight, &["message", "ended"], Some(&[id(7).to_string()]), 1), ["{\"ended\":7}"]);
+    assert_eq!(past(&*sight, &["run"], Some(&[id(7).to_string()]), 9), [""; 0]);
+    assert_eq!(proxy.flights(), before, "all of it came along");
+    assert_eq!(past(&*sight, &["brief"], None, 99), numbers(0..12));
+    assert_eq!(past(&*sight, &["message"], Some(&[id(8).to_string()]), 9), [""; 0]);
+    assert_eq!(past(&*sight, &["message"], Some(&[id(9).to_string()]), 1), ["{\"ended\":9}"]);
+    assert_eq!(proxy.flights(), before + 3, "what did not is asked for");
+}
+
+/// One flight puts a message into the inbox of an agent that nobody has looked at.
+#[test]
+fn a_message_is_told_where_the_agent_takes_it() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    create(&store, "a");
+    let settings =
+        |text: &str| hold(&agent_of(&store, "a")).replace_policy(&Settings::of(text.to_owned())).unwrap();
+    let tell = |number, size, default| store.tell(&name("a"), &message(number), size, default).unwrap();
+    assert_eq!(tell(9, 5, 5), None, "its settings are damaged");
+    settings("");
+    assert_eq!(tell(1, 5, 5).as_deref(), Some("{\"revision\":1}\n"));
+    assert_eq!(tell(1, 5, 5).as_deref(), Some("{\"revision\":1}\n"), "it is there already");
+    assert_eq!(tell(2, 6, 5), None, "larger than the machine has it by default");
+    settings("[limits]\nmax_message = \"1 KiB\"\n");
+    assert!(tell(3, 1024, 5).is_some());
+    assert_eq!(tell(4, 1025, 5000), None);
+    settings("profile = \"large\"\n");
+    assert_eq!(tell(5, 1, 5), None, "only the machine's settings say");
+    settings("");
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Piece::Shut(true)]).unwrap();
+    assert_eq!(tell(6, 1, 5), None, "it has moved away");
+    assert_eq!(store.tell(&name("b"), &message(7), 1, 5).unwrap(), None, "there is none");
+    assert_eq!(fresh.run("SELECT right(id::text, 1) FROM @.inbox ORDER BY id"), ["1", "3"]);
 }

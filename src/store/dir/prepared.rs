@@ -1,0 +1,138 @@
+//! The room of an agent whose records are elsewhere, made before these appear.
+//!
+//! 1. The machine prepares the room, whole, in a hidden directory.
+//! 2. The agent's records appear, and name that directory.
+//! 3. The prepared room takes the place of what another agent of this name may have left on the machine.
+//!
+//! A command can be killed at any point of that. Before 2 no command looks at what is prepared. After 2 the next command that needs
+//! the room finds the name among the records, and does 3. So the new agent has all of its hooks and outputs, and none of another.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::beneath::{Access, Entry, Spot};
+use crate::error::{Context, Error, Result};
+use crate::model::time::Time;
+
+use super::layout::{self, AgentDir};
+use super::{Agent, Arriving, Hook, Store, litter, lock, successor};
+
+/// For how long a room is kept that is not in its place: the records that name it may be there, and no command may have needed it.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How the name of the directory begins, and how it ends once the room that was there before is gone.
+const PREPARED: &str = ".room-";
+const TAKEN: &str = ".taken";
+
+/// How often a command that waits for another one looks.
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// A room that nobody else takes in as long as this is there.
+pub struct Prepared {
+    /// What the records are to say.
+    pub name: String,
+    held: File,
+}
+
+/// Whether a directory among the agents is a room that was prepared so long ago that no records name it.
+pub fn is_forgotten(agents: &Spot, entry: &Entry) -> bool {
+    let is_old = |spot: Spot| {
+        let written = spot.open_dir().ok().flatten()?.metadata().ok()?.modified().ok()?;
+        written.elapsed().ok().map(|age| age > KEPT)
+    };
+    let is_room = entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREPARED.as_bytes());
+    is_room && is_old(agents.join(&entry.name)) == Some(true)
+}
+
+impl Store {
+    fn prepared(&self, name: &str) -> [Spot; 2] {
+        let agents = self.spot().join(layout::AGENTS);
+        [agents.join(format!("{PREPARED}{name}")), agents.join(format!("{PREPARED}{name}{TAKEN}"))]
+    }
+
+    fn name_for(&self, agent: &Agent<'_>, now: Time) -> String {
+        format!("{}-{}-{}", agent.name, std::process::id(), now.as_millis())
+    }
+}
+
+impl Agent<'_> {
+    /// Prepares a room for an agent of this name that is about to be made.
+    pub(in crate::store) fn prepare(&self, hooks: &[Hook], now: Time) -> Result<Prepared> {
+        let name = self.store.name_for(self, now);
+        let [place, _] = self.store.prepared(&name);
+        let held = litter::make_dir_unlocked(&place, Access::Owner)?;
+        let room = Agent::new(self.store, self.name.clone(), AgentDir::at(place));
+        room.furnish(hooks)?;
+        self.store.disk.sync_file_system(room.dir.spot())?;
+        Ok(Prepared { name, held })
+    }
+
+    /// Removes a room that no records will name.
+    pub(in crate::store) fn discard(&self, prepared: &Prepared) -> Result<()> {
+        let _no_other_command_takes_it = &prepared.held;
+        self.store.prepared(&prepared.name)[0].remove_tree()
+    }
+
+    /// Puts a room in its place that this process has prepared. The records name it by now.
+    pub(in crate::store) fn move_in(&self, prepared: &Prepared) -> Result<()> {
+        let _no_other_command_takes_it = &prepared.held;
+        self.take_in(&self.store.prepared(&prepared.name))
+    }
+
+    /// Puts a room in its place that the records name, if it is still to be done, and if it was prepared on this machine.
+    pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
+        let places = self.store.prepared(name);
+        let mut found = None;
+        for place in &places {
+            if found.is_none() {
+                found = place.open_dir()?;
+            }
+        }
+        let Some(dir) = found else { return Ok(()) };
+        let begun = Instant::now();
+        while !lock::try_hold(&dir, places[0].path())? {
+            if begun.elapsed() >= self.store.opener.patience {
+                return Err(Error::busy(places[0].path(), "its maker".to_owned(), begun.elapsed()));
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
+        self.take_in(&places)
+    }
+
+    /// Another command may have done it meanwhile, or a part of it before it was killed.
+    fn take_in(&self, [prepared, taken]: &[Spot; 2]) -> Result<()> {
+        if prepared.exists()? {
+            // What lies here is another agent's, or went with the stream.
+            self.dir.spot().remove_tree()?;
+            prepared.rename(taken)?;
+            self.store.disk.sync_dir(&taken.parent())?;
+        }
+        if taken.exists()? {
+            self.make_room()?;
+            successor::hand_on_below(taken, Path::new(""), self.dir.spot())?;
+            self.store.disk.sync_file_system(self.dir.spot())?;
+            taken.remove_tree()?;
+        }
+        Ok(())
+    }
+}
+
+impl Arriving<'_> {
+    /// Makes a prepared room of what was staged. The agent's files are there from now on.
+    pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<Prepared> {
+        let store = self.agent.store;
+        let name = store.name_for(&self.agent, now);
+        let [place, _] = store.prepared(&name);
+        store.disk.sync_file_system(self.agent.dir.spot())?;
+        self.agent.dir.spot().rename(&place)?;
+        self.agent = Agent::new(store, self.agent.name.clone(), AgentDir::at(place));
+        let held = self.held.try_clone().context("hold", self.agent.dir.path())?;
+        Ok(Prepared { name, held })
+    }
+
+    /// Says whether records elsewhere may name what was staged: then it stays when this is dropped.
+    pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
+        self.is_placed = is_so;
+    }
+}

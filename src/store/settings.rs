@@ -1,0 +1,69 @@
+//! The text of an `agent.toml`, and what a database is told of it beside the text.
+
+use crate::model::policy::Policy;
+use crate::model::pool::Pool;
+
+/// Settings of an agent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// As it is written.
+    pub text: String,
+    /// The pool that it names.
+    pub pool: Pool,
+    pub takes: Takes,
+}
+
+/// How large the body of a message to an agent may be, as far as its own settings say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Takes {
+    /// Whatever the machine of the sender has as its default.
+    #[default]
+    ByDefault,
+    /// At most so many bytes.
+    AtMost(u64),
+    /// Only a command that reads the settings together with those of its machine can tell: they name a profile, or are damaged.
+    Unknown,
+}
+
+impl Settings {
+    pub fn of(text: String) -> Settings {
+        Settings { pool: Pool::of(&text), takes: Takes::of(&text), text }
+    }
+}
+
+impl Takes {
+    fn of(text: &str) -> Takes {
+        let (Ok(policy), Ok(table)) = (toml::from_str::<Policy>(text), text.parse::<toml::Table>()) else {
+            return Takes::Unknown;
+        };
+        if policy.profile.is_some() || policy.check().is_err() {
+            return Takes::Unknown;
+        }
+        match table.get("limits").and_then(|limits| limits.get("max_message")) {
+            Some(_) => Takes::AtMost(policy.limits.max_message.0),
+            None => Takes::ByDefault,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_large_a_message_may_be_is_known_where_the_settings_say_it_alone() {
+        let rows = [
+            ("", Takes::ByDefault),
+            ("[turn]\ncommand = [\"true\"]\n", Takes::ByDefault),
+            ("[limits]\nmax_hops = 3\n", Takes::ByDefault),
+            ("[limits]\nmax_message = \"4 KiB\"\n", Takes::AtMost(4096)),
+            ("limits = { max_message = \"1 MiB\" }\n", Takes::AtMost(1 << 20)),
+            ("profile = \"nightly\"\n[limits]\nmax_message = \"4 KiB\"\n", Takes::Unknown),
+            ("[limits]\nmax_message = \"much\"\n", Takes::Unknown),
+            ("no settings", Takes::Unknown),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(Settings::of(text.to_owned()).takes, expected, "{text:?}");
+        }
+    }
+}
