@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::fleet::Machine;
-use crate::harness::Sandbox;
+use crate::harness::{Sandbox, each_in_parallel, one_in, write_program};
 use crate::server::server;
 use crate::setup::eventually;
+use crate::strace::{Call, Harm, harm_inside, record_inside};
 
 /// What a directory has below it that is no hidden file: paths and contents.
 fn files(dir: &Path) -> Vec<(String, String)> {
@@ -310,4 +311,62 @@ fn a_checkpoint_travels() {
     suspended(back.json(["tick", "ada"]));
     back.run(["resume", "ada"]);
     assert_eq!(back.json(["tick", "ada"])["brief"], "went on from 111");
+}
+
+/// What a machine has of the agent that is no record.
+fn room(machine: &Machine) -> Vec<(String, String)> {
+    let mut found = files(&machine.anchor().join("agents/ada"));
+    found.retain(|(path, _)| path.starts_with("runs/") || path.starts_with("hooks/"));
+    found
+}
+
+/// Wherever an import is killed, there is no agent, or one with all of its hooks and outputs as soon as a command has needed them.
+#[test]
+fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
+    let one = lived();
+    let hooks = agent_in(&one, "ada").join("hooks");
+    write_program(&hooks.join("on-scheduled"), "#!/bin/sh\nexit 0\n");
+    assert!(one.cmd(["export", "ada", "--output", "ada.tar", "-q"]).output().status.success());
+    let stream = file(&one, "ada.tar");
+    let args = ["import", stream.as_str(), "-q"];
+    let machine = |schema: String| {
+        let url = server().url(&schema);
+        let machine = Machine::new(&url, None);
+        machine.run(["init", "-q"]);
+        // What another agent of this name has left is not this one's.
+        let stale = machine.anchor().join("agents/ada/hooks");
+        fs::create_dir_all(&stale).unwrap();
+        write_program(&stale.join("on-startup"), "#!/bin/sh\nexit 1\n");
+        (machine, format!("DORMOUSE_DIR={url}"))
+    };
+    let (whole, url) = machine("import_whole".to_owned());
+    let points = record_inside(&whole.sandbox, &[url], &args, "").points();
+    whole.run(["work", "add", "-a", "ada", "one more", "-q"]);
+    let expected = room(&whole);
+    let has = |place: &str| expected.iter().any(|(path, _)| path.starts_with(place));
+    assert!(has("runs/") && has("hooks/on-scheduled") && !has("hooks/on-startup"), "{expected:#?}");
+    // Files that are written appear with what renames, makes or removes directories.
+    let names = ["mkdir", "rename", "unlink", "rmdir", "syncfs", "fsync", "flock"];
+    let points: Vec<Call> = points.into_iter().filter(|call| names.contains(&call.act())).collect();
+    let numbered: Vec<(usize, Call)> = one_in(3, points).into_iter().enumerate().collect();
+    let (committed, undone) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    each_in_parallel(&numbered, |(number, call)| {
+        let (machine, url) = machine(format!("import_{number}"));
+        let harmed = harm_inside(&machine.sandbox, &[url], &args, "", call, Harm::Kill);
+        if harmed.hit.is_empty() {
+            return;
+        }
+        let again = machine.cmd(args).output();
+        match again.code() {
+            0 => undone.fetch_add(1, Ordering::SeqCst),
+            4 => committed.fetch_add(1, Ordering::SeqCst),
+            _ => panic!("{call:?}: {again}"),
+        };
+        machine.run(["work", "add", "-a", "ada", "one more", "-q"]);
+        assert_eq!(room(&machine), expected, "{call:?}: {again}");
+        let doctor = machine.cmd(["doctor", "ada"]).output();
+        assert!(doctor.status.success(), "{call:?}: {doctor}");
+    });
+    let (committed, undone) = (committed.into_inner(), undone.into_inner());
+    assert!(committed > 2 && undone > 2, "{committed} had appeared, {undone} not, of {}", numbered.len());
 }
