@@ -1,8 +1,9 @@
 //! Several machines on one PostgreSQL, which are paused, cut off and killed: a turn counts once, and whoever has lost its lease
 //! writes nothing.
 //!
-//! A machine is a home of its own with processes in it, and a line of its own to the server. What the turns say of themselves
-//! and what the records say at the end goes to a judge, which is shown to object where the check of the fence is taken away.
+//! A machine is a home of its own with processes in it, and a line of its own to the server. Where root runs the tests it is a
+//! host of its own on a network, and so is the server. What the turns say of themselves and what the records say at the end goes to a judge,
+//! which is shown to object where the check of the fence is taken away.
 //!
 //! `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it a_fleet_in_trouble -- --nocapture` is a long one, with other
 //! troubles.
@@ -10,16 +11,25 @@
 pub mod host;
 pub mod judge;
 pub mod link;
+pub mod net;
 mod trouble;
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use self::host::Fleet;
 use self::judge::{Evidence, Sign, judge, pairs};
-use self::link::Line;
+use self::net::Line;
 use crate::harness::Ran;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually};
+
+/// A server that all fleets of this process share: in a network of its own, where that is possible.
+fn server() -> &'static Server {
+    static SERVER: OnceLock<Option<Server>> = OnceLock::new();
+    let own = SERVER.get_or_init(|| net::network().map(|network| Server::start_in(Some(network), "")));
+    own.as_ref().unwrap_or_else(|| durable())
+}
 
 /// Steps the agent from a machine until nothing is left to do.
 fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
@@ -33,18 +43,24 @@ fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
 /// A machine is paused in the middle of a turn for longer than its lease. Another one takes over and ends the work. Then the
 /// first goes on. Returns what its step said, and all that there is to judge about.
 ///
-/// `frozen`: words in the command lines of what is paused; none for the whole machine. `tamper` may do something to the line
+/// `frozen`: words in the command lines of what is paused; none for the whole machine. `tamper` does something to the proxy
 /// of the paused machine, whose turn has the fence 1.
-fn paused(schema: &'static str, frozen: &str, tamper: fn(&Fleet<'_>)) -> (Ran, Evidence) {
-    let fleet = Fleet::new(durable(), schema, &[0, 0], &["ada"]);
+fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) -> (Ran, Evidence) {
+    let make = if tamper.is_some() { Fleet::by_proxy } else { Fleet::new };
+    let fleet = make(server(), schema, &[0, 0], &["ada"]);
     let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
     let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
     let step = Beside::start(one.cmd(&["tick", "ada"]));
     eventually("a turn", || fleet.log().first().cloned());
+    if let Some(name) = one.name() {
+        assert_eq!(fleet.ask("SELECT host FROM @.lease"), [[name]]);
+    }
     // As long as the lease is alive nobody else begins.
     let early = other.cmd(&["tick", "ada", "--json"]).output();
     assert!(!early.stdout.contains("terminal"), "{early}");
-    tamper(&fleet);
+    if let Some(tamper) = tamper {
+        tamper(&fleet);
+    }
     one.freeze(frozen);
     fleet.outlast(one);
     std::thread::scope(|scope| {
@@ -82,22 +98,22 @@ fn assert_fenced(ran: &Ran, evidence: &Evidence) {
 
 #[test]
 fn a_machine_that_was_paused_past_its_lease_is_fenced() {
-    let (ran, evidence) = paused("paused", "", |_| ());
+    let (ran, evidence) = paused("paused", "", None);
     assert_fenced(&ran, &evidence);
 }
 
 /// Its turn has ended well meanwhile, and the step has nothing to do any more than to say so.
 #[test]
 fn a_step_that_was_paused_past_its_lease_is_fenced() {
-    let (ran, evidence) = paused("paused_step", "tick ada", |_| ());
+    let (ran, evidence) = paused("paused_step", "tick ada", None);
     assert_fenced(&ran, &evidence);
 }
 
-/// The judge sees it where a machine does not look at the fence. Its line makes it believe that the lease is still its own.
+/// The judge sees it where a machine does not look at the fence. Its proxy makes it believe that the lease is still its own.
 #[test]
 fn without_the_check_of_the_fence_the_judge_objects() {
-    let (ran, evidence) = paused("unchecked", "tick ada", |fleet| {
-        let link = &fleet.hosts[0].link;
+    let tamper = |fleet: &Fleet<'_>| {
+        let proxy = fleet.hosts[0].proxy();
         // What a change reads of leases under the lock, and the answer to a beat.
         let lease = "\"unchecked\".lease l";
         let anchor = &fleet.ask("SELECT anchor FROM @.lease")[0][0];
@@ -106,10 +122,11 @@ fn without_the_check_of_the_fence_the_judge_objects() {
              FROM \"unchecked\".agent a) l"
         );
         // It may still give back what is its own.
-        link.say_instead(&format!("DELETE FROM {lease}"), "DELETE FROM \"unchecked\".lease AS l");
-        link.say_instead(&format!("{lease} WHERE"), &format!("{own} WHERE"));
-        link.say_instead(&format!("UPDATE {lease}"), "SELECT s.revision FROM \"unchecked\".state s --");
-    });
+        proxy.say_instead(&format!("DELETE FROM {lease}"), "DELETE FROM \"unchecked\".lease AS l");
+        proxy.say_instead(&format!("{lease} WHERE"), &format!("{own} WHERE"));
+        proxy.say_instead(&format!("UPDATE {lease}"), "SELECT s.revision FROM \"unchecked\".state s --");
+    };
+    let (ran, evidence) = paused("unchecked", "tick ada", Some(tamper));
     let wrong = judge(&evidence);
     assert_ne!(ran.status.code(), Some(5), "the check is elsewhere by now: {ran}");
     for expected in ["was recorded 2 times", "and counts all the same"] {
@@ -126,17 +143,17 @@ fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
     if std::env::var_os("CI").is_none() && std::env::var_os("DORMOUSE_FLEET").is_none() {
         return println!("left out: it takes a minute, and CI or DORMOUSE_FLEET is not set");
     }
-    let fleet = Fleet::new(durable(), "cut_off", &[0, 0], &["ada"]);
+    let fleet = Fleet::new(server(), "cut_off", &[0, 0], &["ada"]);
     let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
     let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
     let step = Beside::start(one.cmd(&["tick", "ada"]));
     let first = eventually("a turn", || fleet.log().first().cloned()).run;
-    one.link.set(Line::Cut);
+    one.set_line(Line::Cut);
     let following = Beside::start(other.cmd(&["tick", "--all", "--follow", "-q"]));
     eventually("another turn", || fleet.log().iter().any(|line| line.run != first).then_some(()));
     fleet.go();
     let ran = step.end();
-    one.link.set(Line::Whole);
+    one.set_line(Line::Whole);
     eventually("the end of the message", || fleet.is_at_rest().then_some(()));
     drop(following);
     let evidence = fleet.evidence(vec![message]);
@@ -153,7 +170,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn a_fleet_in_trouble_loses_nothing_and_counts_nothing_twice() {
     let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 25 } else { 15 });
     let seed = number("DORMOUSE_FLEET_SEED", 1);
-    let server = Server::start("");
+    let server = Server::start_in(net::network(), "");
     let fleet = Fleet::new(&server, "trouble", trouble::CLOCKS, trouble::AGENTS);
     let survived = trouble::survive(&fleet, Duration::from_secs(seconds), seed);
     let evidence = &survived.evidence;

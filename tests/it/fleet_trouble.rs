@@ -11,6 +11,7 @@ use std::thread;
 use crate::fleet::Machine;
 use crate::fleet_chaos::host::{Fleet, Host};
 use crate::fleet_chaos::judge::{Line, Sign};
+use crate::fleet_chaos::net::network;
 use crate::harness::Ran;
 use crate::server::{Server, durable, own};
 use crate::setup::{Beside, eventually};
@@ -191,7 +192,7 @@ fn limits_of_a_role_end_statements_and_no_turns() {
 /// A turn outlasts a server that ends and begins again, and commands say that it is away.
 #[test]
 fn a_server_that_is_shut_down_ends_no_turn() {
-    let server = Server::start("");
+    let server = Server::start_in(network(), "");
     let fleet = Fleet::new(&server, "shut_down", &[0], &["ada"]);
     let one = &fleet.hosts[0];
     let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
@@ -285,7 +286,7 @@ fn fail_over(fleet: &Fleet<'_>, standby: &Server) {
     fleet.server.kill();
     standby.promote();
     for host in &fleet.hosts {
-        host.link.lead_to(standby.socket());
+        host.proxy().lead_to(standby.socket());
     }
 }
 
@@ -317,7 +318,7 @@ fn is_processed(host: &Host, message: &str) -> bool {
 #[test]
 fn a_lease_that_a_failover_forgot_is_nobody_elses() {
     let server = Server::start("");
-    let fleet = Fleet::new(&server, "forgotten", &[0, 0], &["ada"]);
+    let fleet = Fleet::by_proxy(&server, "forgotten", &[0, 0], &["ada"]);
     let standby = server.standby();
     let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
     let (step, known, lost, turn) = begin(&fleet, &standby);
@@ -354,7 +355,7 @@ fn a_lease_that_a_failover_forgot_is_nobody_elses() {
 #[test]
 fn a_settlement_of_a_run_that_a_failover_forgot_is_refused() {
     let server = Server::start("");
-    let fleet = Fleet::new(&server, "unsettled", &[0], &["ada"]);
+    let fleet = Fleet::by_proxy(&server, "unsettled", &[0], &["ada"]);
     let standby = server.standby();
     let one = &fleet.hosts[0];
     let (step, known, lost, turn) = begin(&fleet, &standby);
@@ -379,7 +380,7 @@ fn a_settlement_of_a_run_that_a_failover_forgot_is_refused() {
 #[test]
 fn a_turn_that_is_known_outlasts_a_failover() {
     let server = Server::start("");
-    let fleet = Fleet::new(&server, "outlasts", &[0, 0], &["ada"]);
+    let fleet = Fleet::by_proxy(&server, "outlasts", &[0, 0], &["ada"]);
     let standby = server.standby();
     let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
     let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();

@@ -493,6 +493,12 @@ impl<'s> Cmd<'s> {
         self
     }
 
+    /// What a test does to the command itself.
+    pub fn changed(mut self, change: impl FnOnce(&mut Command)) -> Cmd<'s> {
+        change(&mut self.command);
+        self
+    }
+
     /// The whole of standard output; the default is nothing.
     pub fn stdout(mut self, text: &str) -> Cmd<'s> {
         self.stdout = text.to_owned();

@@ -5,10 +5,12 @@
 
 #![allow(dead_code, reason = "each of its users needs a part of it")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How long a test waits for what should come at once.
@@ -22,11 +24,27 @@ const WATCH: &str = r#"
     rm -rf "$0"
 "#;
 
+/// A namespace that this process holds open.
+pub type Namespace = Arc<OwnedFd>;
+
+/// Has the calling thread be in these namespaces.
+pub fn enter(namespaces: &[Namespace]) -> io::Result<()> {
+    for namespace in namespaces {
+        // SAFETY: a system call that concerns the calling thread alone, and no memory.
+        if unsafe { libc::setns(namespace.as_raw_fd(), 0) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// A server. Each test uses a schema of its own.
 pub struct Server {
     socket_dir: PathBuf,
     port: u16,
     programs: PathBuf,
+    /// Where its processes are, if that is another network than that of the tests. They find its socket all the same.
+    network: Option<Namespace>,
     /// As long as these are open the server lives. No child inherits one.
     lives: Mutex<Vec<ChildStdin>>,
 }
@@ -70,6 +88,11 @@ impl Server {
     /// The socket itself.
     pub fn socket(&self) -> PathBuf {
         self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
+    }
+
+    /// Its network, if that is another one than that of the tests.
+    pub fn network(&self) -> Option<&Namespace> {
+        self.network.as_ref()
     }
 
     /// The port, on 127.0.0.1 and in the socket's name.
@@ -139,6 +162,11 @@ impl Server {
 
     /// A server with these settings besides. Ends with this process.
     pub fn start(settings: &str) -> Server {
+        Server::start_in(None, settings)
+    }
+
+    /// The same in another network, where all hosts may ask it.
+    pub fn start_in(network: Option<Namespace>, settings: &str) -> Server {
         let programs = programs();
         let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
         certificates(&dir);
@@ -156,10 +184,14 @@ impl Server {
         ]);
         init.arg(&data);
         run(as_user(init));
-        std::fs::write(data.join("pg_hba.conf"), RIGHTS).unwrap();
+        let (addresses, rights) = match network {
+            Some(_) => ("*", "host all all samenet trust\n"),
+            None => ("127.0.0.1", RIGHTS_OF_HOSTS),
+        };
+        std::fs::write(data.join("pg_hba.conf"), format!("{RIGHTS_BY_SOCKET}{rights}")).unwrap();
         let port = free_port();
         let own_settings = format!(
-            "port = {port}\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '{0}'\n\
+            "port = {port}\nlisten_addresses = '{addresses}'\nunix_socket_directories = '{0}'\n\
              max_connections = 200\nssl = on\nssl_cert_file = '{0}/server.pem'\nssl_key_file = '{0}/server.key'\n",
             dir.display()
         );
@@ -167,7 +199,7 @@ impl Server {
         let before = std::fs::read_to_string(&configuration).unwrap();
         std::fs::write(&configuration, before + &own_settings + settings).unwrap();
         own(&dir);
-        let server = Server { socket_dir: dir, port, programs, lives: Mutex::default() };
+        let server = Server { socket_dir: dir, port, programs, network, lives: Mutex::default() };
         server.launch();
         server.prepare();
         server
@@ -187,7 +219,8 @@ impl Server {
         let before = std::fs::read_to_string(&configuration).unwrap();
         std::fs::write(&configuration, before + &more).unwrap();
         let programs = self.programs.clone();
-        let standby = Server { socket_dir: dir, port, programs, lives: Mutex::default() };
+        let network = self.network.clone();
+        let standby = Server { socket_dir: dir, port, programs, network, lives: Mutex::default() };
         standby.launch();
         standby.until_it_answers();
         standby
@@ -237,6 +270,10 @@ impl Server {
         start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
         let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
         start.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+        if let Some(network) = self.network.clone() {
+            // SAFETY: the closure runs between fork and exec, makes a system call and allocates nothing.
+            unsafe { start.pre_exec(move || enter(std::slice::from_ref(&network))) };
+        }
         let mut started = start.spawn().expect("setsid (package util-linux)");
         self.lives.lock().unwrap().push(started.stdin.take().unwrap());
         started.wait().unwrap();
@@ -401,9 +438,11 @@ impl Drop for Bouncer {
 }
 
 /// Who may log in, and how.
-const RIGHTS: &str = "local all all trust
+const RIGHTS_BY_SOCKET: &str = "local all all trust
 local replication all trust
-host all scram 127.0.0.1/32 scram-sha-256
+";
+
+const RIGHTS_OF_HOSTS: &str = "host all scram 127.0.0.1/32 scram-sha-256
 host all hashed 127.0.0.1/32 md5
 host all clear 127.0.0.1/32 password
 host all all 127.0.0.1/32 trust

@@ -1,14 +1,18 @@
-//! Machines of a test: each has a home with a state directory of its own, and a line of its own to the server.
+//! Machines of a test: each has a home with a state directory of its own, and a line of its own to the server. Where that is
+//! possible it is a host of its own on a network.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::judge::{Ended, Evidence, Line, Settled, Sign};
 use super::link::Link;
+use super::net;
 use crate::fleet::Machine;
 use crate::harness::{Cmd, write_program};
 use crate::server::Server;
@@ -26,18 +30,35 @@ const AUDIT: &str = "
     CREATE TRIGGER given_again AFTER UPDATE ON @.lease FOR EACH ROW WHEN (OLD.fence <> NEW.fence)
       EXECUTE FUNCTION @_audit.note();";
 
+/// What a shell does beside a fleet: when the test process has ended, in whatever way, the pipe on its stdin ends. Then it kills
+/// what is left of the machines, also what is paused; `tick --follow` would look for the server for ever.
+const WATCH: &str = r#"
+    cat >/dev/null
+    while found=$(grep -lzxF "$0" /proc/[0-9]*/environ 2>/dev/null); [ -n "$found" ]; do
+        for environ in $found; do
+            pid=${environ#/proc/}
+            kill -KILL "${pid%/*}" 2>/dev/null
+        done
+    done
+"#;
+
 /// Several machines and the database that they share.
 pub struct Fleet<'s> {
     pub server: &'s Server,
     schema: &'static str,
     place: tempfile::TempDir,
     pub hosts: Vec<Host>,
+    /// As long as it is open its machines live.
+    _life: ChildStdin,
 }
 
 /// One machine.
 pub struct Host {
     machine: Machine,
-    pub link: Link,
+    /// Where its commands run; absent: where the tests do.
+    site: Option<net::Host>,
+    /// Between it and the server; absent: it talks to the server itself.
+    link: Option<Link>,
     env: [(&'static str, PathBuf); 2],
     /// By how many seconds its clock is ahead.
     ahead: i64,
@@ -51,19 +72,37 @@ impl<'s> Fleet<'s> {
     /// A machine for each of these clocks, which are so many seconds ahead, and one agent of each of these names, whose turns
     /// note what they do.
     pub fn new(server: &'s Server, schema: &'static str, clocks: &[i64], agents: &[&str]) -> Fleet<'s> {
+        Fleet::with(server, schema, clocks, agents, server.network().is_none())
+    }
+
+    /// The same where a proxy is between each machine and the server, which can say something else and lead elsewhere.
+    pub fn by_proxy(server: &'s Server, schema: &'static str, clocks: &[i64], agents: &[&str]) -> Fleet<'s> {
+        Fleet::with(server, schema, clocks, agents, true)
+    }
+
+    fn with(
+        server: &'s Server,
+        schema: &'static str,
+        clocks: &[i64],
+        agents: &[&str],
+        has_proxies: bool,
+    ) -> Fleet<'s> {
         let place = tempfile::Builder::new().prefix("dormouse-fleet-").tempdir().unwrap();
         let (turn, log, go) = (place.path().join("turn"), place.path().join("log"), place.path().join("go"));
         write_program(&turn, TURN);
-        let socket = server.socket_dir().join(format!(".s.PGSQL.{}", server.port()));
+        let network = server.network().cloned().or_else(net::network);
         let host = |(number, ahead): (usize, &i64)| {
-            let link = Link::to(socket.clone());
-            let port = link.port;
+            let site = network.as_ref().map(|network| net::Host::on(network).unwrap());
+            let link = has_proxies.then(|| Link::to(server.socket(), site.as_ref()));
+            let address = site.as_ref().map_or(Ipv4Addr::LOCALHOST, |site| site.server);
+            let port = link.as_ref().map_or(server.port(), |link| link.port);
             let url =
-                format!("postgres://dormouse@127.0.0.1:{port}/dormouse?schema={schema}&sslmode=disable");
+                format!("postgres://dormouse@{address}:{port}/dormouse?schema={schema}&sslmode=disable");
             let env = [("FLEET_LOG", log.clone()), ("FLEET_GO", go.clone())];
             let talk = place.path().join(format!("talk-{number}"));
             Host {
                 machine: Machine::new(&url, None),
+                site,
                 link,
                 env,
                 ahead: *ahead,
@@ -71,7 +110,8 @@ impl<'s> Fleet<'s> {
                 talk,
             }
         };
-        let fleet = Fleet { server, schema, hosts: clocks.iter().enumerate().map(host).collect(), place };
+        let hosts: Vec<Host> = clocks.iter().enumerate().map(host).collect();
+        let fleet = Fleet { server, schema, place, _life: watch(&hosts), hosts };
         fleet.hosts[0].run(&["init", "-q"]);
         server.sql(&AUDIT.replace('@', schema));
         let policy = fleet.place.path().join("agent.toml");
@@ -193,7 +233,37 @@ impl<'s> Fleet<'s> {
 impl Host {
     pub fn cmd(&self, args: &[&str]) -> Cmd<'_> {
         let cmd = self.machine.cmd(args.iter().copied());
-        self.env.iter().fold(cmd, |cmd, (name, path)| cmd.env(name, path))
+        let cmd = self.env.iter().fold(cmd, |cmd, (name, path)| cmd.env(name, path));
+        match &self.site {
+            Some(site) => cmd.changed(|command| site.takes(command)),
+            None => cmd,
+        }
+    }
+
+    /// How its commands name it, where it is a host of its own.
+    pub fn name(&self) -> Option<&str> {
+        self.site.as_ref().map(|site| site.name.as_str())
+    }
+
+    /// The proxy between it and the server.
+    pub fn proxy(&self) -> &Link {
+        self.link.as_ref().expect("a fleet that was made with proxies")
+    }
+
+    /// From here on this passes between it and the server.
+    pub fn set_line(&self, line: net::Line) {
+        match &self.site {
+            Some(site) => assert_done(site.set(line)),
+            None => self.proxy().set(line),
+        }
+    }
+
+    /// Breaks its connections to the server. New ones can be made at once.
+    pub fn break_line(&self) {
+        match &self.site {
+            Some(site) => assert_done(site.break_all()),
+            None => self.proxy().break_all(),
+        }
     }
 
     /// A command that a turn of this machine calls: the turn that has noted this line.
@@ -274,6 +344,25 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.send(Signal::KILL, "");
     }
+}
+
+/// Starts what kills these machines at the end. It is no child of this process: tests end what they find below themselves.
+fn watch(hosts: &[Host]) -> ChildStdin {
+    let homes: Vec<String> =
+        hosts.iter().map(|host| format!("HOME={}", host.machine.sandbox.home().display())).collect();
+    let mut start = Command::new("setsid");
+    start.args(["--fork", "sh", "-c", WATCH, &homes.join("\n")]).current_dir("/");
+    start.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut started = start.spawn().expect("setsid (package util-linux)");
+    let life = started.stdin.take().unwrap();
+    started.wait().unwrap();
+    life
+}
+
+/// A test that has failed already says of what, and not of this.
+#[track_caller]
+fn assert_done(done: Result<(), String>) {
+    assert!(done.is_ok() || std::thread::panicking(), "{done:?}");
 }
 
 fn line(text: &str) -> Line {

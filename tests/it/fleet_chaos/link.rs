@@ -1,32 +1,24 @@
-//! The line between one machine and the server: it can be cut, go dead in one direction, break, and say something else than
-//! was said.
+//! A proxy between one machine and the server: it can say something else than was said, and lead to another server.
 //!
-//! A line that is cut loses nothing, as packets that are sent again do: what was under way arrives when it is whole again.
+//! Where machines are no hosts of their own it also is what cuts the line, has it go dead in one direction, and breaks it. A
+//! line that is cut loses nothing, as packets that are sent again do: what was under way arrives when it is whole again.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// What passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
-    Whole,
-    /// Nothing arrives at either end, and neither is told.
-    Cut,
-    /// What the machine says arrives, and no answer does.
-    Mute,
-    /// There is no line any more.
-    Gone,
-}
+use super::net::{self, Line, within};
 
 /// Words in the statements of a machine, and what arrives instead of them.
 type Instead = (String, String);
 
 struct State {
     line: Line,
+    /// There is no line any more.
+    is_gone: bool,
     /// Both ends of all connections, to break them.
     ends: Vec<(TcpStream, UnixStream)>,
     /// Of the server behind it.
@@ -39,30 +31,32 @@ struct Shared {
     changed: Condvar,
 }
 
-/// A port of this machine behind which the server is.
+/// A port behind which the server is.
 pub struct Link {
     pub port: u16,
+    listener: TcpListener,
     shared: Arc<Shared>,
 }
 
 impl Link {
-    /// `socket`: of the server.
-    pub fn to(socket: PathBuf) -> Link {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    /// `socket`: of the server. It listens at the end of the wire of this host, or where all processes find it.
+    pub fn to(socket: PathBuf, host: Option<&net::Host>) -> Link {
+        let listener = match host {
+            Some(host) => within(&host.network, || TcpListener::bind((host.server, 0)).unwrap()),
+            None => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(),
+        };
         let port = listener.local_addr().unwrap().port();
-        let state = State { line: Line::Whole, ends: Vec::new(), socket, instead: Vec::new() };
+        let state =
+            State { line: Line::Whole, is_gone: false, ends: Vec::new(), socket, instead: Vec::new() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let accepting = Arc::clone(&shared);
+        let (accepting, own) = (Arc::clone(&shared), listener.try_clone().unwrap());
         thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                if accepting.state.lock().unwrap().line == Line::Gone {
-                    return;
-                }
+            for client in own.incoming().map_while(Result::ok) {
                 let serving = Arc::clone(&accepting);
                 thread::spawn(move || serving.serve(client));
             }
         });
-        Link { port, shared }
+        Link { port, listener, shared }
     }
 
     pub fn set(&self, line: Line) {
@@ -92,20 +86,24 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.set(Line::Gone);
+        // Nobody is accepted any more.
+        let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
+        self.shared.state.lock().unwrap().is_gone = true;
+        self.shared.changed.notify_all();
         self.break_all();
-        // Whoever accepts looks up.
-        drop(TcpStream::connect(("127.0.0.1", self.port)));
     }
 }
 
 impl Shared {
     /// Waits until the line lets this through. `false`: it never will.
     fn passes(&self, is_answer: bool) -> bool {
-        let holds = |line| line == Line::Cut || line == Line::Mute && is_answer;
-        let state = self.state.lock().unwrap();
-        let state = self.changed.wait_while(state, |state| holds(state.line)).unwrap();
-        state.line != Line::Gone
+        let holds = |state: &mut State| match state.line {
+            Line::Whole => false,
+            Line::Cut => !state.is_gone,
+            Line::Mute => !state.is_gone && is_answer,
+        };
+        let state = self.changed.wait_while(self.state.lock().unwrap(), holds).unwrap();
+        !state.is_gone
     }
 
     fn serve(self: Arc<Self>, mut client: TcpStream) {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::host::{Fleet, Host};
 use super::judge::{Evidence, Sign};
-use super::link::Line;
+use super::net::Line;
 use crate::setup::eventually;
 
 pub const AGENTS: &[&str] = &["ada", "bob", "eve", "fay", "gus"];
@@ -148,7 +148,7 @@ impl Drop for End<'_> {
         self.0.is_calm.store(true, Ordering::SeqCst);
         self.0.is_over.store(true, Ordering::SeqCst);
         for host in &self.0.fleet.hosts {
-            host.link.set(Line::Whole);
+            host.set_line(Line::Whole);
             host.thaw();
         }
     }
@@ -213,9 +213,9 @@ impl World<'_> {
         match what {
             Trouble::Paused => host.freeze(""),
             Trouble::StepsPaused => host.freeze("tick"),
-            Trouble::CutOff => host.link.set(Line::Cut),
-            Trouble::Deaf => host.link.set(Line::Mute),
-            Trouble::Broken => return host.link.break_all(),
+            Trouble::CutOff => host.set_line(Line::Cut),
+            Trouble::Deaf => host.set_line(Line::Mute),
+            Trouble::Broken => return host.break_line(),
             Trouble::StepsKilled => host.send(Signal::KILL, "tick"),
             Trouble::TurnsKilled => return host.send(Signal::KILL, "/turn"),
             Trouble::AllKilled => host.send(Signal::KILL, ""),
@@ -229,7 +229,7 @@ impl World<'_> {
         }
         pause(lasts);
         host.thaw();
-        host.link.set(Line::Whole);
+        host.set_line(Line::Whole);
     }
 
     /// Lets the leases of a machine run out.

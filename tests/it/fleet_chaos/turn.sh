@@ -2,8 +2,8 @@
 # A turn of a fleet. It notes in a log outside of all stores that it began, that it is alive, and that it ended, each in one
 # write. It lasts until a file says that it may end, or as long as its message says, in tenths of a second.
 #
-# All machines of the test are on one kernel. So the turn drops the mark by which a machine finds what is left of a run among
-# its own processes: it must not find those of another machine.
+# Each machine of the test sees the processes of all. So the turn drops the mark by which a machine finds what is left of a run
+# among its own processes: it must not find those of another machine.
 if [ -n "$DORMOUSE_RUN" ]; then
     exec env -u DORMOUSE_RUN "FLEET_RUN=$DORMOUSE_RUN" "$0"
 fi

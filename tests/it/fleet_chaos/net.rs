@@ -1,0 +1,366 @@
+//! Hosts of a network on one kernel, by namespaces: each has interfaces, a name, a machine id, a boot id and an uptime of its
+//! own, and its line to the server is cut by the packet filter in its own network, so that packets vanish.
+//!
+//! The namespaces have no names. Threads make them, and this process holds them open: they end with it, in whatever way it
+//! ends, when nothing runs in them any more, and the wires between them end with them. The network of the server is one of
+//! them. So nothing of a fleet is in the network of the tests, and all fleets may use the same addresses.
+//!
+//! The packet filter is nf_tables. `tc netem` loses packets, too, but many small kernels leave it out, and it has no resets; an
+//! interface that is down tells its machine, which then knows more than one that is cut off does.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use crate::server::{Namespace, enter};
+
+/// What passes between a machine and the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    Whole,
+    /// Nothing arrives at either end, and neither is told.
+    Cut,
+    /// What the machine says arrives, and no answer does.
+    Mute,
+}
+
+/// The first address of hosts; the range is for measuring networks, and nobody routes it.
+const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
+
+/// How many hosts this process has made.
+static HOSTS: AtomicU32 = AtomicU32::new(0);
+
+/// A network for a server and its hosts. `None` where this process may not make one, which is said; where root runs the tests
+/// for CI, that fails.
+pub fn network() -> Option<Namespace> {
+    static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
+    // Whatever a host needs is tried once: later on, what fails is a failure.
+    let tried = TRIED.get_or_init(|| {
+        let host = Host::on(&new_network()?)?;
+        [Line::Cut, Line::Mute, Line::Whole].into_iter().try_for_each(|line| host.set(line))
+    });
+    let Err(why) = tried else { return Some(new_network().unwrap()) };
+    let must = std::env::var_os("CI").is_some() && rustix::process::geteuid().is_root();
+    assert!(!must, "where root runs the tests for CI fleets have hosts (packages iproute2, nftables): {why}");
+    println!("the machines of this fleet share a network, and proxies cut their lines: {why}");
+    None
+}
+
+fn new_network() -> Result<Namespace, String> {
+    with_own(libc::CLONE_NEWNET, || {
+        let network = own("net")?;
+        run(&[], &["ip", "link", "set", "lo", "up"], "")?;
+        Ok(network)
+    })
+}
+
+/// Does something in a network: a socket stays in the one in which it was made.
+pub fn within<T: Send>(network: &Namespace, act: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            enter(std::slice::from_ref(network)).unwrap();
+            act()
+        });
+        there.join().unwrap()
+    })
+}
+
+/// One host.
+pub struct Host {
+    namespaces: Vec<Namespace>,
+    /// The network at the other end of its wire, and the address there.
+    pub network: Namespace,
+    pub server: Ipv4Addr,
+    pub name: String,
+    /// The connections made since its line broke last bear this mark.
+    mark: AtomicU32,
+}
+
+impl Host {
+    /// A host with a wire to this network.
+    pub fn on(network: &Namespace) -> Result<Host, String> {
+        let number = HOSTS.fetch_add(1, Ordering::Relaxed);
+        let address = |offset| Ipv4Addr::from(FIRST + 4 * number + offset);
+        let (server, own_address, name) = (address(1), address(2), format!("host-{number}"));
+        let kinds = libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWNS | libc::CLONE_NEWTIME;
+        let namespaces = with_own(kinds, || become_host(number, &name))?;
+        let inner = format!("/proc/{}/fd/{}", std::process::id(), namespaces[0].as_raw_fd());
+        let outer_end = format!(
+            "link add {name} type veth peer name eth0 netns {inner}\naddress add {server}/30 dev {name}\n\
+             link set {name} up\n"
+        );
+        let own_end = format!("link set lo up\naddress add {own_address}/30 dev eth0\nlink set eth0 up\n");
+        let batch = ["ip", "-batch", "-"];
+        run(std::slice::from_ref(network), &batch, &outer_end)?;
+        run(&namespaces, &batch, &own_end)?;
+        let host = Host { namespaces, network: Arc::clone(network), server, name, mark: AtomicU32::new(1) };
+        host.set(Line::Whole)?;
+        Ok(host)
+    }
+
+    /// Has a command run here.
+    pub fn takes(&self, command: &mut Command) {
+        enters(command, self.namespaces.clone());
+    }
+
+    pub fn set(&self, line: Line) -> Result<(), String> {
+        let (said, heard) = match line {
+            Line::Whole => ("", ""),
+            Line::Cut => ("drop", "drop"),
+            Line::Mute => ("", "drop"),
+        };
+        let mark = self.mark.load(Ordering::SeqCst);
+        // Where a connection is older than the mark both ends are told so as soon as they say something, and a new one
+        // passes. A reset is no answer to a reset.
+        let is_older = format!("meta l4proto tcp ct mark != {mark} reject with tcp reset");
+        let rules = format!(
+            "table inet line
+             delete table inet line
+             table inet line {{
+                 chain said {{
+                     type filter hook output priority 0
+                     oifname lo accept
+                     {said}
+                     tcp flags rst accept
+                     ct state new ct mark set {mark}
+                     {is_older}
+                 }}
+                 chain heard {{
+                     type filter hook input priority 0
+                     iifname lo accept
+                     {heard}
+                     tcp flags rst accept
+                     {is_older}
+                 }}
+             }}\n"
+        );
+        run(&self.namespaces, &["nft", "-f", "-"], &rules)
+    }
+
+    /// Resets the connections that there are, whoever says something next. The line is whole then.
+    pub fn break_all(&self) -> Result<(), String> {
+        self.mark.fetch_add(1, Ordering::SeqCst);
+        self.set(Line::Whole)
+    }
+}
+
+/// Makes a host of the calling thread, which is in namespaces of its own. Returns them, the network first.
+fn become_host(number: u32, name: &str) -> Result<Vec<Namespace>, String> {
+    // SAFETY: a system call that reads a text of this length.
+    if unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) } != 0 {
+        return Err(said("sethostname", &io::Error::last_os_error()));
+    }
+    // The clocks that count from its boot are a million seconds ahead of those of the host before it. A directory in /proc
+    // that is named by a thread is the only one that has this file of a thread.
+    let ahead = (u64::from(number) + 1) * 1_000_000;
+    // SAFETY: a system call without arguments.
+    let offsets = format!("/proc/{}/timens_offsets", unsafe { libc::gettid() });
+    fs::write(&offsets, format!("monotonic {ahead} 0\nboottime {ahead} 0\n"))
+        .map_err(|error| said(&offsets, &error))?;
+    let namespaces: Vec<Namespace> =
+        ["net", "uts", "mnt", "time_for_children"].into_iter().map(own).collect::<Result<_, String>>()?;
+    // What is unmounted by the tests is so here, too.
+    run(&namespaces, &["mount", "--make-rslave", "/"], "")?;
+    let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
+    let (pid, id) = (std::process::id(), dir.path().join("id"));
+    for (text, place) in [
+        (format!("{pid:016x}{number:016x}\n"), "/etc/machine-id"),
+        (format!("{pid:08x}-0000-4000-8000-{number:012x}\n"), "/proc/sys/kernel/random/boot_id"),
+    ] {
+        // Many containers have no machine id.
+        if !Path::new(place).exists() {
+            continue;
+        }
+        fs::write(&id, text).map_err(|error| said("an id", &error))?;
+        run(&namespaces, &["mount", "--bind", &id.to_string_lossy(), place], "")?;
+        // It stays what is seen there.
+        fs::remove_file(&id).map_err(|error| said("an id", &error))?;
+    }
+    Ok(namespaces)
+}
+
+/// Does something in a thread that is in new namespaces of these kinds.
+fn with_own<T: Send>(kinds: i32, act: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
+    thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            // SAFETY: a system call that concerns the calling thread alone, and no memory.
+            if unsafe { libc::unshare(kinds) } != 0 {
+                return Err(said("unshare", &io::Error::last_os_error()));
+            }
+            act()
+        });
+        there.join().unwrap()
+    })
+}
+
+/// A namespace of the calling thread.
+fn own(kind: &str) -> Result<Namespace, String> {
+    let path = format!("/proc/thread-self/ns/{kind}");
+    let file = File::open(&path).map_err(|error| said(&path, &error))?;
+    Ok(Arc::new(OwnedFd::from(file)))
+}
+
+fn enters(command: &mut Command, namespaces: Vec<Namespace>) {
+    let dir = command.get_current_dir().map(|dir| CString::new(dir.as_os_str().as_bytes()).unwrap());
+    let entering = move || {
+        enter(&namespaces)?;
+        // Whoever comes to another tree of files stands at its root.
+        match &dir {
+            // SAFETY: a system call that reads a path with its end.
+            Some(dir) if unsafe { libc::chdir(dir.as_ptr()) } != 0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: the closure runs between fork and exec, makes system calls and allocates nothing.
+    unsafe { command.pre_exec(entering) };
+}
+
+/// Runs a tool in these namespaces. `Err`: what it says.
+fn run(namespaces: &[Namespace], words: &[&str], stdin: &str) -> Result<(), String> {
+    let mut command = Command::new(words[0]);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.args(&words[1..]).env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    enters(&mut command, namespaces.to_vec());
+    let mut child = command.spawn().map_err(|error| said(words[0], &error))?;
+    // A tool that reads nothing may have ended before.
+    let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+    let ran = child.wait_with_output().map_err(|error| said(words[0], &error))?;
+    let talk = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() { Ok(()) } else { Err(format!("{}: {}", words.join(" "), talk.trim_end())) }
+}
+
+fn said(what: &str, error: &io::Error) -> String {
+    format!("{what}: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    const NO_HOSTS: &str = "left out: no hosts can be made here";
+
+    /// What does not arrive now does not arrive later either, as long as nothing is done.
+    const MOMENT: Duration = Duration::from_millis(300);
+
+    fn says(mut from: &TcpStream, word: u8) {
+        from.write_all(&[word]).unwrap();
+    }
+
+    #[track_caller]
+    fn hears(mut to: &TcpStream, word: u8) {
+        to.set_read_timeout(Some(crate::server::LONG)).unwrap();
+        let mut heard = [0];
+        to.read_exact(&mut heard).unwrap();
+        assert_eq!(heard[0], word);
+    }
+
+    #[track_caller]
+    fn hears_nothing(mut to: &TcpStream) {
+        to.set_read_timeout(Some(MOMENT)).unwrap();
+        assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[track_caller]
+    fn hears_of_the_end(mut to: &TcpStream) {
+        to.set_read_timeout(Some(crate::server::LONG)).unwrap();
+        assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+
+    #[test]
+    fn the_line_of_a_host_is_cut_deaf_and_broken() {
+        let Some(network) = network() else { return println!("{NO_HOSTS}") };
+        let (host, other) = (Host::on(&network).unwrap(), Host::on(&network).unwrap());
+        let listener = within(&network, || TcpListener::bind("0.0.0.0:0").unwrap());
+        let port = listener.local_addr().unwrap().port();
+        let connect = |from: &Host| {
+            let socket = within(&from.namespaces[0], || TcpStream::connect((from.server, port)).unwrap());
+            (socket, listener.accept().unwrap().0)
+        };
+        let (here, there) = connect(&host);
+        let elsewhere = connect(&other);
+        says(&here, 1);
+        hears(&there, 1);
+        host.set(Line::Cut).unwrap();
+        says(&here, 2);
+        says(&there, 3);
+        hears_nothing(&here);
+        hears_nothing(&there);
+        let refused = within(&host.namespaces[0], || {
+            TcpStream::connect_timeout(&(host.server, port).into(), MOMENT).unwrap_err()
+        });
+        assert_eq!(refused.kind(), ErrorKind::TimedOut, "nobody says that it is cut");
+        // The line of another host is another one.
+        says(&elsewhere.0, 1);
+        hears(&elsewhere.1, 1);
+        // What was under way arrives, as it is said again.
+        host.set(Line::Whole).unwrap();
+        hears(&there, 2);
+        hears(&here, 3);
+        host.set(Line::Mute).unwrap();
+        says(&here, 4);
+        hears(&there, 4);
+        says(&there, 5);
+        hears_nothing(&here);
+        host.set(Line::Whole).unwrap();
+        hears(&here, 5);
+        host.break_all().unwrap();
+        let again = connect(&host);
+        says(&here, 6);
+        hears_of_the_end(&here);
+        says(&there, 7);
+        hears_of_the_end(&there);
+        says(&again.0, 8);
+        hears(&again.1, 8);
+        says(&again.1, 9);
+        hears(&again.0, 9);
+        says(&elsewhere.0, 2);
+        hears(&elsewhere.1, 2);
+    }
+
+    #[test]
+    fn a_host_is_another_machine_after_another_boot() {
+        let Some(network) = network() else { return println!("{NO_HOSTS}") };
+        let hosts = [Host::on(&network).unwrap(), Host::on(&network).unwrap()];
+        let look = |host: Option<&Host>| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "cd /proc/sys/kernel; cat hostname random/boot_id /etc/machine-id; pwd -P"]);
+            command.current_dir("/var");
+            if let Some(host) = host {
+                host.takes(&mut command);
+            }
+            let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let (one, two, outside) = (look(Some(&hosts[0])), look(Some(&hosts[1])), look(None));
+        assert_eq!((&one[0], &two[0]), (&hosts[0].name, &hosts[1].name));
+        let what = outside.len() - 1;
+        assert_eq!((one.len(), two.len()), (what + 1, what + 1));
+        for at in 0..what {
+            assert!(
+                one[at] != two[at] && one[at] != outside[at] && two[at] != outside[at],
+                "{one:?} {two:?}"
+            );
+        }
+        let uptime = |host: &Host| {
+            let mut command = Command::new("cat");
+            host.takes(command.arg("/proc/uptime"));
+            let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            text.split('.').next().unwrap().parse::<u64>().unwrap()
+        };
+        assert!(uptime(&hosts[1]) >= uptime(&hosts[0]) + 900_000);
+    }
+}
