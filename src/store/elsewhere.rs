@@ -147,7 +147,7 @@ pub struct DueAgent {
     pub policy: String,
     /// When the oldest message or hint of its inbox was made, as far as ids tell.
     pub since: Option<Time>,
-    /// When it has something to do by itself.
+    /// When it has something to do by itself; [`at_once`] where that is no moment.
     pub due: Option<Time>,
 }
 
@@ -303,6 +303,12 @@ pub enum Arrival {
     Hint { id: MessageId, text: String },
 }
 
+/// Stands for the moment of an agent that has something to do already: a run that goes on, or a task, or something that is left of the
+/// last step.
+pub fn at_once() -> Time {
+    Time::from_millis(0)
+}
+
 /// How many bytes a part of a checkpoint has at most.
 pub const PART: usize = 1 << 20;
 
@@ -313,7 +319,7 @@ pub enum Piece {
     Identity(String),
     /// Only when an agent is made.
     Policy(Settings),
-    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever.
+    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever; [`at_once`] where that is no moment.
     State {
         revision: u64,
         due: Option<Time>,

@@ -45,7 +45,7 @@ pub use dir::{
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use elsewhere::{Due, Part};
+pub use elsewhere::{Due, Part, at_once};
 pub use seam::{
     Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, is_url, moved_away,
 };

@@ -2,7 +2,11 @@
 //!
 //! `DORMOUSE_TEST_STORE=postgres cargo test --test it` runs all tests that way, those too that look into files.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use crate::harness::is_elsewhere;
 
@@ -135,11 +139,35 @@ fn commands_do_the_same_in_a_database() {
     ABOUT_FILES.iter().for_each(|name| {
         tests.args(["--skip", name]);
     });
-    let ran = tests.env("DORMOUSE_TEST_STORE", "postgres").output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
+    let (is_well, said) = run(tests.env("DORMOUSE_TEST_STORE", "postgres"));
     let summary = said.lines().rfind(|line| line.starts_with("test result: ")).unwrap_or_default();
     let count = summary.split("ok. ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
-    assert!(ran.status.success() && count.is_some_and(|count| count > 450), "{said}");
+    assert!(is_well && count.is_some_and(|count| count > 450), "{said}");
+}
+
+/// How long a test may take while it says nothing: after that it waits for something that never comes.
+const QUIET: Duration = Duration::from_secs(600);
+
+/// Runs tests to their end, or until nothing ends any more. Returns whether all went well, and what they said.
+fn run(tests: &mut Command) -> (bool, String) {
+    let mut child = tests.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || lines.take_while(|line| tell.send(line.clone()).is_ok()).count());
+    let mut said = String::new();
+    loop {
+        match told.recv_timeout(QUIET) {
+            Ok(line) => said = said + &line + "\n",
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                said += "nothing has ended for ten minutes\n";
+                child.kill().unwrap();
+                break;
+            }
+        }
+    }
+    let status = child.wait().unwrap();
+    (status.success(), said)
 }
 
 /// A name that no test has any more would leave nothing out.

@@ -18,7 +18,7 @@ use crate::report::output::{Output, relay};
 use crate::report::progress::Unit;
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
-use crate::store::{Due, Store};
+use crate::store::{Due, Store, at_once};
 
 use super::steps;
 
@@ -202,7 +202,9 @@ pub fn urgencies(store: &Store, due: Due) -> Urgencies {
         // An agent whose settings can't be read reports that when its turn comes.
         let policy = store.policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
         let policy = policy.unwrap_or_default();
-        (agent.name, Urgency { policy, since: agent.since, due: agent.due })
+        // It has not waited since then.
+        let due = agent.due.filter(|due| *due != at_once());
+        (agent.name, Urgency { policy, since: agent.since, due })
     });
     told.collect()
 }

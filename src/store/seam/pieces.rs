@@ -15,7 +15,7 @@ use crate::model::work::WorkItem;
 
 use super::super::dir::record::{encode, encode_plain_line};
 use super::super::dir::{NewAgent, archive};
-use super::super::elsewhere::{Arrival, Piece};
+use super::super::elsewhere::{Arrival, Piece, at_once};
 use super::super::settings::Settings;
 
 /// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
@@ -54,7 +54,7 @@ pub fn due(state: &State) -> Option<Time> {
         || state.resting.is_none();
     match &state.moved {
         Some(_) => None,
-        None if is_unfinished => Some(Time::from_millis(0)),
+        None if is_unfinished => Some(at_once()),
         None => state.next_due_at,
     }
 }
