@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::Sandbox;
-use crate::setup::{Beside, add, extend_policy, objects, say, started, wait_for};
+use crate::setup::{Beside, add, edit_policy, extend_policy, objects, say, started, wait_for};
 
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 const AT_ONCE: &str = "[recovery]\nbase = \"10ms\"\n";
@@ -133,10 +133,9 @@ fn nobody_asks_himself_and_another_agent_is_not_stepped() {
     let sandbox = started("true");
     add(&sandbox, "bob", "echo bob");
     let own = format!("{} ask ada hello 2>\"$HOME/said\"; true", crate::setup::own_name());
-    let path = sandbox.agent("ada").join("agent.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("command = \"true\"", &format!("command = {}", serde_json::json!(own))))
-        .unwrap();
+    edit_policy(&sandbox, "ada", |text| {
+        text.replace("command = \"true\"", &format!("command = {}", serde_json::json!(own)))
+    });
     sandbox.run(["enqueue", "bob", "x"]);
     sandbox.cmd(["ask", "ada", "go", "-q"]).output();
     let said = fs::read_to_string(sandbox.home().join("said")).unwrap();

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::setup::{add, extend_policy, failure, hook, own_name};
+use crate::setup::{add, edit_policy, extend_policy, failure, hook, own_name};
 
 /// `boss` with a child `kid`, and `ada`, who is nobody's child. Each says in `home/turns` what its turns hear.
 fn family() -> Sandbox {
@@ -31,13 +31,12 @@ fn in_turn_of(sandbox: &Sandbox, agent: &str, commands: &[&str]) -> Vec<String> 
         ));
     }
     fs::write(sandbox.home().join("script"), script).unwrap();
-    let policy = sandbox.agent(agent).join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(&policy, text.replace("command = ", "command = '. \"$HOME/script\"' # ")).unwrap();
+    let text =
+        edit_policy(sandbox, agent, |text| text.replace("command = ", "command = '. \"$HOME/script\"' # "));
     sandbox.run(["enqueue", agent, "go"]);
     let step = sandbox.json(["tick", agent]);
     assert_eq!(step["terminal"], "completed", "{step}");
-    fs::write(&policy, text).unwrap();
+    edit_policy(sandbox, agent, |_| text);
     let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
     said.lines().map(|line| line.trim_end().to_owned()).collect()
 }
@@ -143,13 +142,9 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
     let outcome = r#"{"actions":[{"do":"task.start","delegate":"kid","text":"work"}]}"#;
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
     add(&sandbox, "boss2", "true");
-    let policy = sandbox.agent("boss").join("agent.toml");
-    let text = fs::read_to_string(&policy).unwrap();
-    fs::write(
-        &policy,
-        text.replace("command = ", "command = 'cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"' # "),
-    )
-    .unwrap();
+    edit_policy(&sandbox, "boss", |text| {
+        text.replace("command = ", "command = 'cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"' # ")
+    });
     sandbox.run(["enqueue", "boss", "go"]);
     let step: Value =
         serde_json::from_str(&sandbox.cmd(["--json", "tick", "boss"]).status(7).output().stdout).unwrap();

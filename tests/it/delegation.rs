@@ -6,9 +6,10 @@ use std::ffi::OsString;
 
 use serde_json::{Value, json};
 
-#[cfg(target_os = "linux")]
 use crate::harness::each_in_parallel;
 use crate::harness::{Sandbox, dormouse};
+#[cfg(target_os = "linux")]
+use crate::setup::{edit_policy, extend_policy};
 
 /// A started parent whose turns append what they were told to `home/turns`; its children do the same.
 fn boss() -> Sandbox {
@@ -116,9 +117,7 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
     let step = sandbox.json(["tick", "boss"]);
     assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
     assert_eq!(step["closure"]["outcome"], "completed");
-    let toml = sandbox.agent("boss").join("agent.toml");
-    let text = std::fs::read_to_string(&toml).unwrap();
-    std::fs::write(&toml, format!("{text}\n[limits]\nmax_hops = 0\n")).unwrap();
+    extend_policy(&sandbox, "boss", "\n[limits]\nmax_hops = 0\n");
     sandbox.run(["enqueue", "boss", "go"]);
     let ran = sandbox.cmd(["tick", "boss", "--json"]).output();
     assert_eq!(ran.code(), 7);
@@ -129,9 +128,7 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
 #[test]
 fn what_a_child_can_not_do_its_parent_hears_of() {
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || exit 1"#);
-    let toml = sandbox.agent("boss").join("agent.toml");
-    let text = std::fs::read_to_string(&toml).unwrap();
-    std::fs::write(&toml, format!("{text}\n[recovery]\nmax_attempts = 1\n")).unwrap();
+    extend_policy(&sandbox, "boss", "\n[recovery]\nmax_attempts = 1\n");
     let id = delegate(&sandbox, "impossible");
     sandbox.cmd(["tick", "kid"]).output();
     let ended = task(&sandbox, &id);
@@ -376,9 +373,7 @@ fn a_cancelled_delegation_is_not_done_later() {
 fn a_cancelled_delegation_is_not_tried_again() {
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss"#);
     let id = delegate(&sandbox, "work");
-    let script = sandbox.agent("kid").join("agent.toml");
-    let text = std::fs::read_to_string(&script).unwrap();
-    std::fs::write(&script, text.replace("is done\"", "is done\"; exit 1")).unwrap();
+    edit_policy(&sandbox, "kid", |text| text.replace("is done\"", "is done\"; exit 1"));
     sandbox.cmd(["tick", "kid"]).output();
     assert_eq!(queue(&sandbox, "kid")[0]["attempt"], 2);
     sandbox.run(["task", "stop", &id]);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::fleet::Machine;
 use crate::harness::{Sandbox, each_in_parallel, one_in, write_program};
 use crate::server::server;
-use crate::setup::eventually;
+use crate::setup::{eventually, objects};
 use crate::strace::{Call, Harm, harm_inside, record_inside};
 
 /// What a directory has below it that is no hidden file: paths and contents.
@@ -369,4 +369,23 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
     });
     let (committed, undone) = (committed.into_inner(), undone.into_inner());
     assert!(committed > 2 && undone > 2, "{committed} had appeared, {undone} not, of {}", numbered.len());
+}
+
+#[test]
+fn what_a_machine_has_of_an_agent_that_is_gone_is_found() {
+    let url = server().url("left_rooms");
+    let one = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
+    let other = Machine::new(&url, None);
+    other.run(["enqueue", "ada", "work", "-q"]);
+    other.run(["tick", "ada", "-q"]);
+    let found = |machine: &Machine| {
+        let ran = machine.cmd(["--json", "doctor"]).output();
+        let found = objects(&ran.stdout).into_iter().filter(|finding| finding["kind"] == "left_room");
+        found.map(|finding| finding["agent"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((found(&one), found(&other)), (vec![], vec![]));
+    one.run(["rename", "ada", "eve", "-q"]);
+    assert_eq!((found(&one), found(&other)), (vec![], vec!["ada".to_owned()]));
+    fs::remove_dir_all(other.anchor().join("agents/ada")).unwrap();
+    assert_eq!(found(&other), [""; 0]);
 }

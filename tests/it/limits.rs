@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
+use crate::setup::edit_policy;
 use crate::strace;
 
 /// An agent `a` that is started, and whose turns run this.
@@ -66,10 +67,10 @@ fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
 }
 
 fn set(sandbox: &Sandbox, limits: &str) {
-    let path = sandbox.agent("a").join("agent.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    let text = text.split("\n[limits]").next().unwrap();
-    fs::write(path, format!("{text}\n[limits]\n{limits}\n")).unwrap();
+    edit_policy(sandbox, "a", |text| {
+        let text = text.split("\n[limits]").next().unwrap();
+        format!("{text}\n[limits]\n{limits}\n")
+    });
 }
 
 fn drop_files(sandbox: &Sandbox, names: impl IntoIterator<Item = String>) {

@@ -5,16 +5,14 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use crate::harness::Sandbox;
-use crate::setup::{add, started};
+use crate::setup::{add, extend_policy, started};
 
 /// `ada` and `bob`, each with a message that has failed and one that waits.
 fn two() -> Sandbox {
     let sandbox = started("exit 1");
     add(&sandbox, "bob", "exit 1");
     for name in ["ada", "bob"] {
-        let path = sandbox.agent(name).join("agent.toml");
-        let text = fs::read_to_string(&path).unwrap();
-        fs::write(&path, format!("{text}[recovery]\nmax_attempts = 1\n")).unwrap();
+        extend_policy(&sandbox, name, "[recovery]\nmax_attempts = 1\n");
         sandbox.run(["enqueue", name, "first"]);
         sandbox.cmd(["tick", name]).output();
         sandbox.run(["enqueue", name, "second"]);

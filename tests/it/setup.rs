@@ -42,17 +42,29 @@ pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
 
 /// More lines for an agent's policy, where the tables of the file end.
 pub fn extend_policy(sandbox: &Sandbox, name: &str, lines: &str) {
-    if is_elsewhere() {
-        let program = sandbox.root().join("add-lines");
-        write_program(&program, "#!/bin/sh\nprintf %s \"$LINES_TO_ADD\" >>\"$1\"\n");
-        let edit = sandbox.cmd(["edit", name]).env("EDITOR", &program).env("LINES_TO_ADD", lines).output();
-        assert_eq!(edit.status.code(), Some(0), "{edit}");
-        sandbox.pass(-1);
-        return;
+    edit_policy(sandbox, name, |text| format!("{text}{lines}"));
+}
+
+/// Another text for an agent's policy. Returns the one before.
+pub fn edit_policy(sandbox: &Sandbox, name: &str, edit: impl FnOnce(&str) -> String) -> String {
+    if !is_elsewhere() {
+        let path = sandbox.agent(name).join("agent.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, edit(&text)).unwrap();
+        return text;
     }
-    let path = sandbox.agent(name).join("agent.toml");
-    let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, format!("{text}{lines}")).unwrap();
+    let (editor, file) = (sandbox.root().join("editor"), sandbox.root().join("policy"));
+    let by = |script: &str| {
+        write_program(&editor, &format!("#!/bin/sh\n{script}\n"));
+        let ran = sandbox.cmd(["edit", name]).env("EDITOR", &editor).env("POLICY", &file).output();
+        assert_eq!(ran.status.code(), Some(0), "{ran}");
+        sandbox.pass(-1);
+    };
+    by("cp \"$1\" \"$POLICY\"");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, edit(&text)).unwrap();
+    by("cp \"$POLICY\" \"$1\"");
+    text
 }
 
 /// Says something to `ada` and returns the id of the message.

@@ -217,7 +217,9 @@ impl Store {
             room.discard(&prepared)?;
             return Err(agent_exists(name));
         }
-        room.move_in(&prepared)
+        // The agent is there. If this fails the next command that needs the room does it, or says why it can't.
+        let _ = room.move_in(&prepared);
+        Ok(())
     }
 
     /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that
@@ -235,6 +237,10 @@ impl Store {
         if let Some(elsewhere) = &self.elsewhere {
             let faults = elsewhere.faults(now, is_quick)?.into_iter();
             findings.extend(faults.map(|fault| self.local.finding_elsewhere(fault)));
+            if !is_quick {
+                let known = elsewhere.agents()?;
+                findings.extend(self.local.rooms_but_of(&known)?);
+            }
         }
         Ok(findings)
     }

@@ -213,6 +213,24 @@ impl Store {
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
     }
 
+    /// What this machine has of agents that are gone: another machine has removed them or given them another name.
+    pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
+        let mut left = self.agents()?;
+        left.retain(|name| known.binary_search(name).is_err());
+        let finding = |name: AgentName| {
+            Finding {
+            place: self.spot().join(layout::AGENTS).join(name.as_str()),
+            agent: Some(name),
+            shown: None,
+            kind: "left_room",
+            message: "the agent is gone: what its turns and tasks left on this machine is still here; remove it if it is not needed"
+                .to_owned(),
+            remedy: Remedy::Consider,
+        }
+        };
+        Ok(left.into_iter().map(finding).collect())
+    }
+
     /// What is wrong with the state directory itself: where it lies, names of agents, who may
     /// write where, and what git is told.
     pub fn look_at_files(&self) -> Result<Vec<Finding>> {
