@@ -18,7 +18,7 @@ use super::faults::{self, Trouble};
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
-use super::{lease, make};
+use super::{lease, make, watch};
 use super::{sql, statements};
 
 /// More leases than an agent is ever given.
@@ -163,6 +163,7 @@ impl Core {
     /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried again.
     fn finish(&self, flights: &[String], sign: &Sign) -> Result<bool> {
         let mut along = self.along()?;
+        let told = watch::tell(self.one.schema(), self.one.id);
         let (last, first) =
             flights.split_last().map_or(("", flights), |(last, first)| (last.as_str(), first));
         let Some(mut open) = self.open.take() else { return Ok(false) };
@@ -182,7 +183,8 @@ impl Core {
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
         }
-        let is_done = match pool.fly(&mut open.connection, &format!("{along}{last}COMMIT"), Duration::ZERO) {
+        let last = format!("{along}{last}{told}COMMIT");
+        let is_done = match pool.fly(&mut open.connection, &last, Duration::ZERO) {
             Ok(_) => {
                 pool.give(open.connection);
                 true

@@ -412,8 +412,10 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
 
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    let mut all = empty(schema, agent);
-    for (table, column) in [("agent", "id"), ("state", "agent_id")] {
+    // Who waits for it is told before it is gone who does.
+    let mut all = super::watch::tell(schema, agent);
+    all.push_str(&empty(schema, agent));
+    for (table, column) in [("agent", "id"), ("state", "agent_id"), ("watcher", "agent_id")] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE {column} = {agent};");
     }
     all
@@ -422,10 +424,9 @@ pub fn remove(schema: &str, agent: i64) -> String {
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in [
-        "due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
-        "watcher",
-    ] {
+    for table in
+        ["due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob"]
+    {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all
