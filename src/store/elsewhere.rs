@@ -97,11 +97,11 @@ pub trait Elsewhere: Debug {
 }
 
 /// Hears of changes of agents, so that a process which waits for one need not look again and again. It is a shortcut: a change
-/// may go unheard, and nobody hears of what only arrives in an inbox.
+/// may go unheard, and what arrives in an inbox always does.
 pub trait Ear: Debug {
     /// Hears of the changes of these agents from now on, as far as the store tells of any. To be called before each look at the
-    /// agents, always with those of before, and some times a minute while the process waits. Says nothing of what fails: then
-    /// nothing is heard.
+    /// agents, always with those of before, and some times a minute while the process waits. Where it fails nothing is heard,
+    /// and nothing said of it.
     fn listen(&mut self, agents: &[AgentName]);
 
     /// Whether it is known that changes are heard.

@@ -1,4 +1,4 @@
-//! Who waits for an agent in a database is told of its changes, and looks again and again where nothing can tell.
+//! A command that waits for an agent in a database is told of its changes, and looks again and again where nothing can tell.
 
 use std::fs;
 use std::process::Stdio;
@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::cutting::Proxy;
 use crate::fleet::Machine;
+use crate::harness::Sandbox;
 use crate::server::{Bouncer, LONG, server};
 use crate::setup::{Beside, eventually};
+use crate::watching::terminal::Terminal;
 
 /// A turn that lasts until the message says so, by a file.
 const TURN: &str = "until test -e \"$HOME/$DORMOUSE_MESSAGE\"; do sleep 0.02; done; echo done";
@@ -51,7 +53,7 @@ impl Turn<'_> {
     }
 }
 
-/// The channels of those who wait.
+/// The channels of the commands that wait.
 fn waiting(schema: &str) -> Vec<String> {
     server().sql(&format!("SELECT channel FROM {schema}.watcher"))
 }
@@ -74,7 +76,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
         let ended = waits.end();
         let took = over.elapsed();
         assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");
-        // Whoever looks again and again asks twenty times a second.
+        // A command that looks again and again asks twenty times a second.
         let (asked, most) = (proxy.flights() - before, 30 + 2 * begun.elapsed().as_secs() as usize);
         assert!(asked <= most, "{asked} questions in {:?}", begun.elapsed());
         took < Duration::from_secs(2)
@@ -114,6 +116,27 @@ fn what_happens_on_another_machine_is_shown_as_it_happens() {
     let ended = waits.end();
     assert!(ended.status.success(), "{ended}");
     assert_eq!(waiting("shown_elsewhere"), [""; 0]);
+}
+
+/// Its picture is drawn anew at once; of the others it is told nothing, and looks every 5 s.
+#[test]
+fn an_agent_that_is_watched_from_near_is_listened_to() {
+    let one = Machine::new(&server().url("near"), None).with_ada(TURN);
+    let two = Sandbox::empty().with_real_clock();
+    let url = server().url("near");
+    let mut terminal = Terminal::of_size(&two, &["ada"], &[("DORMOUSE_DIR", &url)], 120, 40);
+    terminal.shows("POSTURE");
+    assert_eq!(waiting("near"), [""; 0]);
+    terminal.press("\r");
+    terminal.shows("Last events");
+    until_one_waits("near");
+    let turn = Turn::of(&one);
+    terminal.shows("active_turn");
+    turn.end();
+    terminal.shows("the turn completed");
+    terminal.press("q");
+    assert_eq!(terminal.ends(), Some(0));
+    assert_eq!(waiting("near"), [""; 0]);
 }
 
 /// PgBouncer says nothing of the words that it swallows.

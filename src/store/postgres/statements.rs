@@ -412,7 +412,7 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
 
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    // Who waits for it is told before it is gone who does.
+    // The rows that say which processes wait go with the agent.
     let mut all = super::watch::tell(schema, agent);
     all.push_str(&empty(schema, agent));
     for (table, column) in [("agent", "id"), ("state", "agent_id"), ("watcher", "agent_id")] {

@@ -1,9 +1,9 @@
-//! Hearing of changes: a process that waits has a row for each agent, and whoever commits a change of one sends a word to the
-//! channels of its rows, in the flight of that commit.
+//! Hearing of changes: a process that waits has a row for each of its agents, and a process that commits a change of an agent
+//! sends a word to the channels of its rows, in the flight of that commit.
 //!
-//! A word that is sent makes its commit wait for all others that send one, in the whole server. So words are sent only where a row
-//! says that a process waits. Nothing depends on them: the row of a process that was killed counts for a while, and a commit that is
-//! under way when a row is written knows nothing of it.
+//! A commit that sends a word waits for all others that send one, in the whole server. So a word is sent only where a row says
+//! that a process waits. Nothing depends on words: a commit that is under way when a row is written sends none, and a connection may
+//! break. The row of a process that was killed counts for a while.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use super::wire::Connection;
 const LASTS: u64 = 45_000;
 const RENEWED: Duration = Duration::from_secs(15);
 
-/// How long a connection and an answer are waited for. Who waits for an agent is not kept from looking at it.
+/// How long a connection and an answer are waited for: a process that waits for an agent has to look at it meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long nothing is tried after the server could not be reached.
@@ -31,10 +31,10 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How many rows of processes that are gone are removed at once.
 const REMOVED: usize = 1000;
 
-/// A statement that tells those who wait for a change of an agent, with the commit that follows it. Where nobody waits it is
-/// one probe of an index, and no word is sent.
+/// A statement that sends a word to the processes that wait for a change of an agent, with the commit that follows. Where there
+/// are none it is one probe of an index.
 pub fn tell(schema: &str, agent: i64) -> String {
-    // A server whose words nobody fetches refuses more of them, and the commit along with it, once there are too many.
+    // A server that has too many words which a session does not fetch refuses the next one, and its commit along with it.
     format!(
         "SELECT pg_notify(w.channel, '') FROM {schema}.watcher w \
          WHERE w.agent_id = {agent} AND w.until > {now} AND pg_notification_queue_usage() < 0.5;",
@@ -51,10 +51,10 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Standing {
-    /// No word comes; but may, if it is tried after this moment.
+    /// No connection is open. From this moment on another one is tried.
     Away(Option<Instant>),
     Listens(Box<Line>),
-    /// No word will ever come.
+    /// No word will ever come, so nothing is tried any more.
     Deaf,
 }
 
@@ -83,14 +83,14 @@ impl Listener {
         Listener { shared: Rc::clone(shared), standing: Standing::Away(None) }
     }
 
-    /// Begins to listen. `None`: behind a pooler it makes no sense.
+    /// Begins to listen. `None`: there is a pooler in between.
     fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<Line>>, Trouble> {
         let pool = &self.shared.pool;
         let mut connection = pool.open(PATIENCE)?;
         let asked = "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')";
         let answers = pool.fly_within(&mut connection, asked, PATIENCE)?;
         let row = first(&answers);
-        // A pooler gives the connection to others in between: it would hear what is said to them, and they what is said to us.
+        // A pooler lends its connections: the next process that has this one would get the words, and go on listening.
         let is_own = connection.backend().is_some() && connection.backend() == number(row, 0);
         let Some(channel) = row.and_then(|row| row.get(1)).filter(|_| is_own) else { return Ok(None) };
         let channel = channel.to_owned();
@@ -110,7 +110,7 @@ impl Listener {
     fn write(&self, mut line: Box<Line>, agents: &[AgentName], along: &str) -> Result<Box<Line>, Trouble> {
         let (pool, schema, now) = (&self.shared.pool, self.shared.pool.schema(), sql::SERVER_NOW);
         let names = agents.iter().map(|name| sql::text(name.as_str())).collect::<Result<Vec<_>>>()?;
-        // The rows of processes that are gone go before they could become many. Those that another process removes are its.
+        // Each process that waits removes the rows of those that are gone, so they never become many.
         let written = format!(
             "BEGIN;SET LOCAL synchronous_commit = off;SET LOCAL lock_timeout = '1s';{along}\
              DELETE FROM {schema}.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
@@ -130,7 +130,7 @@ impl Listener {
                 "BEGIN;SET LOCAL synchronous_commit = off;SELECT pg_notify('{}', '');COMMIT",
                 line.proof()
             );
-            // By a connection of its own. What comes back over the one that has sent it proves nothing.
+            // By another connection: what comes back with the answer to a flight proves nothing.
             drop(pool.ask_within(&proof, PATIENCE));
         }
         Ok(line)
@@ -162,7 +162,7 @@ impl Ear for Listener {
                 | Trouble::Taken(_)
                 | Trouble::Crossed(_),
             ) => Standing::Away(Instant::now().checked_add(AGAIN)),
-            // It may not write there, or this server takes no changes.
+            // This role may not write rows, or this server takes no changes.
             Err(Trouble::Refused { .. } | Trouble::Other(_)) => Standing::Deaf,
         };
     }

@@ -36,8 +36,7 @@ pub struct Watch {
     files: Option<dir::Watch>,
     /// There from when an agent is followed whose records are elsewhere.
     beside: Option<Beside>,
-    /// Whether the caller was seen to wait. Most commands find at the first look what they wait for, and then it costs nothing
-    /// to be told.
+    /// Whether the caller has waited. A command that finds at the first look what it waits for asks no store to tell.
     has_waited: bool,
 }
 
@@ -158,7 +157,8 @@ impl Watch {
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();
-        // That words come is known at the end of the first short wait. A change that was under way before is then there, too.
+        // Whether the store tells is not known before the end of a short wait. So the look after that finds what was being
+        // changed when the store was asked to tell, of which it does not.
         let most = self.most();
         let mut wait = left.map_or(most, |left| left.min(most));
         let mut is_written = false;
@@ -167,7 +167,7 @@ impl Watch {
                 return;
             }
             if self.have_files_news() {
-                // The look that follows asks a server, so what is written alone has it asked as often as without being told.
+                // The look that follows asks a store, and output may be written all the time.
                 is_written = true;
                 wait = wait.min(if self.beside.is_some() { UNTOLD } else { Duration::ZERO });
             }
