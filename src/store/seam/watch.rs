@@ -227,4 +227,44 @@ mod tests {
         watch.wait(None);
         assert!(start.elapsed() >= UNTOLD);
     }
+    /// A store that tells, and has something to tell or not.
+    #[derive(Debug)]
+    struct Tells(bool);
+
+    impl Ear for Tells {
+        fn listen(&mut self, _: &[AgentName]) {}
+
+        fn is_sure(&self) -> bool {
+            true
+        }
+
+        fn readable(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn has_heard(&mut self) -> bool {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    #[test]
+    fn output_alone_has_no_store_asked_more_often_than_it_would_be_untold() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let mut watch = of_files(dir.path());
+        let mut took = |tells| {
+            let ear: Option<Box<dyn Ear>> = Some(Box::new(Tells(tells)));
+            watch.beside = Some(Beside { ear, agents: Vec::new(), for_arrivals: false });
+            std::fs::rename(&file, dir.path().join("other")).unwrap();
+            std::fs::rename(dir.path().join("other"), &file).unwrap();
+            let begun = Instant::now();
+            watch.wait(None);
+            begun.elapsed()
+        };
+        // Any single wait may take long on a busy machine.
+        assert!((0..20).any(|_| (UNTOLD..TOLD).contains(&took(false))), "output is heard of");
+        assert!(took(false) >= UNTOLD);
+        assert!((0..20).any(|_| took(true) < UNTOLD), "a change ends the wait at once");
+    }
 }
