@@ -154,6 +154,22 @@ fn a_connection_that_is_lost_is_made_anew() {
 }
 
 #[test]
+fn words_come_through_tls() {
+    let fresh = Fresh::made();
+    let a = create(&fresh.open(), "a");
+    Postgres::grant(fresh.url.clone(), PATIENCE, Part::Ticker, "trusted").unwrap();
+    let more = format!("&sslrootcert={}", rig::server().roots().display());
+    let url = rig::server().tcp_url("trusted", "localhost", &more);
+    let url = url.replace("schema=s&", &format!("schema={}&", fresh.schema));
+    let other = Postgres::open(Url::parse(&url).unwrap(), PATIENCE);
+    let mut ear = listening(&other, &["a"]);
+    for revision in 1..4 {
+        hold(&a).commit(revision, &[state(revision + 1)]).unwrap();
+        hears(&mut *ear);
+    }
+}
+
+#[test]
 fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
     let fresh = Fresh::made();
     let store = fresh.open();
