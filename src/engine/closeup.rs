@@ -1,6 +1,7 @@
 //! One agent as `watch` shows it from near: what it has open, what happened last, and what its turn writes.
 
 use std::collections::{HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
 
 use crate::error::Result;
 use crate::model::id::{MessageId, RunId};
@@ -88,9 +89,14 @@ impl Said {
         self.run
     }
 
-    /// Tells when the run has written more.
-    pub fn watch(&self) -> &Watch {
-        &self.watch
+    /// Descriptors that are readable when the run has written more.
+    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watch.readable()
+    }
+
+    /// Whether the run has written more since the last call.
+    pub fn has_news(&mut self) -> bool {
+        self.watch.has_news()
     }
 
     /// Takes in what has come since the last look. `is_live`: the run may write more.

@@ -110,7 +110,7 @@ impl Heard<'_> {
                 session.out.log(&said, &mut characters, is_over);
             }
             session.out.flush();
-            match &watch {
+            match &mut watch {
                 Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
                 Some(_) | None => return Ok(()),
             }

@@ -7,6 +7,7 @@
 //! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the directories of runs.
 
 use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -89,6 +90,9 @@ pub trait Elsewhere: Debug {
     /// What is wrong with the store as a whole at `now`. `is_quick`: without a look at every row.
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>>;
 
+    /// What hears of changes of agents, for a process that waits for one.
+    fn ear(&self) -> Box<dyn Ear>;
+
     /// The role of this process, if it may only put messages and hints into inboxes. Known once an agent was looked for.
     fn guest(&self) -> Option<&str>;
 
@@ -98,6 +102,24 @@ pub trait Elsewhere: Debug {
     /// Says once from inside which lease this process speaks: whatever it changes of that agent is refused as `fenced`
     /// from when the lease is somebody else's.
     fn claim(&self, claim: Claim);
+}
+
+/// Hears of changes of agents, so that a process which waits for one need not look again and again. It is a shortcut: a change
+/// may go unheard, and what arrives in an inbox always does.
+pub trait Ear: Debug {
+    /// Hears of the changes of these agents from now on, as far as the store tells of any. To be called before each look at the
+    /// agents, always with those of before, and some times a minute while the process waits. Where it fails nothing is heard,
+    /// and nothing said of it.
+    fn listen(&mut self, agents: &[AgentName]);
+
+    /// Whether it is known that changes are heard.
+    fn is_sure(&self) -> bool;
+
+    /// A descriptor that is readable after a change, if there is one. Something may have been heard before it was asked for.
+    fn readable(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether a change was heard of since the last call. Which one it was does not matter: the caller looks at what it needs.
+    fn has_heard(&mut self) -> bool;
 }
 
 /// A run that has one of the slots for which `max_running` says how many there are.

@@ -41,11 +41,11 @@ pub mod git {
 
 pub use dir::{
     About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Hook, Leaving, NewAgent, Occupant,
-    Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting, Watch,
+    Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting,
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
 pub use elsewhere::{Due, Part, at_once};
 pub use seam::{
-    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, is_url, moved_away,
+    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, Watch, is_url, moved_away,
 };

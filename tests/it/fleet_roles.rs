@@ -179,6 +179,9 @@ fn a_ticker_does_everything_and_a_reader_reads() {
     ticker.run(["start", "bob"]);
     assert_eq!(reader.json_lines(["list"]).len(), 2);
     assert_eq!(reader.json_lines(["run", "list", "-a", "ada"]).len(), 1);
+    // Nothing may be written for it, so a reader that waits looks again and again, and says nothing of that.
+    let ran = reader.cmd(["await", "bob", "--status", "stopped", "--timeout", "1s"]).output();
+    assert!(ran.code() == 8 && ran.stderr.starts_with("dormouse: waited 1s in vain"), "{ran}");
     ticker.run(["gc", "ada"]);
     ticker.run(["stop", "bob"]);
     let removed = ticker.cmd(["rm", "bob"]).output();

@@ -57,6 +57,7 @@ mod fleet_roles;
 mod fleet_slots;
 mod fleet_travel;
 mod fleet_trouble;
+mod fleet_watching;
 mod fleet_workers;
 mod following;
 #[cfg(target_os = "linux")]

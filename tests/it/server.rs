@@ -356,8 +356,6 @@ impl Server {
     }
 }
 
-/// PgBouncer before a server, in transaction mode, for the user `me` with the password `secret`, who is `dormouse` behind it.
-/// Ends when this is dropped.
 pub struct Session {
     child: Child,
     answers: BufReader<ChildStdout>,
@@ -387,6 +385,8 @@ impl Drop for Session {
     }
 }
 
+/// PgBouncer before a server, in transaction mode, for the user `me` with the password `secret`, who is `dormouse` behind it.
+/// Ends when this is dropped.
 pub struct Bouncer {
     child: Child,
     dir: tempfile::TempDir,
@@ -395,12 +395,21 @@ pub struct Bouncer {
 
 impl Bouncer {
     pub fn before(server: &Server) -> Bouncer {
+        Bouncer::start(server, "scram-sha-256")
+    }
+
+    /// The same, and asks for no password.
+    pub fn trusting(server: &Server) -> Bouncer {
+        Bouncer::start(server, "trust")
+    }
+
+    fn start(server: &Server, way: &str) -> Bouncer {
         let program = pgbouncer();
         let dir = tempfile::tempdir().unwrap();
         let (port, path) = (free_port(), dir.path().display());
         let settings = format!(
             "[databases]\ndormouse = host={} port={} user=dormouse\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
-             listen_port = {port}\nunix_socket_dir = {path}\nauth_type = scram-sha-256\nauth_file = {path}/users\n\
+             listen_port = {port}\nunix_socket_dir = {path}\nauth_type = {way}\nauth_file = {path}/users\n\
              pool_mode = transaction\ndefault_pool_size = 2\n",
             server.socket_dir().display(),
             server.port()
@@ -418,6 +427,11 @@ impl Bouncer {
     /// A URL by TCP, for a schema. It may take a moment until somebody answers there.
     pub fn url(&self, schema: &str) -> String {
         format!("postgres://me@127.0.0.1:{}/dormouse?schema={schema}", self.port)
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
     /// The same by the socket.

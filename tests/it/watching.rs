@@ -1,6 +1,6 @@
 //! `watch`: what stands on the screen of a pseudo-terminal, what keys do, and how it leaves the terminal.
 
-mod terminal;
+pub mod terminal;
 
 use std::fs;
 use std::time::Duration;

@@ -54,9 +54,9 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
         session.out.flush();
         were_some |= !chosen.names.is_empty();
         let is_over = chosen.names.is_empty() && were_some || status != Status::Done;
-        match &watch {
+        match &mut watch {
             // The directories of turns that have ended need no watch any more.
-            Some(_) if !is_over && has_ended => watch = Some(Watch::new()),
+            Some(watch) if !is_over && has_ended => watch.let_go_of_files(),
             Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
             Some(_) | None => return Ok(status),
         }

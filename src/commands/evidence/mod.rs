@@ -177,7 +177,7 @@ pub fn events(session: &mut Session, args: Events) -> Result<Status> {
             Ok(Status::Done)
         })?;
         session.out.flush();
-        match &watch {
+        match &mut watch {
             Some(watch) if status == Status::Done && session.out.has_reader() => watch.wait(None),
             Some(_) | None => return Ok(status),
         }

@@ -68,7 +68,7 @@ pub fn await_all(
     let mut warned = false;
     for message in messages {
         let end = loop {
-            watch.follow(agent);
+            watch.follow_records(agent);
             if let Some(end) = settled(agent, message.id)? {
                 break end;
             }
@@ -77,7 +77,7 @@ pub fn await_all(
             if !warned {
                 warned = warn(session, agent)?;
             }
-            wait(session, &watch, left)?;
+            wait(session, &mut watch, left)?;
         };
         status = status.graver(say(session, agent, message, end)?);
         session.out.flush();
@@ -118,7 +118,7 @@ pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
 }
 
 /// Waits for a change of the agent's records, or until something is due. A signal ends it.
-pub fn wait(session: &Session, watch: &Watch, left: Option<Duration>) -> Result<()> {
+pub fn wait(session: &Session, watch: &mut Watch, left: Option<Duration>) -> Result<()> {
     let signals = Signals::hold()?;
     watch.wait(left);
     session.cancelled_by.set(session.cancelled_by.get().or(signals.release()));

@@ -75,15 +75,21 @@ impl Question<'_> {
                 tell_of_failure(session, &report);
                 continue;
             }
-            wait(session, &watch, self.how_long(session, &report, left))?;
+            wait(session, &mut watch, self.how_long(session, &report, left))?;
         }
     }
 
     /// The time until the next step may find something to do, unless something changes before.
     fn how_long(&self, session: &Session, report: &StepReport, left: Option<Duration>) -> Option<Duration> {
         let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
-        let is_live = report.decision.decision == DecisionKind::Noop;
+        let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
+    }
+
+    /// Whether the output of the live turn is on this machine. Where the records are elsewhere, each look asks a server.
+    fn may_hear(&self) -> bool {
+        let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
+        !self.store.is_beside() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Passes on the output of a turn of the message that another tick runs.

@@ -59,7 +59,11 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
     loop {
         let mut still = Vec::new();
         for agent in waiting {
-            watch.follow(&agent);
+            if wanted.may_arrive() {
+                watch.follow(&agent);
+            } else {
+                watch.follow_records(&agent);
+            }
             match wanted.look(session, &agent)? {
                 Some(found) => {
                     status = status.graver(found.message_status.map_or(Status::Done, verdict));
@@ -119,6 +123,11 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 }
 
 impl Wanted {
+    /// Whether something that only arrives in the inbox can bring it about.
+    fn may_arrive(&self) -> bool {
+        !self.postures.is_empty()
+    }
+
     /// How the agent stands, if that is as it should be.
     fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Standing>> {
         let state = agent.look(|_, state| Ok(state))?;

@@ -8,7 +8,7 @@ mod fleet;
 mod keys;
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::cli;
@@ -25,7 +25,7 @@ use crate::process::signals::{OfTerminal, Signals};
 use crate::report::panel::{CloseUp, Foot, Known, Shown, View, draw, next_change, room};
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
-use crate::store::{News, Store, Told};
+use crate::store::{News, Store, Told, Watch};
 
 use acts::{Act, told};
 use fleet::Fleet;
@@ -108,10 +108,19 @@ struct Near {
     name: AgentName,
     seen: std::result::Result<CloseUp, String>,
     said: Option<Said>,
+    /// Tells of changes where the records are elsewhere, of which there is no other news.
+    heard: Watch,
     /// Whether there may be more of what its turn writes than was read.
     has_more: bool,
     /// How many lines are left out at the top.
     from: usize,
+}
+
+impl Near {
+    fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let written = self.said.iter().flat_map(Said::readable);
+        written.chain(self.heard.readable())
+    }
 }
 
 struct Panel {
@@ -166,7 +175,7 @@ impl Panel {
             let mut wakes = vec![keyboard.as_fd(), signals.as_fd(), self.alarm.as_fd()];
             if until.is_none() {
                 wakes.extend(self.news.readable());
-                wakes.extend(self.near.as_ref().and_then(|near| near.said.as_ref()?.watch().readable()));
+                wakes.extend(self.near.iter().flat_map(Near::readable));
             }
             let ended = self.jobs.wait(&wakes, until)?;
             drop(wakes);
@@ -329,11 +338,17 @@ impl Panel {
 
     /// Looks at one agent from near.
     fn look_near(&mut self, session: &Session, name: AgentName) {
-        let seen = self.store.agent(&name).and_then(|agent| close_up(&agent, session.clock.now()));
         let before = self.near.take().filter(|near| near.name == name);
-        let (said, from) = before.map_or((None, 0), |near| (near.said, near.from));
+        let (said, mut heard, from) =
+            before.map_or_else(|| (None, Watch::for_long(), 0), |near| (near.said, near.heard, near.from));
+        let seen = self.store.agent(&name).and_then(|agent| {
+            if self.store.is_beside() {
+                heard.follow_records(&agent);
+            }
+            close_up(&agent, session.clock.now())
+        });
         let seen = seen.map_err(|error| error.to_string());
-        self.near = Some(Near { name, seen, said, has_more: true, from });
+        self.near = Some(Near { name, seen, said, heard, has_more: true, from });
         self.listen();
     }
 
@@ -402,10 +417,11 @@ impl Panel {
                 Told::Moved => return self.reopen(session),
             }
         }
-        if let Some(near) = &mut self.near
-            && near.said.as_ref().is_some_and(|said| said.watch().has_news())
-        {
-            near.has_more = true;
+        if let Some(near) = &mut self.near {
+            near.has_more |= near.said.as_mut().is_some_and(Said::has_news);
+            if near.heard.has_news() {
+                self.to_read.insert(near.name.clone());
+            }
         }
     }
 

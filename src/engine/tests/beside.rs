@@ -17,9 +17,9 @@ use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::turn::{Fate, Nobody, Overseer};
 use crate::rules::transition::task::{self, NewJob, NewTask};
-use crate::store::elsewhere::{Arrival, Elsewhere, Piece};
+use crate::store::elsewhere::{Arrival, Elsewhere, Piece, each_of};
 use crate::store::memory::Memory;
-use crate::store::{Store, Subject};
+use crate::store::{Store, Subject, Watch};
 
 use super::both_stores::{Play, made, opener};
 
@@ -190,4 +190,37 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
     assert_ne!(asked(1), Fate::Ends);
     cancel(&play.session, &play.agent, &[id]).expect("marked");
     assert_eq!(asked(1), Fate::Ends);
+}
+
+#[test]
+fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (memory, store) = stores(dir.path());
+    let mut play = Play::new(&store).expect("made");
+    let changes = || {
+        let records = memory.agent(&ada()).expect("asked").expect("there");
+        let hold = records.hold(Duration::ZERO).expect("asked").expect("free");
+        hold.commit(records.version().expect("known"), &[]).expect("committed");
+    };
+    // Whoever has not waited yet may find at once what it looks for.
+    let mut watch = Watch::new();
+    watch.follow_records(&play.agent);
+    changes();
+    assert!(!watch.has_news());
+    watch.wait(Some(Duration::ZERO));
+    watch.follow_records(&play.agent);
+    play.arrives("hello").expect("arrived");
+    assert!(!watch.has_news());
+    changes();
+    assert!(watch.has_news() && !watch.has_news());
+    // Of so many agents the store is not asked to tell.
+    let mut watch = Watch::for_long();
+    for number in 0..20 {
+        let name: AgentName = format!("a{number}").parse().expect("a name");
+        memory.create(&name, &each_of(&[])).expect("made");
+        watch.follow_records(&store.agent(&name).expect("there"));
+    }
+    watch.follow_records(&play.agent);
+    changes();
+    assert!(!watch.has_news());
 }

@@ -4,6 +4,7 @@ mod texts;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::model::time::Time;
 
 use super::Subject;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, DueAgent, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
+    Arrival, Beat, Claim, Claimant, Due, DueAgent, Ear, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
     Records, Sight,
 };
 use super::settings::Settings;
@@ -35,6 +36,8 @@ struct Known {
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
+    /// How often something was committed.
+    commits: Cell<u64>,
 }
 
 impl Known {
@@ -156,6 +159,10 @@ impl Elsewhere for Memory {
         Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
     }
 
+    fn ear(&self) -> Box<dyn Ear> {
+        Box::new(Heard { of: self.0.borrow().clone(), commits: Vec::new() })
+    }
+
     fn guest(&self) -> Option<&str> {
         None
     }
@@ -264,6 +271,42 @@ impl Records for Of {
     }
 }
 
+/// Nothing changes while this process sleeps, so no descriptor tells of it.
+#[derive(Debug)]
+struct Heard {
+    of: BTreeMap<AgentName, Rc<Known>>,
+    /// How many there had been of each agent when it was listened to.
+    commits: Vec<(AgentName, u64)>,
+}
+
+impl Heard {
+    fn commits_of(&self, name: &AgentName) -> u64 {
+        self.of.get(name).map_or(0, |known| known.commits.get())
+    }
+}
+
+impl Ear for Heard {
+    fn listen(&mut self, agents: &[AgentName]) {
+        for name in agents.iter().skip(self.commits.len()) {
+            self.commits.push((name.clone(), self.commits_of(name)));
+        }
+    }
+
+    fn is_sure(&self) -> bool {
+        !self.commits.is_empty()
+    }
+
+    fn readable(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn has_heard(&mut self) -> bool {
+        let now = self.commits.iter().map(|(name, _)| (name.clone(), self.commits_of(name))).collect();
+        let before = std::mem::replace(&mut self.commits, now);
+        before != self.commits
+    }
+}
+
 #[derive(Debug)]
 struct Locked(Rc<Known>);
 
@@ -288,6 +331,7 @@ impl Hold for Locked {
         });
         let revision = made.unwrap_or(base);
         self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
+        self.0.commits.set(self.0.commits.get() + 1);
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use super::pool::Pool as Connections;
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
-use super::{kept, lease, make, sql, statements};
+use super::{kept, lease, make, sql, statements, watch};
 
 #[derive(Debug)]
 struct Held {
@@ -173,6 +173,8 @@ impl Core {
         let (last, first) =
             flights.split_last().map_or(("", flights), |(last, first)| (last.as_str(), first));
         let Some(mut open) = self.open.take() else { return Ok(false) };
+        let tell = if Connections::is_kept(&open.connection) { kept::tell } else { watch::tell };
+        let told = tell(self.one.schema(), self.one.id);
         let pool = &self.one.shared.pool;
         // Since the transaction broke that saw a slot, another run may have taken it.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
@@ -189,7 +191,8 @@ impl Core {
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
         }
-        let is_done = match pool.fly(&mut open.connection, &format!("{along}{last}COMMIT"), Duration::ZERO) {
+        let last = format!("{along}{last}{told}COMMIT");
+        let is_done = match pool.fly(&mut open.connection, &last, Duration::ZERO) {
             Ok(_) => {
                 pool.give(open.connection);
                 true

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::record::Record;
 use crate::model::run::Brief;
 
-use super::{sql, statements};
+use super::{sql, statements, watch};
 
 /// How many briefs come along with the records: as many as a turn is told.
 pub const BRIEFS: usize = 5;
@@ -31,7 +31,9 @@ pub fn make(schema: &str) -> String {
              WHERE t.agent_id = $1 AND t.kind = $2 AND t.revision <= $3 ORDER BY t.seq DESC LIMIT $4; END $$;\
          CREATE FUNCTION {schema}.last_of_ids(bigint, text[], text[], bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 1 \
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
-             WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;",
+             WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;\
+         CREATE FUNCTION {schema}.tell(bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM {told}; END $$;",
+        told = watch::told(schema, "$1"),
         records = statements::load(schema, "$1"),
         brief = Brief::KIND,
     )
@@ -41,6 +43,11 @@ pub fn make(schema: &str) -> String {
 /// text), and how the first message of the inbox has ended, if it has (rows `e`: kind and text), the newest lines first.
 pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
     format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
+}
+
+/// What [`watch::tell`] does.
+pub fn tell(schema: &str, agent: i64) -> String {
+    format!("SELECT {schema}.tell({agent});")
 }
 
 /// The newest lines of the archive that no later revision than this one wrote: number and text. `None`: no function asks that.

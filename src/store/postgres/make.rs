@@ -14,7 +14,7 @@ use super::faults::{self, Trouble};
 use super::pool::Pool;
 use super::shared::{One, Shared, number};
 use super::wire::Connection;
-use super::{sql, statements};
+use super::{sql, statements, watch};
 
 /// How many bytes of statements a flight has, about.
 const AT_ONCE: usize = 1 << 20;
@@ -84,7 +84,8 @@ pub fn finish(
         }
         Err(trouble) => return Err(trouble.into_error(pool.url())),
     };
-    match pool.fly(&mut connection, &format!("{last}{along}COMMIT"), Duration::ZERO) {
+    let told = watch::tell(one.schema(), one.id);
+    match pool.fly(&mut connection, &format!("{last}{along}{told}COMMIT"), Duration::ZERO) {
         Ok(_) => {
             pool.give(connection);
             Ok(true)

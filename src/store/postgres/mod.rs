@@ -1,8 +1,9 @@
 //! The records in PostgreSQL: a schema is a store, for many machines at once.
 //!
 //! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
-//!   changes, `lease`: the right to work on a run or a task.
-//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it. `schema.sql`: the tables, and why they are as they are.
+//!   changes, `lease`: the right to work on a run or a task, `watch`: being told of changes.
+//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it. `schema.sql`: the tables,
+//!   and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
 //! Whatever is asked in one go is one flight: statements that are sent together and answered together.
@@ -25,6 +26,7 @@ mod sql;
 mod statements;
 #[cfg(test)]
 pub mod tests;
+mod watch;
 mod whole;
 pub mod wire;
 
@@ -36,7 +38,7 @@ use crate::model::id::AgentName;
 use crate::model::pool::Pool;
 use crate::model::time::Time;
 
-use super::elsewhere::{Arrival, Claim, Claimant, Due, Elsewhere, Fault, InSlot, Part, Pieces, Records};
+use super::elsewhere::{Arrival, Claim, Claimant, Due, Ear, Elsewhere, Fault, InSlot, Part, Pieces, Records};
 use faults::Trouble;
 use pool::Pool as Connections;
 use shared::Shared;
@@ -183,6 +185,10 @@ impl Elsewhere for Postgres {
 
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
         fitness::faults(&self.shared.pool, now, is_quick)
+    }
+
+    fn ear(&self) -> Box<dyn Ear> {
+        Box::new(watch::Listener::new(&self.shared))
     }
 
     fn guest(&self) -> Option<&str> {

@@ -97,7 +97,8 @@ impl Pool {
         self.idle.borrow_mut().clear();
     }
 
-    fn open(&self, patience: Duration) -> Result<Connection, Trouble> {
+    /// A connection beside the kept ones, for a use of its own.
+    pub fn open(&self, patience: Duration) -> Result<Connection, Trouble> {
         let connection = Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))?;
         let version = connection.server_version();
         // 140005 is 14.5.
@@ -150,7 +151,8 @@ impl Pool {
         self.fly_within(connection, statements, self.patience.saturating_add(waits))
     }
 
-    fn fly_within(
+    /// The same, and waits no longer than this for the server.
+    pub fn fly_within(
         &self,
         connection: &mut Connection,
         statements: &str,

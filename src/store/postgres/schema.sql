@@ -125,7 +125,7 @@ CREATE TABLE @.blob (                 -- bounded parts of outputs and checkpoint
   bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
   PRIMARY KEY (agent_id, subject, name, part));
 
-CREATE TABLE @.watcher (              -- who waits: where nobody does, nobody is notified
+CREATE TABLE @.watcher (              -- processes that wait: only they are sent words
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));
 

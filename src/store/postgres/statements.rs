@@ -480,9 +480,11 @@ pub fn begin_at_floor(schema: &str, agent: i64) -> String {
 
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    let mut all = raise_floor(schema, agent);
+    // The rows that say which processes wait go with the agent.
+    let mut all = super::watch::tell(schema, agent);
+    all.push_str(&raise_floor(schema, agent));
     all.push_str(&empty(schema, agent));
-    for (table, column) in [("agent", "id"), ("state", "agent_id")] {
+    for (table, column) in [("agent", "id"), ("state", "agent_id"), ("watcher", "agent_id")] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE {column} = {agent};");
     }
     all
@@ -491,10 +493,9 @@ pub fn remove(schema: &str, agent: i64) -> String {
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in [
-        "due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
-        "watcher",
-    ] {
+    for table in
+        ["due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob"]
+    {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

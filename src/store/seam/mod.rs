@@ -19,6 +19,7 @@ mod pieces;
 mod seen;
 mod slots;
 mod snapshot;
+mod watch;
 
 use std::ops::Deref;
 use std::path::Path;
@@ -49,6 +50,7 @@ pub use database::{is_url, shown};
 pub use leased::Leased;
 pub use slots::Slot;
 pub use snapshot::Snapshot;
+pub use watch::Watch;
 
 /// An open store.
 #[derive(Debug)]

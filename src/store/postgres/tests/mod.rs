@@ -6,6 +6,7 @@ mod losses;
 mod proxy;
 mod records;
 mod ticking;
+mod watching;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,6 @@
 //! One connection to a server: flights of statements, and notifications.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use fallible_iterator::FallibleIterator;
@@ -28,6 +29,7 @@ const MOST_CHANNELS: usize = 1024;
 pub struct Connection {
     line: Line,
     version: u32,
+    backend: Option<i32>,
     is_usable: bool,
     is_in_transaction: bool,
     told: Vec<String>,
@@ -43,10 +45,11 @@ impl Connection {
 
     pub(super) fn open_with(url: &Url, sources: &Sources, patience: Duration) -> Result<Connection, Fault> {
         let deadline = Deadline::after(patience.min(url.connect_timeout));
-        let Session { line, version } = log_in(url, sources, deadline)?;
+        let Session { line, version, backend } = log_in(url, sources, deadline)?;
         Ok(Connection {
             line,
             version,
+            backend,
             is_usable: true,
             is_in_transaction: false,
             told: Vec::new(),
@@ -94,6 +97,12 @@ impl Connection {
     /// The server's version: 150006 is 15.6.
     pub fn server_version(&self) -> u32 {
         self.version
+    }
+
+    /// The process of the server that has let this connection in, by its own word. Where it is another one that carries out the
+    /// statements, a pooler stands between.
+    pub fn backend(&self) -> Option<i32> {
+        self.backend
     }
 
     /// Whether another flight can be sent: not after a [`Fault::Lost`].
@@ -237,6 +246,14 @@ impl Connection {
                 _ => return Err(Trouble::Senseless("a message that answers no statement".to_owned())),
             }
         }
+    }
+}
+
+/// Readable when something has come by itself: notifications, or the end. What has come along with the answers to a flight is
+/// taken in already, and [`Connection::notified`] knows of it.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.line.socket()
     }
 }
 

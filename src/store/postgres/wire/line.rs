@@ -1,7 +1,7 @@
 //! The bytes of a connection, in both directions at once, with TLS or without.
 
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::{Buf, BytesMut};
 use rustix::event::PollFlags;
@@ -47,6 +47,11 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn over(socket: OwnedFd) -> Line {
         Line { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
+    }
+
+    /// Readable when something has come that was not taken in yet.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// What has to go. Bytes are put at its end.

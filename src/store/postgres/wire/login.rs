@@ -24,6 +24,8 @@ const OLDEST: u32 = 140_000;
 pub(super) struct Session {
     pub(super) line: Line,
     pub(super) version: u32,
+    /// The process of the server, as a canceller would name it. A pooler says something else.
+    pub(super) backend: Option<i32>,
 }
 
 /// Connects, agrees on TLS, and logs in.
@@ -261,7 +263,7 @@ impl Login<'_> {
         reason = "most messages have no place here, and more may be added"
     )]
     fn get_ready(mut self) -> Result<Session, Fault> {
-        let (mut version, mut quotes, mut encoding) = (None, None, None);
+        let (mut version, mut quotes, mut encoding, mut backend) = (None, None, None, None);
         loop {
             match self.next()? {
                 Message::ParameterStatus(body) => {
@@ -273,7 +275,7 @@ impl Login<'_> {
                         _ => {}
                     }
                 }
-                Message::BackendKeyData(_) => {}
+                Message::BackendKeyData(body) => backend = Some(body.process_id()),
                 Message::ReadyForQuery(_) => break,
                 _ => return Err(self.out_of_order()),
             }
@@ -300,7 +302,7 @@ impl Login<'_> {
                 self.url.database
             )));
         }
-        Ok(Session { line: self.line, version: number })
+        Ok(Session { line: self.line, version: number, backend })
     }
 }
 

@@ -1,0 +1,221 @@
+//! Hearing of changes: who is told, and who is not.
+
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::super::super::elsewhere::{Ear, Part, each_of};
+use super::super::wire::Connection;
+use super::rig::{LONG, superuser_sql};
+use super::*;
+
+type Changes<'c> = &'c dyn Fn(&dyn Hold) -> crate::error::Result<()>;
+
+/// Waits until the ear has heard something, or `is_there`.
+#[track_caller]
+fn until(ear: &mut dyn Ear, is_there: impl Fn(&dyn Ear) -> bool) {
+    let end = Instant::now() + LONG;
+    while !ear.has_heard() && !is_there(ear) {
+        assert!(Instant::now() < end, "nothing is heard: {ear:?}");
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        let wake = ear.readable().expect("it listens");
+        poll(&mut [PollFd::from_borrowed_fd(wake, PollFlags::IN)], Some(&second)).unwrap();
+    }
+}
+
+#[track_caller]
+fn hears(ear: &mut dyn Ear) {
+    until(ear, |_| false);
+}
+
+/// An ear that is known to hear.
+#[track_caller]
+fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Ear> {
+    let mut ear = store.ear();
+    let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
+    ear.listen(&agents);
+    assert!(ear.readable().is_some() && !ear.is_sure(), "nothing has come yet: {ear:?}");
+    until(&mut *ear, |ear| ear.is_sure());
+    assert!(ear.is_sure() && !ear.has_heard(), "a trial is no news");
+    ear
+}
+
+/// A connection of a person, who listens to these channels.
+fn person(fresh: &Fresh, channels: &str) -> Connection {
+    let mut connection = Connection::open(&fresh.url, LONG).unwrap();
+    connection.flight(channels, LONG).unwrap();
+    connection
+}
+
+/// What a person hears up to a word of another one, which comes after whatever was said before.
+#[track_caller]
+fn heard(fresh: &Fresh, person: &mut Connection) -> Vec<String> {
+    fresh.run("NOTIFY last");
+    let (end, mut all) = (Instant::now() + LONG, Vec::new());
+    while !all.contains(&"last".to_owned()) {
+        assert!(Instant::now() < end);
+        all.extend(person.notified(LONG).unwrap());
+    }
+    all.retain(|channel| channel != "last");
+    all
+}
+
+#[test]
+fn whoever_waits_for_an_agent_hears_of_its_changes() {
+    let fresh = Fresh::made();
+    let (store, other, third) = (fresh.open(), fresh.open(), fresh.open());
+    let (a, b) = (create(&store, "a"), create(&store, "b"));
+    let (mut one, mut two) = (listening(&other, &["a", "nobody"]), listening(&third, &["a", "b"]));
+    assert_eq!(fresh.count("watcher"), 3);
+    hold(&a).commit(1, &[state(2)]).unwrap();
+    hears(&mut *one);
+    hears(&mut *two);
+    assert!(!one.has_heard() && !two.has_heard(), "it was told once");
+    hold(&b).commit(1, &[state(2)]).unwrap();
+    hears(&mut *two);
+    // Each may go on while the other ends, and takes its rows along.
+    drop(two);
+    assert_eq!(fresh.count("watcher"), 1);
+    hold(&a).commit(2, &[state(3)]).unwrap();
+    hears(&mut *one);
+    drop(one);
+    assert_eq!(fresh.count("watcher"), 0);
+}
+
+#[test]
+fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let (a, b) = (create(&store, "a"), create(&store, "b"));
+    let mut person = person(&fresh, "LISTEN of_a; LISTEN of_b; LISTEN last");
+    fresh.run("INSERT INTO @.watcher SELECT id, 'of_' || name, 9000000000000 FROM @.agent");
+    b.arrive(&[message(1)]).unwrap();
+    a.arrive(&[message(2)]).unwrap();
+    drop(hold(&a));
+    drop(a.see().unwrap());
+    assert_eq!(heard(&fresh, &mut person), [""; 0]);
+    let replaced = [Piece::Identity("{}".into()), state(2)];
+    let changes: [Changes<'_>; 5] = [
+        &|hold| hold.commit(1, &[state(2)]),
+        &|hold| hold.replace_policy(&Settings::of("x".to_owned())),
+        &|hold| hold.replace_identity("{}"),
+        &|hold| hold.replace(2, &each_of(&replaced)),
+        &|hold| hold.remove(),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        change(&*hold(&a)).unwrap();
+        assert_eq!(heard(&fresh, &mut person), ["of_a"], "{at}");
+    }
+    // What is gone has nobody who waits for it, and another one of its name is another one.
+    assert_eq!(fresh.run("SELECT channel FROM @.watcher"), ["of_b"]);
+    hold(&create(&store, "a")).commit(1, &[state(2)]).unwrap();
+    assert_eq!(heard(&fresh, &mut person), [""; 0]);
+}
+
+#[test]
+fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let a = create(&store, "a");
+    create(&store, "b");
+    let mut person = person(&fresh, "LISTEN of_a; LISTEN last");
+    fresh.run("INSERT INTO @.watcher SELECT id, 'of_' || name, 1 FROM @.agent");
+    hold(&a).commit(1, &[state(2)]).unwrap();
+    assert_eq!(heard(&fresh, &mut person), [""; 0], "whoever waited is gone");
+    assert_eq!(fresh.count("watcher"), 2);
+    // A process that is killed takes nothing back.
+    std::mem::forget(listening(&fresh.open(), &["a"]));
+    assert_eq!(fresh.run("SELECT count(*) FROM @.watcher WHERE channel LIKE 'of\\_%'"), ["0"]);
+    fresh.run("UPDATE @.watcher SET until = 1");
+    let ear = listening(&fresh.open(), &["b"]);
+    assert_eq!(fresh.run("SELECT a.name FROM @.watcher w JOIN @.agent a ON a.id = w.agent_id"), ["b"]);
+    drop(ear);
+    assert_eq!(fresh.count("watcher"), 0);
+}
+
+#[test]
+fn a_connection_that_is_lost_is_made_anew() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let a = create(&store, "a");
+    let mut ear = listening(&other, &["a"]);
+    let ended = fresh.run(
+        "SELECT pg_terminate_backend(s.pid, 10000) FROM pg_stat_activity s, @.watcher w \
+         WHERE s.query LIKE '%LISTEN ' || w.channel || ';%'",
+    );
+    assert_eq!(ended, ["t"]);
+    // Something may have been said meanwhile, so this counts as news.
+    hears(&mut *ear);
+    assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard());
+    ear.listen(&[name("a")]);
+    until(&mut *ear, |ear| ear.is_sure());
+    hold(&a).commit(1, &[state(2)]).unwrap();
+    hears(&mut *ear);
+}
+
+#[test]
+fn words_come_through_tls() {
+    let fresh = Fresh::made();
+    let a = create(&fresh.open(), "a");
+    Postgres::grant(fresh.url.clone(), PATIENCE, Part::Ticker, "trusted").unwrap();
+    let more = format!("&sslrootcert={}", rig::server().roots().display());
+    let url = rig::server().tcp_url("trusted", "localhost", &more);
+    let url = url.replace("schema=s&", &format!("schema={}&", fresh.schema));
+    let other = Postgres::open(Url::parse(&url).unwrap(), PATIENCE);
+    let mut ear = listening(&other, &["a"]);
+    for revision in 1..4 {
+        hold(&a).commit(revision, &[state(revision + 1)]).unwrap();
+        hears(&mut *ear);
+    }
+}
+
+#[test]
+fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let a = create(&store, "a");
+    let of = |part: &str| format!("{}_{part}", fresh.schema);
+    for (part, more) in [(Part::Reader, ""), (Part::Ticker, "SET default_transaction_read_only = on")] {
+        let role = of(&format!("{part:?}").to_lowercase());
+        superuser_sql(&format!("CREATE ROLE {role} LOGIN"));
+        if !more.is_empty() {
+            superuser_sql(&format!("ALTER ROLE {role} {more}"));
+        }
+        Postgres::grant(fresh.url.clone(), PATIENCE, part, &role).unwrap();
+        let url = Url::parse(&rig::server().url_of(&role, &fresh.schema)).unwrap();
+        let other = Postgres::open(url, PATIENCE);
+        let mut ear = other.ear();
+        for _ in 0..2 {
+            ear.listen(&[name("a")]);
+            assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard(), "{role}: {ear:?}");
+        }
+        assert_eq!(fresh.count("watcher"), 0);
+    }
+    hold(&a).commit(1, &[state(2)]).unwrap();
+}
+
+/// A pooler gives one connection to many: whoever listened by it would leave that to the next.
+#[test]
+fn behind_a_pooler_nobody_listens() {
+    let fresh = Fresh::made();
+    create(&fresh.open(), "a");
+    let _alone = crate::alone::alone();
+    let bouncer = rig::Bouncer::trusting(rig::server());
+    let url = Url::parse(&bouncer.url(&fresh.schema)).unwrap();
+    let end = Instant::now() + LONG;
+    while Connection::open(&url, LONG).is_err() {
+        assert!(Instant::now() < end, "PgBouncer does not answer");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let store = Postgres::open(url, PATIENCE);
+    let mut ear = store.ear();
+    ear.listen(&[name("a")]);
+    assert!(!ear.is_sure() && ear.readable().is_none(), "{ear:?}");
+    assert_eq!(fresh.count("watcher"), 0);
+    // Each connection behind it is asked, whichever it is.
+    let listens = "SELECT count(*) FROM pg_listening_channels()";
+    for _ in 0..8 {
+        let answers = store.shared.pool.ask(listens).unwrap();
+        assert_eq!(answers[0].rows[0].get(0), Some("0"));
+    }
+}

@@ -1,0 +1,270 @@
+//! Waiting for a change of an agent instead of looking again and again.
+//!
+//! The kernel tells of files; where the records are elsewhere, the store tells of them. Neither is relied on for long: a caller
+//! looks now and then, whatever was told.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::model::id::AgentName;
+use crate::workdir::Dir;
+
+use super::super::dir;
+use super::super::elsewhere::Ear;
+use super::{Agent, Store};
+
+/// How long what is told is relied on. On a network file system the writes of other machines raise no event, and a store may
+/// not tell of a change that was under way when it was asked to.
+const TOLD: Duration = Duration::from_secs(5);
+
+/// The pause between two looks if nothing is told.
+const UNTOLD: Duration = Duration::from_millis(250);
+
+/// The same for a caller that also waits for what arrives, of which a store does not tell.
+const ARRIVALS: Duration = Duration::from_secs(1);
+
+/// The most agents of which a store is asked to tell. A caller that looks at more of them looks again and again.
+const MOST: usize = 16;
+
+/// Waits for a change of the records of some agents. No change is missed that comes after `follow`, so the caller looks at
+/// the records after that.
+#[derive(Default)]
+pub struct Watch {
+    /// There from when a file is followed.
+    files: Option<dir::Watch>,
+    /// There from when an agent is followed whose records are elsewhere.
+    beside: Option<Beside>,
+    /// Whether the caller has waited. A command that finds at the first look what it waits for asks no store to tell.
+    has_waited: bool,
+}
+
+struct Beside {
+    /// `None`: there are too many agents.
+    ear: Option<Box<dyn Ear>>,
+    agents: Vec<AgentName>,
+    /// Whether something that arrives is waited for, too.
+    for_arrivals: bool,
+}
+
+impl Watch {
+    pub fn new() -> Watch {
+        Watch::default()
+    }
+
+    /// The same for a caller that is known to wait.
+    pub fn for_long() -> Watch {
+        Watch { has_waited: true, ..Watch::default() }
+    }
+
+    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox may have
+    /// been exchanged for another one.
+    pub fn follow(&mut self, agent: &Agent<'_>) {
+        if agent.beside().is_some() {
+            self.listen(agent.store(), agent.name(), true);
+        } else {
+            self.files().follow(agent.local());
+        }
+    }
+
+    /// Adds an agent's records alone, for a caller that does not wait for arrivals. To be called before each look, too.
+    pub fn follow_records(&mut self, agent: &Agent<'_>) {
+        if agent.beside().is_some() {
+            self.listen(agent.store(), agent.name(), false);
+        } else {
+            self.files().follow_records(agent.local());
+        }
+    }
+
+    /// The same for what a run or a task writes. To be called before each look at that: the directory of a run that has
+    /// just begun comes to be later.
+    pub fn follow_output(&mut self, of: &Dir) {
+        self.files().follow_output(of);
+    }
+
+    /// Follows no file any more. What is still of interest has to be followed anew.
+    pub fn let_go_of_files(&mut self) {
+        self.files = None;
+    }
+
+    fn files(&mut self) -> &mut dir::Watch {
+        self.files.get_or_insert_with(dir::Watch::new)
+    }
+
+    fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
+        let Some(elsewhere) = &store.elsewhere else { return };
+        let beside = self.beside.get_or_insert_with(|| {
+            let ear = Some(elsewhere.ear());
+            Beside { ear, agents: Vec::new(), for_arrivals }
+        });
+        beside.for_arrivals |= for_arrivals;
+        let Some(ear) = &mut beside.ear else { return };
+        if !beside.agents.contains(name) {
+            beside.agents.push(name.clone());
+        }
+        if beside.agents.len() > MOST {
+            beside.ear = None;
+        } else if self.has_waited {
+            ear.listen(&beside.agents);
+        }
+    }
+
+    /// Descriptors that are readable after a change, for a caller that waits for something else as well.
+    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.of_files().into_iter().chain(self.of_store())
+    }
+
+    fn of_files(&self) -> Option<BorrowedFd<'_>> {
+        self.files.as_ref()?.readable()
+    }
+
+    fn of_store(&self) -> Option<BorrowedFd<'_>> {
+        self.beside.as_ref()?.ear.as_ref()?.readable()
+    }
+
+    /// Whether something has changed since the last call. What it was does not matter: the caller looks at what it
+    /// needs.
+    pub fn has_news(&mut self) -> bool {
+        // Both are asked, so that neither tells it again.
+        let (of_files, of_store) = (self.have_files_news(), self.has_store_news());
+        of_files || of_store
+    }
+
+    fn have_files_news(&self) -> bool {
+        self.files.as_ref().is_some_and(dir::Watch::has_news)
+    }
+
+    fn has_store_news(&mut self) -> bool {
+        let ear = self.beside.as_mut().and_then(|beside| beside.ear.as_mut());
+        ear.is_some_and(|ear| ear.has_heard())
+    }
+
+    /// How long the caller need not look, unless something is told.
+    fn most(&self) -> Duration {
+        let is_deaf = |beside: &Beside| beside.ear.as_ref().is_none_or(|ear| !ear.is_sure());
+        let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
+        if no_file_tells || self.beside.as_ref().is_some_and(is_deaf) {
+            UNTOLD
+        } else if self.beside.as_ref().is_some_and(|beside| beside.for_arrivals) {
+            ARRIVALS
+        } else {
+            TOLD
+        }
+    }
+
+    /// Returns after a change, or after a while; at the latest when `left` is over.
+    pub fn wait(&mut self, left: Option<Duration>) {
+        self.has_waited = true;
+        let begun = Instant::now();
+        // Whether the store tells is not known before the end of a short wait. So the look after that finds what was being
+        // changed when the store was asked to tell, of which it does not.
+        let most = self.most();
+        let mut wait = left.map_or(most, |left| left.min(most));
+        let mut is_written = false;
+        loop {
+            if self.has_store_news() {
+                return;
+            }
+            if self.have_files_news() {
+                // The look that follows asks a store, and output may be written all the time.
+                is_written = true;
+                wait = wait.min(if self.beside.is_some() { UNTOLD } else { Duration::ZERO });
+            }
+            let left = wait.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let of_files = self.of_files().filter(|_| !is_written);
+            let wakes = of_files.into_iter().chain(self.of_store());
+            let mut wakes: Vec<PollFd<'_>> =
+                wakes.map(|wake| PollFd::from_borrowed_fd(wake, PollFlags::IN)).collect();
+            if rustix::event::poll(&mut wakes, Timespec::try_from(left).ok().as_ref()).is_err() {
+                // A signal. The caller looks at that.
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn of_files(dir: &Path) -> Watch {
+        let mut watch = Watch::new();
+        watch.files().add(dir);
+        watch
+    }
+
+    #[test]
+    fn a_change_ends_the_wait_and_reading_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let mut watch = of_files(dir.path());
+        let start = Instant::now();
+        std::fs::read(&file).unwrap();
+        watch.wait(Some(Duration::from_millis(50)));
+        assert!(start.elapsed() >= Duration::from_millis(50));
+        // Any single wait may take long on a busy machine.
+        let is_seen = |_| {
+            let before = Instant::now();
+            std::fs::rename(&file, dir.path().join("other")).unwrap();
+            std::fs::rename(dir.path().join("other"), &file).unwrap();
+            watch.wait(None);
+            before.elapsed() < TOLD
+        };
+        assert!((0..20).any(is_seen), "no change was seen");
+    }
+
+    #[test]
+    fn without_a_watch_one_looks_often() {
+        let mut watch = of_files(Path::new("/nowhere/at/all"));
+        let start = Instant::now();
+        watch.wait(None);
+        assert!(start.elapsed() >= UNTOLD);
+    }
+    /// A store that tells, and has something to tell or not.
+    #[derive(Debug)]
+    struct Tells(bool);
+
+    impl Ear for Tells {
+        fn listen(&mut self, _: &[AgentName]) {}
+
+        fn is_sure(&self) -> bool {
+            true
+        }
+
+        fn readable(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn has_heard(&mut self) -> bool {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    #[test]
+    fn output_alone_has_no_store_asked_more_often_than_it_would_be_untold() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let mut watch = of_files(dir.path());
+        let mut took = |tells| {
+            let ear: Option<Box<dyn Ear>> = Some(Box::new(Tells(tells)));
+            watch.beside = Some(Beside { ear, agents: Vec::new(), for_arrivals: false });
+            std::fs::rename(&file, dir.path().join("other")).unwrap();
+            std::fs::rename(dir.path().join("other"), &file).unwrap();
+            let begun = Instant::now();
+            watch.wait(None);
+            begun.elapsed()
+        };
+        // Any single wait may take long on a busy machine.
+        assert!((0..20).any(|_| (UNTOLD..TOLD).contains(&took(false))), "output is heard of");
+        assert!(took(false) >= UNTOLD);
+        assert!((0..20).any(|_| took(true) < UNTOLD), "a change ends the wait at once");
+    }
+}
