@@ -9,7 +9,7 @@ use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here, is_ours};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
-use crate::engine::hearing::Heard;
+use crate::engine::hearing::{Heard, Written};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -55,7 +55,10 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let found = find(&store, plane_agent(&agent)?, &id)?;
             let (agent, id) = (&store.agent(&found.agent)?, found.id);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
-            let heard = Heard { agent, dir: agent.workdir().task(id), stream, last: bytes };
+            let task = read(agent, id)?;
+            let bytes_written = stream.of(task.stdout_bytes, task.stderr_bytes);
+            let written = Written { bytes: bytes_written, host: Some(task.host) };
+            let heard = Heard { agent, dir: agent.workdir().task(id), stream, last: bytes, written };
             let object = |text: &str| json!({ "task_id": id, "text": text });
             heard.tell(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
             Ok(Status::Done)

@@ -78,9 +78,31 @@ pub struct Heard<'a> {
     pub stream: Stream,
     /// Begins with so many bytes of what is there; absent: with all.
     pub last: Option<u64>,
+    pub written: Written,
+}
+
+/// What is known of the output of a process, wherever it is.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// How many bytes it has, once the process has ended.
+    pub bytes: Option<u64>,
+    /// The machine of the process.
+    pub host: Option<String>,
 }
 
 impl Heard<'_> {
+    /// Says where the output is, if this machine has none of it and shares the records with others.
+    fn say_where(&self, session: &Session) {
+        let Written { bytes, host } = &self.written;
+        if !self.agent.store().is_beside() || self.dir.exists() || *bytes == Some(0) {
+            return;
+        }
+        let host = host.as_deref().unwrap_or("the machine on which it ran");
+        session
+            .out
+            .note(&format!("what it wrote is on {host}, if it is kept there, and not on this machine"));
+    }
+
     /// Prints what is there, and, if it is followed, what comes, until the process has ended. `object`: a piece of it
     /// as JSON.
     pub fn tell(
@@ -90,6 +112,7 @@ impl Heard<'_> {
         object: impl Fn(&str) -> Value,
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
+        self.say_where(session);
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();
         let mut watch = is_followed.then(Watch::new);

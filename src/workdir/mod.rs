@@ -67,6 +67,14 @@ pub enum Stream {
 }
 
 impl Stream {
+    /// What of two things is about this output.
+    pub fn of<T>(self, stdout: T, stderr: T) -> T {
+        match self {
+            Stream::Stdout => stdout,
+            Stream::Stderr => stderr,
+        }
+    }
+
     /// The name of the log.
     pub fn name(self) -> &'static str {
         match self {

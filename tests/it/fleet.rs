@@ -437,3 +437,29 @@ fn doctor_says_where_nobody_ticks() {
     machine.run(["stop", "ada"]);
     assert!(!waiting());
 }
+
+/// Nothing that is silent looks as if a turn had written nothing.
+#[test]
+fn the_output_of_another_machine_is_said_to_be_there() {
+    let url = server().url("outputs");
+    let one = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
+    let other = Machine::new(&url, None);
+    one.run(["enqueue", "ada", "work", "-q"]);
+    one.run(["tick", "ada", "-q"]);
+    let task = one.run(["task", "start", "-a", "ada", "--", "sh", "-c", "echo built"]);
+    eventually("the end of the task", || {
+        one.json(["task", "status", task.trim_end()])["ended_at"].is_string().then_some(())
+    });
+    let host = one.json(["task", "status", task.trim_end()])["host"].as_str().unwrap().to_owned();
+    for (args, here, where_else) in [
+        (["run", "show", "latest", "--stdout"].as_slice(), "done\n", "the machine on which it ran"),
+        (&["run", "show", "latest", "--stderr"], "", ""),
+        (&["task", "output", task.trim_end()], "built\n", &host),
+    ] {
+        assert_eq!(one.run(args.iter().copied()), here);
+        let ran = other.cmd(args.iter().copied()).output();
+        assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
+        assert_eq!(ran.stderr.contains("not on this machine"), !where_else.is_empty(), "{ran}");
+        assert!(ran.stderr.contains(where_else), "{ran}");
+    }
+}

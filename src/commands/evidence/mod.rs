@@ -5,7 +5,7 @@ pub mod logs;
 use serde_json::{Value, json};
 
 use crate::cli::{Briefs, Events, RunCommand};
-use crate::engine::hearing::{Beginning, Follower, Heard};
+use crate::engine::hearing::{Beginning, Follower, Heard, Written};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -131,7 +131,13 @@ fn show_output(
     stream: Stream,
     is_followed: bool,
 ) -> Result<Status> {
-    let heard = Heard { agent, dir: agent.workdir().run(run), stream, last: None };
+    let written = agent.look(|seen, state| {
+        let live = state.current_run.filter(|live| live.run_id == run).map(|live| live.host);
+        let settled = if live.is_none() { seen.run(run)? } else { None };
+        let bytes = settled.and_then(|run| stream.of(run.stdout_bytes, run.stderr_bytes));
+        Ok(Written { bytes, host: live })
+    })?;
+    let heard = Heard { agent, dir: agent.workdir().run(run), stream, last: None, written };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
     let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
     heard.tell(session, is_followed, object, has_ended)?;

@@ -10,7 +10,7 @@ use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 18] = [
+const TABLES: [&str; 17] = [
     "meta",
     "agent",
     "state",
@@ -24,7 +24,6 @@ const TABLES: [&str; 18] = [
     "fence_floor",
     "archive",
     "event",
-    "run",
     "blob",
     "watcher",
     "anchor",
@@ -32,8 +31,8 @@ const TABLES: [&str; 18] = [
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 13] = [
-    "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run", "blob",
+const OF_AGENTS: [&str; 12] = [
+    "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "blob",
     "watcher",
 ];
 

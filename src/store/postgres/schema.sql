@@ -116,11 +116,7 @@ CREATE TABLE @.event (
   PRIMARY KEY (agent_id, seq, at)) PARTITION BY RANGE (at);
 CREATE TABLE @.event_default PARTITION OF @.event DEFAULT;
 
-CREATE TABLE @.run (                  -- on which machine a run's directory lies
-  agent_id bigint NOT NULL, id text COLLATE "C" NOT NULL, host text NOT NULL, body json,
-  PRIMARY KEY (agent_id, id));
-
-CREATE TABLE @.blob (                 -- bounded parts of outputs and checkpoints
+CREATE TABLE @.blob (                 -- parts of checkpoints
   agent_id bigint NOT NULL, subject text COLLATE "C" NOT NULL, name text NOT NULL, part int NOT NULL,
   bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
   PRIMARY KEY (agent_id, subject, name, part));

@@ -177,7 +177,7 @@ pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> 
 }
 
 /// The tables that hold what agents consist of, as those who step them use them.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 16] = [
     "agent",
     "state",
     "due",
@@ -190,7 +190,6 @@ const TABLES: [&str; 17] = [
     "fence_floor",
     "archive",
     "event",
-    "run",
     "blob",
     "watcher",
     "anchor",
@@ -493,9 +492,7 @@ pub fn remove(schema: &str, agent: i64) -> String {
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in
-        ["due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob"]
-    {
+    for table in ["due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "blob"] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

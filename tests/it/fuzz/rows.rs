@@ -22,8 +22,7 @@ const SCHEMA: &str = "fuzzed";
 
 /// What agents consist of.
 const TABLES: &[&str] = &[
-    "meta", "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive",
-    "event", "run",
+    "meta", "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event",
 ];
 
 /// Where texts are: the table, the column, the agent's number there, and how such a file ends.
