@@ -2,6 +2,7 @@
 //! hash is in the record.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,12 +12,35 @@ use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
 use super::record::{Extra, Kept, Plane, Record};
 use super::text;
-use super::time::Time;
+use super::time::{Span, Time};
 
 names! {
     "delivery mode" DeliveryMode {
         WakeHint = "wake_hint",
         EnqueueMessage = "enqueue_message",
+    }
+}
+
+/// How often a trigger was used lately. Uses are counted together for a minute from the first of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uses {
+    pub since: Time,
+    pub count: u32,
+}
+
+impl Uses {
+    /// For how long uses are counted together.
+    pub const WINDOW: Span = Span::from_secs(60);
+
+    /// With one use more, unless there were `most` in this minute. `Err`: how long it is until the next one.
+    pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
+        // A minute that begins later than now was written by a clock that was wrong.
+        let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
+        let Uses { since, count } = current.unwrap_or(Uses { since: now, count: 0 });
+        if count >= most.get() {
+            return Err(since.after(Uses::WINDOW).since(now));
+        }
+        Ok(Uses { since, count: count.saturating_add(1) })
     }
 }
 

@@ -56,6 +56,7 @@ mod fleet_pools;
 mod fleet_roles;
 mod fleet_slots;
 mod fleet_travel;
+mod fleet_triggers;
 mod fleet_trouble;
 mod fleet_workers;
 mod following;

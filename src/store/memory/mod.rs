@@ -4,14 +4,16 @@ mod texts;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
+use crate::model::trigger::Uses;
 
 use super::Subject;
 use super::elsewhere::{
@@ -34,6 +36,7 @@ struct Known {
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
+    uses: RefCell<BTreeMap<TriggerId, Uses>>,
 }
 
 impl Known {
@@ -57,9 +60,12 @@ impl Known {
     }
 }
 
+/// All agents by their names.
+type All = Rc<RefCell<BTreeMap<AgentName, Rc<Known>>>>;
+
 /// A store that lasts as long as the process.
 #[derive(Debug, Default)]
-pub struct Memory(RefCell<BTreeMap<AgentName, Rc<Known>>>);
+pub struct Memory(All);
 
 impl Memory {
     /// From now on every lease of the agent is lost by its next beat.
@@ -105,7 +111,7 @@ impl Elsewhere for Memory {
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
         let agents = self.0.borrow();
         let known = agents.get(name).filter(|known| !known.is_removed.get());
-        Ok(known.map(|known| Rc::new(Of(Rc::clone(known))) as Rc<dyn Records>))
+        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn Records>))
     }
 
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
@@ -166,7 +172,7 @@ impl Elsewhere for Memory {
 }
 
 #[derive(Debug)]
-struct Of(Rc<Known>);
+struct Of(Rc<Known>, All);
 
 impl Of {
     fn now(&self) -> Rc<Texts> {
@@ -230,7 +236,7 @@ impl Records for Of {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
-        Ok(Some(Box::new(Locked(Rc::clone(&self.0)))))
+        Ok(Some(Box::new(Locked(Rc::clone(&self.0), Rc::clone(&self.1)))))
     }
 
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
@@ -252,10 +258,33 @@ impl Records for Of {
     fn is_fenced(&self) -> Result<bool> {
         Ok(self.0.is_fenced())
     }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        let now = self.now();
+        let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
+        Ok(known.map(|(_, key)| key.clone()))
+    }
+
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
+        Ok(self.trigger_key(trigger, digest)?.is_some())
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        let mut uses = self.0.uses.borrow_mut();
+        let counted = Uses::with_one(uses.get(&trigger).copied(), most, now);
+        Ok(counted.map(|counted| {
+            uses.insert(trigger, counted);
+        }))
+    }
 }
 
 #[derive(Debug)]
-struct Locked(Rc<Known>);
+struct Locked(Rc<Known>, All);
 
 impl Hold for Locked {
     fn waited(&self) -> Duration {
@@ -263,7 +292,7 @@ impl Hold for Locked {
     }
 
     fn now(&self) -> Result<Rc<dyn Sight>> {
-        Ok(Of(Rc::clone(&self.0)).now())
+        Ok(Rc::<Texts>::clone(&self.0.texts.borrow()))
     }
 
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
@@ -304,8 +333,12 @@ impl Hold for Locked {
         Ok(())
     }
 
-    fn remove(&self) -> Result<()> {
+    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
         self.0.refuse_fenced()?;
+        if let Some(heir) = heir.and_then(|heir| self.1.borrow().get(heir).cloned()) {
+            let keys = self.0.texts.borrow().trigger_keys.clone();
+            heir.edit(|texts| texts.trigger_keys.extend(keys));
+        }
         self.0.is_removed.set(true);
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 19] = [
     "meta",
     "agent",
     "state",
@@ -25,14 +25,29 @@ const TABLES: [&str; 17] = [
     "event",
     "run",
     "blob",
+    "trigger_key",
+    "trigger_use",
     "watcher",
     "anchor",
     "event_default",
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 13] = [
-    "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run", "blob",
+const OF_AGENTS: [&str; 15] = [
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "file",
+    "dedupe",
+    "lease",
+    "archive",
+    "event",
+    "run",
+    "blob",
+    "trigger_key",
+    "trigger_use",
     "watcher",
 ];
 

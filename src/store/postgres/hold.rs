@@ -19,7 +19,7 @@ use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
 use super::{lease, make};
-use super::{sql, statements};
+use super::{sql, statements, triggers};
 
 /// More leases than an agent is ever given.
 const FENCES: i64 = 1 << 62;
@@ -428,12 +428,12 @@ impl Hold for Held {
         }
     }
 
-    fn remove(&self) -> Result<()> {
+    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
-        self.core.change(&[statements::remove(one.schema(), one.id)], &Sign::None, |seen| {
-            self.core.check_fences(seen)
-        })
+        let handed_on = heir.map(|heir| triggers::hand_on(one, heir)).transpose()?.unwrap_or_default();
+        let removed = format!("{handed_on}{}", statements::remove(one.schema(), one.id));
+        self.core.change(&[removed], &Sign::None, |seen| self.core.check_fences(seen))
     }
 }
 

@@ -119,6 +119,21 @@ CREATE TABLE @.blob (                 -- bounded parts of outputs and checkpoint
   bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
   PRIMARY KEY (agent_id, subject, name, part));
 
+CREATE TABLE @.trigger_key (          -- of signatures; who only reads may see which there are, and not the keys
+  agent_id bigint NOT NULL,
+  trigger_id text COLLATE "C" NOT NULL,
+  sha text NOT NULL,                  -- SHA-256, which the record of the trigger names, too
+  key bytea NOT NULL,
+  PRIMARY KEY (agent_id, trigger_id));
+
+CREATE TABLE @.trigger_use (          -- how often a trigger was used in the minute from `since` on
+  agent_id bigint NOT NULL,
+  trigger_id text COLLATE "C" NOT NULL,
+  since bigint NOT NULL,              -- by the server's clock
+  times bigint NOT NULL,
+  PRIMARY KEY (agent_id, trigger_id))
+  WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
+
 CREATE TABLE @.watcher (              -- who waits: where nobody does, nobody is notified
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));

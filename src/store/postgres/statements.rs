@@ -9,7 +9,7 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, Brought, ENDED, Part, Piece};
+use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
 use super::sql;
 
 /// The priority of a hint in the inbox.
@@ -84,7 +84,7 @@ fn arrived(arrival: &Arrival) -> Result<String> {
 
 /// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts it takes it alone. So what
 /// passes has arrived before the agent is shut, and what comes later sees that it is. It ends with the transaction.
-fn door(schema: &str, agent: i64, shared: &str) -> String {
+pub fn door(schema: &str, agent: i64, shared: &str) -> String {
     let schema = super::wire::literal(schema);
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
@@ -153,32 +153,6 @@ pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> 
         ids.join(","),
         bodies.join(",")
     ))
-}
-
-/// The tables that hold what agents consist of, as those who step them use them.
-const TABLES: [&str; 16] = [
-    "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "run",
-    "blob", "watcher", "anchor", "meta",
-];
-
-/// Lets a role of the database be something to this store, and nothing else from then on.
-pub fn grant(schema: &str, part: Part, role: &str) -> String {
-    let role = sql::name(role);
-    let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
-    let (all, meta) = (tables.join(","), format!("{schema}.meta"));
-    let given = match part {
-        Part::Ticker => format!(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}; REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role}"
-        ),
-        Part::Reader => format!("GRANT SELECT ON {all} TO {role}"),
-        Part::Producer => {
-            format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")
-        }
-    };
-    format!(
-        "REVOKE ALL ON {all} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver FROM {role};\
-         GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
-    )
 }
 
 /// Puts arrivals into an inbox that has none of them.
@@ -255,15 +229,16 @@ fn change_by(
             sql::text(text)?
         ),
         Piece::Closed { plane, id } => {
-            let id = sql::text(id)?;
-            if *plane == Plane::Work {
-                let _ = write!(all, "DELETE FROM {schema}.plan WHERE agent_id = {agent} AND id = {id};");
-            }
-            write!(
+            let (id, kind) = (sql::text(id)?, sql::plane(*plane));
+            let _ = write!(
                 all,
-                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{}' AND id = {id}",
-                sql::plane(*plane)
-            )
+                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{kind}' AND id = {id}"
+            );
+            for (table, column) in belongings(*plane) {
+                let _ =
+                    write!(all, ";DELETE FROM {schema}.{table} WHERE agent_id = {agent} AND {column} = {id}");
+            }
+            Ok(())
         }
         // The item itself may come after its plan.
         Piece::Plan { work, text } => write!(
@@ -333,6 +308,13 @@ fn change_by(
             admitted_at.as_millis(),
             sql::text(text)?
         ),
+        Piece::TriggerKey { trigger, digest, key } => write!(
+            all,
+            "INSERT INTO {schema}.trigger_key (agent_id, trigger_id, sha, key) VALUES ({agent},'{trigger}',{},{}) \
+             ON CONFLICT (agent_id, trigger_id) DO UPDATE SET sha = excluded.sha, key = excluded.key",
+            sql::text(digest)?,
+            sql::bytes(key)
+        ),
         Piece::Ended { kind, id, at, text } => {
             if !goes_on {
                 let _ = write!(
@@ -371,6 +353,15 @@ fn change_by(
         }
     };
     Ok(())
+}
+
+/// What goes with an open record: the tables, and which column names it.
+fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
+    match plane {
+        Plane::Work => &[("plan", "id")],
+        Plane::Triggers => &[("trigger_key", "trigger_id"), ("trigger_use", "trigger_id")],
+        Plane::Tasks | Plane::Waits | Plane::Timers => &[],
+    }
 }
 
 /// Removes what runs have saved that no record names once some lines of the archive are gone. That of a dead letter is named by
@@ -423,7 +414,19 @@ pub fn remove(schema: &str, agent: i64) -> String {
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
     for table in [
-        "due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "run", "blob",
+        "due",
+        "file",
+        "inbox",
+        "record",
+        "plan",
+        "dedupe",
+        "lease",
+        "archive",
+        "event",
+        "run",
+        "blob",
+        "trigger_key",
+        "trigger_use",
         "watcher",
     ] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");

@@ -1,7 +1,6 @@
 //! One agent's records, read without a lock.
 
 use std::fs::File;
-use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,14 +10,14 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::AgentName;
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
 use crate::model::preemption::Checkpoint;
 use crate::model::records::Misfit;
 use crate::model::state::State;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
@@ -311,21 +310,6 @@ impl<'s> Agent<'s> {
     /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
     pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
         self.room()?.hand_over_alone()
-    }
-
-    /// Keeps the key of a trigger's signatures on this machine, durably.
-    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
-        self.room()?.keep_key(trigger, key)
-    }
-
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute on this machine.
-    pub fn use_trigger(
-        &self,
-        id: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
-        self.room()?.use_trigger(id, most, now)
     }
 
     /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be alive.

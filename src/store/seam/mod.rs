@@ -19,6 +19,7 @@ mod pieces;
 mod seen;
 mod slots;
 mod snapshot;
+mod triggers;
 
 use std::ops::Deref;
 use std::path::Path;

@@ -160,7 +160,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         locked(|hold| hold.commit(2, &[state(3)])),
         locked(|hold| hold.replace_policy("x", &Default::default())),
         locked(|hold| hold.replace_identity("{}")),
-        locked(|hold| hold.remove()),
+        locked(|hold| hold.remove(None)),
         mine.arrive(&[message(2)]).map(drop),
     ];
     for error in refused.map(Result::unwrap_err) {

@@ -5,6 +5,7 @@ mod leases;
 mod losses;
 mod proxy;
 mod records;
+mod triggers;
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};

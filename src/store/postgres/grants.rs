@@ -1,0 +1,52 @@
+//! What roles of the database may do with a store.
+
+use super::super::elsewhere::Part;
+use super::sql;
+
+/// The tables that hold what agents consist of, as those who step them use them.
+const TABLES: [&str; 17] = [
+    "agent",
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "file",
+    "dedupe",
+    "lease",
+    "archive",
+    "event",
+    "run",
+    "blob",
+    "trigger_use",
+    "watcher",
+    "anchor",
+    "meta",
+];
+
+/// The table with keys, and what else of it may be read by who reads everything else.
+const SECRET: (&str, &str) = ("trigger_key", "agent_id, trigger_id, sha");
+
+/// Lets a role of the database be something to this store, and nothing else from then on.
+pub fn grant(schema: &str, part: Part, role: &str) -> String {
+    let role = sql::name(role);
+    let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
+    let (all, meta) = (tables.join(","), format!("{schema}.meta"));
+    let (secret, but_secret) = (format!("{schema}.{}", SECRET.0), SECRET.1);
+    let given = match part {
+        Part::Ticker => format!(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all}, {secret} TO {role};\
+             REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role}"
+        ),
+        Part::Reader => {
+            format!("GRANT SELECT ON {all} TO {role}; GRANT SELECT ({but_secret}) ON {secret} TO {role}")
+        }
+        Part::Producer => {
+            format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")
+        }
+    };
+    format!(
+        "REVOKE ALL ON {all}, {secret} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver FROM {role};\
+         GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
+    )
+}
