@@ -6,13 +6,15 @@
 //!
 //! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the directories of runs.
 
+pub mod input;
+
 use std::fmt::Debug;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, MessageId, RunId, TriggerId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId};
 use crate::model::message::InboxKey;
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
@@ -20,6 +22,8 @@ use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::dir::Subject;
+
+use input::TaskInput;
 
 pub use super::dir::months::ENDED;
 
@@ -192,6 +196,9 @@ pub trait Records: Debug {
     /// Whether the lease of this agent in whose name the process speaks is somebody else's by now. `false` where it speaks
     /// in the name of none.
     fn is_fenced(&self) -> Result<bool>;
+
+    /// What is said to a task whose supervisor is on another machine.
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
 
     /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no piece that a sight tells.
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;

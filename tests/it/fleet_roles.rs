@@ -118,6 +118,7 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
         "dedupe",
         "trigger_key",
         "trigger_use",
+        "task_input",
     ] {
         assert!(roles.refused("producer", &format!("SELECT 1 FROM @.{table}")).is_some(), "{table}");
         assert!(roles.refused("producer", &format!("DELETE FROM @.{table}")).is_some(), "{table}");
@@ -213,6 +214,8 @@ fn a_ticker_does_everything_and_a_reader_reads() {
         assert!(why.contains("permission denied for table trigger_key"), "{asked}: {why}");
     }
     assert_eq!(roles.refused("ticker", "SELECT key FROM @.trigger_key"), None);
+    // Nor what a task is told.
+    assert!(roles.refused("reader", "SELECT bytes FROM @.task_input").is_some());
     assert!(roles.refused("ticker", "UPDATE @.meta SET value = '9'").is_some());
     for args in [&["list"][..], &["enqueue", "ada", "x"]] {
         is_refused(&roles.machine("nobody"), args);

@@ -55,6 +55,7 @@ mod fleet_cuts;
 mod fleet_pools;
 mod fleet_roles;
 mod fleet_slots;
+mod fleet_tasks;
 mod fleet_travel;
 mod fleet_triggers;
 mod fleet_trouble;

@@ -1,5 +1,6 @@
 //! A store in the memory of one process, for tests: the least that answers the traits of `elsewhere`.
 
+mod input;
 mod texts;
 
 use std::cell::{Cell, RefCell};
@@ -9,17 +10,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
+use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 
 use super::Subject;
+use super::elsewhere::input::TaskInput;
 use super::elsewhere::{
     Arrival, Beat, Claim, Claimant, Due, DueAgent, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
     Records, Sight,
 };
+use input::{Input, Parts};
 use texts::Texts;
 
 /// What is known of an agent: its records as they are now, and who has its lock and its leases.
@@ -37,6 +41,7 @@ struct Known {
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
     uses: RefCell<BTreeMap<TriggerId, Uses>>,
+    input: RefCell<Parts>,
 }
 
 impl Known {
@@ -259,6 +264,10 @@ impl Records for Of {
         Ok(self.0.is_fenced())
     }
 
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
+        Ok(Box::new(Input { of: Rc::clone(&self.0), task }))
+    }
+
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
         let now = self.now();
         let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
@@ -307,6 +316,11 @@ impl Hold for Locked {
         });
         let revision = made.unwrap_or(base);
         self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
+        for piece in pieces {
+            if let Piece::Closed { plane: Plane::Tasks, id } = piece {
+                self.0.input.borrow_mut().end(id);
+            }
+        }
         Ok(())
     }
 

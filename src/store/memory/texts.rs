@@ -136,6 +136,10 @@ impl Texts {
 }
 
 impl Texts {
+    pub fn is_open(&self, plane: Plane, id: &str) -> bool {
+        self.open.contains_key(&(plane, id.to_owned()))
+    }
+
     pub fn saved(&self, checkpoint: Checkpoint) -> Option<&[u8]> {
         let (number, bytes) = self.saved.get(&checkpoint.run_id)?;
         (*number == checkpoint.number).then_some(bytes)

@@ -6,12 +6,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::input::Input;
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
 use super::{faults, hold, lease, sql, statements, triggers, whole};
@@ -203,6 +205,10 @@ impl Records for Agent {
         }
         let answers = one.ask(&format!("SELECT {}", one.not_fenced()?))?;
         Ok(first(&answers).and_then(|row| row.get(0)) == Some("f"))
+    }
+
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
+        Ok(Box::new(Input::new(&self.one, task)))
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {

@@ -10,7 +10,7 @@ use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 19] = [
+const TABLES: [&str; 20] = [
     "meta",
     "agent",
     "state",
@@ -27,13 +27,14 @@ const TABLES: [&str; 19] = [
     "blob",
     "trigger_key",
     "trigger_use",
+    "task_input",
     "watcher",
     "anchor",
     "event_default",
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 15] = [
+const OF_AGENTS: [&str; 16] = [
     "state",
     "due",
     "inbox",
@@ -48,6 +49,7 @@ const OF_AGENTS: [&str; 15] = [
     "blob",
     "trigger_key",
     "trigger_use",
+    "task_input",
     "watcher",
 ];
 

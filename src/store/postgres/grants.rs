@@ -24,22 +24,25 @@ const TABLES: [&str; 17] = [
     "meta",
 ];
 
-/// The table with keys, and what else of it may be read by who reads everything else.
-const SECRET: (&str, &str) = ("trigger_key", "agent_id, trigger_id, sha");
+/// The tables that have what only those know who step agents, and what else of each may be read by who reads everything.
+const SECRET: [(&str, &str); 2] =
+    [("trigger_key", "agent_id, trigger_id, sha"), ("task_input", "agent_id, task_id, seq")];
 
 /// Lets a role of the database be something to this store, and nothing else from then on.
 pub fn grant(schema: &str, part: Part, role: &str) -> String {
     let role = sql::name(role);
     let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
     let (all, meta) = (tables.join(","), format!("{schema}.meta"));
-    let (secret, but_secret) = (format!("{schema}.{}", SECRET.0), SECRET.1);
+    let secret = SECRET.map(|(table, _)| format!("{schema}.{table}")).join(",");
     let given = match part {
         Part::Ticker => format!(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON {all}, {secret} TO {role};\
              REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role}"
         ),
         Part::Reader => {
-            format!("GRANT SELECT ON {all} TO {role}; GRANT SELECT ({but_secret}) ON {secret} TO {role}")
+            let some =
+                SECRET.map(|(table, some)| format!("; GRANT SELECT ({some}) ON {schema}.{table} TO {role}"));
+            format!("GRANT SELECT ON {all} TO {role}{}", some.concat())
         }
         Part::Producer => {
             format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")

@@ -1,7 +1,8 @@
 //! The records in PostgreSQL: a schema is a store, for many machines at once.
 //!
 //! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
-//!   changes, `lease`: the right to work on a run or a task. `triggers`: their keys and limits.
+//!   changes, `lease`: the right to work on a run or a task. `triggers`: their keys and limits. `input`: what is said to
+//!   a task on another machine.
 //! - `statements`: what is asked, as SQL; `sql`: values in it; `grants`: who may do what. `schema.sql`: the tables, and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
@@ -14,6 +15,7 @@ mod faults;
 mod fitness;
 mod grants;
 mod hold;
+mod input;
 mod lease;
 mod make;
 mod pool;

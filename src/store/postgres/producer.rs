@@ -5,11 +5,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
 use super::shared::{Shared, first};
 use super::{faults, statements};
@@ -107,6 +108,10 @@ impl Records for Producer {
 
     fn is_fenced(&self) -> Result<bool> {
         Ok(false)
+    }
+
+    fn task_input(&self, _: TaskId) -> Result<Box<dyn TaskInput>> {
+        self.refused()
     }
 
     fn trigger_key(&self, _: TriggerId, _: &str) -> Result<Option<Vec<u8>>> {

@@ -134,6 +134,17 @@ CREATE TABLE @.trigger_use (          -- how often a trigger was used in the min
   PRIMARY KEY (agent_id, trigger_id))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
 
+CREATE TABLE @.task_input (           -- what is said to the command of a task on another machine, in parts, until that has it
+  agent_id bigint NOT NULL,
+  task_id text COLLATE "C" NOT NULL,
+  seq bigint GENERATED ALWAYS AS IDENTITY,
+  words uuid NOT NULL,                -- what was said in one go
+  at bigint NOT NULL,                 -- by the server's clock
+  is_taken boolean NOT NULL DEFAULT false,        -- the supervisor has it
+  is_refused boolean NOT NULL DEFAULT false,      -- nobody takes it any more
+  bytes bytea NOT NULL CHECK (length(bytes) <= 16384),
+  PRIMARY KEY (agent_id, task_id, seq));
+
 CREATE TABLE @.watcher (              -- who waits: where nobody does, nobody is notified
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));

@@ -10,7 +10,7 @@ use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
-use super::sql;
+use super::{input, sql};
 
 /// The priority of a hint in the inbox.
 pub const HINT: &str = "-1";
@@ -21,7 +21,7 @@ const READ: usize = 2;
 
 /// A transaction that the server ends by itself when this process says nothing for so long: a machine that is paused or cut
 /// off lets go of the agent.
-const MOST_IDLE: &str = "15s";
+pub const MOST_IDLE: &str = "15s";
 
 /// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it is, then up to four
 /// texts.
@@ -234,6 +234,9 @@ fn change_by(
                 all,
                 "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{kind}' AND id = {id}"
             );
+            if *plane == Plane::Tasks {
+                let _ = write!(all, ";{}", input::end(schema, agent, &id));
+            }
             for (table, column) in belongings(*plane) {
                 let _ =
                     write!(all, ";DELETE FROM {schema}.{table} WHERE agent_id = {agent} AND {column} = {id}");
@@ -427,6 +430,7 @@ pub fn empty(schema: &str, agent: i64) -> String {
         "blob",
         "trigger_key",
         "trigger_use",
+        "task_input",
         "watcher",
     ] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");

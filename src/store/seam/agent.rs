@@ -10,7 +10,7 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
@@ -21,6 +21,7 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, CHANGED, Records, Sight};
 use super::beside::Beside;
 use super::change::Change;
@@ -354,6 +355,11 @@ impl<'s> Agent<'s> {
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(beside) = &self.beside else { return Ok(false) };
         beside.records.is_leased(subject, &self.store.claimant().anchor)
+    }
+
+    /// What is said to a task whose supervisor is on another machine. `None`: the records are files, so there is no other one.
+    pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
+        self.beside.as_ref().map(|beside| beside.records.task_input(task)).transpose()
     }
 
     /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is somebody else's by now.

@@ -37,6 +37,7 @@ const TABLES: &[&str] = &[
     "run",
     "trigger_key",
     "trigger_use",
+    "task_input",
 ];
 
 /// Where texts are: the table, the column, the agent's number there, and how such a file ends.

@@ -1,6 +1,7 @@
 //! The store against a real server.
 
 mod holds;
+mod input;
 mod leases;
 mod losses;
 mod proxy;

@@ -76,7 +76,7 @@ fn most(count: u32) -> NonZeroU32 {
     NonZeroU32::new(count).unwrap()
 }
 
-fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
+pub fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
     // The clock of a machine means nothing.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,
