@@ -256,3 +256,26 @@ impl Kept for Trigger {
         self.id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_are_counted_from_the_first_for_a_minute() {
+        let at = |millis: i64| Time::from_millis(1_790_000_000_000 + millis);
+        let uses = |since: i64, count| Uses { since: at(since), count };
+        let most = NonZeroU32::new(2).unwrap();
+        for (known, now, expected) in [
+            (None, 0, Ok(uses(0, 1))),
+            (Some(uses(0, 1)), 59_999, Ok(uses(0, 2))),
+            (Some(uses(0, 2)), 59_999, Err(Span::from_millis(1))),
+            (Some(uses(0, 9)), 0, Err(Span::from_secs(60))),
+            (Some(uses(0, 2)), 60_000, Ok(uses(60_000, 1))),
+            // A minute that is still to come was written by a clock that was wrong.
+            (Some(uses(1, 2)), 0, Ok(uses(0, 1))),
+        ] {
+            assert_eq!(Uses::with_one(known, most, at(now)), expected, "{known:?} {now}");
+        }
+    }
+}

@@ -214,6 +214,8 @@ fn a_ticker_does_everything_and_a_reader_reads() {
         assert!(why.contains("permission denied for table trigger_key"), "{asked}: {why}");
     }
     assert_eq!(roles.refused("ticker", "SELECT key FROM @.trigger_key"), None);
+    let ran = reader.cmd(["doctor"]).output();
+    assert!(ran.stderr.is_empty() && !ran.stdout.contains("permission denied"), "it reads every row: {ran}");
     // Nor what a task is told.
     assert!(roles.refused("reader", "SELECT bytes FROM @.task_input").is_some());
     assert!(roles.refused("ticker", "UPDATE @.meta SET value = '9'").is_some());
