@@ -8,6 +8,7 @@ use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::desk::Desk;
 use crate::engine::environment::{claimant, environment, set};
+use crate::engine::input::Hearing;
 use crate::engine::oversee::{Kept, OfTask};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -55,7 +56,10 @@ fn look_after(
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 seat.begun();
                 match input {
-                    Some(input) => run(&spec, &mut Kept::new(OfTask::new(input, &agent, id), &held)),
+                    Some(input) => {
+                        let hearing = Hearing::new(input, &agent, id);
+                        run(&spec, &mut Kept::new(OfTask::new(hearing, &agent, id), &held))
+                    }
                     None => run(&spec, &mut Kept::new(OfTask::new(Nobody, &agent, id), &held)),
                 }
             });

@@ -10,6 +10,7 @@ use crate::engine::due::{self, Due, is_here, is_ours};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
 use crate::engine::hearing::{Heard, Written};
+use crate::engine::input::{nobody, say};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -25,7 +26,7 @@ use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
-use crate::store::{Agent, Store};
+use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
 use super::words::{agent_and_text, plane_agent, required_agent, several_agents};
@@ -255,13 +256,23 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     if !task.interactive {
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
     }
-    refuse_elsewhere(&task)?;
+    let is_elsewhere = agent.is_leased_elsewhere(Subject::Task(id))?;
+    if !is_elsewhere && is_ours(agent, &task) && !is_here(&task) {
+        return Err(nobody(&task, "no supervisor looks after it now"));
+    }
+    if !is_elsewhere {
+        refuse_elsewhere(&task)?;
+    }
     let mut said = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         said.push('\n');
     }
-    let path = agent.workdir().task(id).stdin();
-    supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
+    if is_elsewhere {
+        say(session, agent, &task, said.as_bytes())?;
+    } else {
+        let path = agent.workdir().task(id).stdin();
+        supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
+    }
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
     session.out.result(&object, |_| format!("wrote {} bytes", said.len()));
     Ok(Status::Done)

@@ -25,7 +25,7 @@ use crate::report::summary::told;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::{Agent, Change, Snapshot, Store};
 
 use super::words::{bytes, json_body, parse_optional, plane_agent, required_agent, text};
 
@@ -176,7 +176,7 @@ fn create(
 
 /// Commits a trigger with a new secret. The secret stays in its file if the record has it, whatever else went wrong.
 fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
-    keep_key(agent, trigger, secret)?;
+    keep_key(&open.locked, trigger, secret)?;
     let committed = open.commit();
     if committed.is_ok() || is_committed(agent, trigger) {
         secret.keep();
@@ -184,11 +184,11 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
     committed.map(drop)
 }
 
-/// Writes the key of a trigger before the record that names it. A key that no record names is removed with the next write.
-fn keep_key(agent: &Agent<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
+/// Keeps the key of a trigger, no later than the record that names it. A key that no record names is removed with the next write.
+fn keep_key(locked: &Change<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     match trigger.verify {
         Verify::Secret => Ok(()),
-        Verify::HmacSha256 => agent.keep_key(trigger.id, secret.word()),
+        Verify::HmacSha256 => locked.keep_key(trigger.id, secret.word()),
     }
 }
 
@@ -333,7 +333,7 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
 fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
     let (trigger, waiting) = recorded(agent, id)?;
     let lacks_key =
-        trigger.is_active() && trigger.verify == Verify::HmacSha256 && agent.key_of(&trigger)?.is_none();
+        trigger.is_active() && trigger.verify == Verify::HmacSha256 && !agent.has_key(&trigger)?;
     let object = shown::object(&trigger, waiting, agent.store().ingress());
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
@@ -345,8 +345,12 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
         text
     });
     if lacks_key {
+        let place = match agent.store().is_beside() {
+            true => "is not in this store",
+            false => "is not in this clone of the state directory",
+        };
         session.out.note(&format!(
-            "the key of {id} is not in this clone of the state directory: it takes no delivery here before `dormouse trigger rotate`"
+            "the key of {id} {place}: it takes no signed delivery here before `dormouse trigger rotate`"
         ));
     }
     Ok(Status::Done)

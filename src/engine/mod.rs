@@ -19,6 +19,7 @@ pub mod foresee;
 pub mod gate;
 pub mod hearing;
 pub mod hooks;
+pub mod input;
 pub mod installed;
 pub mod litter;
 pub mod load;

@@ -22,7 +22,7 @@ use super::session::Session;
 const LOOKS: Duration = Duration::from_millis(200);
 
 /// How often it looks where each look is a question to another store.
-const LOOKS_BESIDE: Duration = Duration::from_secs(1);
+pub const LOOKS_BESIDE: Duration = Duration::from_secs(1);
 
 /// How often the process that has a lease sees whether it is time to keep it alive.
 const BEATS: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 //! hash is in the record.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,12 +12,35 @@ use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
 use super::record::{Extra, Kept, Plane, Record};
 use super::text;
-use super::time::Time;
+use super::time::{Span, Time};
 
 names! {
     "delivery mode" DeliveryMode {
         WakeHint = "wake_hint",
         EnqueueMessage = "enqueue_message",
+    }
+}
+
+/// How often a trigger was used lately. Uses are counted together for a minute from the first of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Uses {
+    pub since: Time,
+    pub count: u32,
+}
+
+impl Uses {
+    /// For how long uses are counted together.
+    pub const WINDOW: Span = Span::from_secs(60);
+
+    /// With one use more, unless there were `most` in this minute. `Err`: how long it is until the next one.
+    pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
+        // A minute that begins later than now was written by a clock that was wrong.
+        let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
+        let Uses { since, count } = current.unwrap_or(Uses { since: now, count: 0 });
+        if count >= most.get() {
+            return Err(since.after(Uses::WINDOW).since(now));
+        }
+        Ok(Uses { since, count: count.saturating_add(1) })
     }
 }
 
@@ -230,5 +254,28 @@ impl Kept for Trigger {
 
     fn id(&self) -> TriggerId {
         self.id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uses_are_counted_from_the_first_for_a_minute() {
+        let at = |millis: i64| Time::from_millis(1_790_000_000_000 + millis);
+        let uses = |since: i64, count| Uses { since: at(since), count };
+        let most = NonZeroU32::new(2).unwrap();
+        for (known, now, expected) in [
+            (None, 0, Ok(uses(0, 1))),
+            (Some(uses(0, 1)), 59_999, Ok(uses(0, 2))),
+            (Some(uses(0, 2)), 59_999, Err(Span::from_millis(1))),
+            (Some(uses(0, 9)), 0, Err(Span::from_secs(60))),
+            (Some(uses(0, 2)), 60_000, Ok(uses(60_000, 1))),
+            // A minute that is still to come was written by a clock that was wrong.
+            (Some(uses(1, 2)), 0, Ok(uses(0, 1))),
+        ] {
+            assert_eq!(Uses::with_one(known, most, at(now)), expected, "{known:?} {now}");
+        }
     }
 }

@@ -136,7 +136,16 @@ pub struct Input {
     /// Held until the command has opened the pipe itself, so that what is written before that is kept.
     reader: Option<OwnedFd>,
     /// While this is open, the command sees no end of its input when another writer closes the pipe.
-    _writer: OwnedFd,
+    writer: OwnedFd,
+}
+
+/// What became of something that was to be written to a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// So many bytes of it. There is no room for more now.
+    Some(usize),
+    /// No command reads the pipe.
+    Closed,
 }
 
 impl Input {
@@ -145,7 +154,29 @@ impl Input {
         // Opening a pipe for writing, without waiting, fails if the pipe has no reader.
         let reader = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
         let writer = spot.open_pipe(OFlags::WRONLY)?.context("open", spot)?;
-        Ok(Input { reader: Some(reader), _writer: writer })
+        Ok(Input { reader: Some(reader), writer })
+    }
+
+    /// Whether a command reads the pipe, or will.
+    pub fn is_read(&self) -> bool {
+        let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
+        let asked = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
+        asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    }
+
+    /// Writes as much as there is room for, without waiting.
+    pub fn write(&self, bytes: &[u8]) -> Written {
+        let mut count = 0;
+        while count < bytes.len() {
+            match rustix::io::write(&self.writer, &bytes[count..]) {
+                Ok(some) => count += some,
+                Err(Errno::INTR) => {}
+                Err(Errno::PIPE) => return Written::Closed,
+                // There is no room, or the pipe can't be written now.
+                Err(_) => break,
+            }
+        }
+        Written::Some(count)
     }
 }
 
@@ -214,6 +245,7 @@ mod tests {
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
         let mut input = Input::make(&path).unwrap();
+        assert!(input.is_read(), "what is written before the command is there is kept");
         // Before the command is there.
         feed(&path, b"hello", Duration::ZERO).unwrap();
         let mut reader = File::open(path.path()).unwrap();
@@ -222,10 +254,21 @@ mod tests {
         let mut said = [0; 9];
         reader.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"hello you");
+        // The supervisor itself writes what it is told elsewhere.
+        assert_eq!(input.write(b" too"), Written::Some(4));
+        let mut said = [0; 4];
+        reader.read_exact(&mut said).unwrap();
+        assert_eq!(&said, b" too");
+        assert!(input.is_read());
+        let much = vec![0; 4 << 20];
+        let Written::Some(count) = input.write(&much) else { panic!("somebody reads") };
+        assert!(0 < count && count < much.len() && input.write(&much) == Written::Some(0));
         // More than any pipe holds.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
+        assert!(!input.is_read());
+        assert_eq!(input.write(b"lost"), Written::Closed);
         let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
     }

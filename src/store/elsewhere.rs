@@ -6,13 +6,16 @@
 //!
 //! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the directories of runs.
 
+pub mod input;
+
 use std::fmt::Debug;
+use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId};
 use crate::model::message::InboxKey;
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
@@ -21,6 +24,8 @@ use crate::model::time::{Span, Time};
 
 use super::dir::Subject;
 use super::settings::Settings;
+
+use input::TaskInput;
 
 pub use super::dir::months::ENDED;
 
@@ -226,6 +231,25 @@ pub trait Records: Debug {
     /// Whether the lease of this agent in whose name the process speaks is somebody else's by now. `false` where it speaks
     /// in the name of none.
     fn is_fenced(&self) -> Result<bool>;
+
+    /// What is said to a task whose supervisor is on another machine.
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
+
+    /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no piece that a sight tells.
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
+
+    /// Whether that key is there. A reader of the store may ask this, and not for the key.
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool>;
+
+    /// Counts one use of a trigger, if all machines together have not used it `most` times in this minute. `Err` in the
+    /// result: how long it is until the next one. Takes no lock that a step has. `now`: where the store has no clock of its
+    /// own.
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>>;
 }
 
 /// One revision of an agent's records.
@@ -314,8 +338,8 @@ pub trait Hold: Debug {
     /// Its fences go on from where they are.
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records.
-    fn remove(&self) -> Result<()>;
+    /// Removes the agent with all of its records. The keys of its triggers go over to `heir`, which has the same triggers.
+    fn remove(&self, heir: Option<&AgentName>) -> Result<()>;
 }
 
 /// What came into an inbox.
@@ -387,6 +411,12 @@ pub enum Piece {
         key: String,
         admitted_at: Time,
         text: String,
+    },
+    /// The key of a trigger's signatures, in the place of the one that it has. It goes when the trigger is closed.
+    TriggerKey {
+        trigger: TriggerId,
+        digest: String,
+        key: Vec<u8>,
     },
     /// A line of the archive. `id`: of the record, if it has one.
     Ended {

@@ -21,6 +21,7 @@ const FAMILIES: &[&str] = &[
     "delegation::",
     "gc::",
     "hooks::",
+    "ingress::",
     "inspect::",
     "lifecycle::",
     "limits::",
@@ -47,7 +48,8 @@ const FAMILIES: &[&str] = &[
 /// Those among them that are about files: they read or change the files of records, drop files into an inbox, have git look
 /// at a state directory, copy one (which is another machine's then), or compare an environment or a place that names no database.
 /// And those that see by a tick of all who rests: a database tells who is due, and nobody else is looked at. And one that
-/// sleeps where a file says what is new: a database is asked.
+/// sleeps where a file says what is new: a database is asked. One measures memory, of which a statement for a database takes more,
+/// and one has a minute pass by its own clock, where the server's counts.
 const ABOUT_FILES: &[&str] = &[
     "attention::a_clock_that_ran_ahead_keeps_nothing_untold",
     "attention::a_message_to_an_agent_that_is_gone_is_told",
@@ -65,6 +67,10 @@ const ABOUT_FILES: &[&str] = &[
     "gc::settings_and_flags_that_mean_nothing_are_refused",
     "gc::what_gc_packs_is_read_as_before",
     "gc::what_is_no_packed_file_is_damage",
+    "ingress::alike::a_slow_disk_is_not_heard_in_the_answer",
+    "ingress::health_is_what_doctor_finds_quickly",
+    "ingress::memory::whatever_is_sent_takes_little",
+    "ingress::too_many_deliveries_wait_a_minute",
     "inspect::a_run_is_its_record",
     "inspect::one_damaged_agent_does_not_hide_the_others_from_the_list",
     "inspect::reading_changes_no_byte",
@@ -156,6 +162,7 @@ const ABOUT_FILES: &[&str] = &[
     "triggers::a_stopped_agent_keeps_messages_and_ignores_hints",
     "triggers::a_wrong_secret_a_revoked_trigger_and_an_unknown_one_are_told_alike",
     "triggers::counts_are_of_what_was_taken_up_and_of_what_waits",
+    "triggers::the_key_of_signatures_is_the_owners_alone_and_never_in_git",
     "triggers::the_trigger_that_comes_with_an_agent_takes_deliveries",
     "turns::a_turn_inherits_only_what_its_policy_names",
     "turns::a_turn_inherits_the_environment_and_is_told_who_it_is",

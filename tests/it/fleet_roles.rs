@@ -107,7 +107,19 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
     assert_eq!(ran.code(), 3, "{ran}");
 
     // And without dormouse.
-    for table in ["agent", "state", "inbox", "archive", "event", "lease", "record", "dedupe"] {
+    for table in [
+        "agent",
+        "state",
+        "inbox",
+        "archive",
+        "event",
+        "lease",
+        "record",
+        "dedupe",
+        "trigger_key",
+        "trigger_use",
+        "task_input",
+    ] {
         assert!(roles.refused("producer", &format!("SELECT 1 FROM @.{table}")).is_some(), "{table}");
         assert!(roles.refused("producer", &format!("DELETE FROM @.{table}")).is_some(), "{table}");
     }
@@ -196,6 +208,19 @@ fn a_ticker_does_everything_and_a_reader_reads() {
         is_refused(&reader, args);
     }
     assert!(roles.refused("reader", "SELECT @.deliver('ada', '{}', '{}', '{}', false)").is_some());
+    // Who reads sees that there is a key, and not the key.
+    let made = ticker.json(["trigger", "create", "-a", "ada", "--verify", "hmac_sha256"]);
+    assert_eq!(reader.json(["trigger", "show", made["id"].as_str().unwrap()])["verify"], "hmac_sha256");
+    assert_eq!(roles.refused("reader", "SELECT agent_id, trigger_id, sha FROM @.trigger_key"), None);
+    for asked in ["SELECT key FROM @.trigger_key", "SELECT * FROM @.trigger_key", "TABLE @.trigger_key"] {
+        let why = roles.refused("reader", asked).unwrap_or_default();
+        assert!(why.contains("permission denied for table trigger_key"), "{asked}: {why}");
+    }
+    assert_eq!(roles.refused("ticker", "SELECT key FROM @.trigger_key"), None);
+    let ran = reader.cmd(["doctor"]).output();
+    assert!(ran.stderr.is_empty() && !ran.stdout.contains("permission denied"), "it reads every row: {ran}");
+    // Nor what a task is told.
+    assert!(roles.refused("reader", "SELECT bytes FROM @.task_input").is_some());
     assert!(roles.refused("ticker", "UPDATE @.meta SET value = '9'").is_some());
     for args in [&["list"][..], &["enqueue", "ada", "x"]] {
         is_refused(&roles.machine("nobody"), args);
@@ -204,6 +229,7 @@ fn a_ticker_does_everything_and_a_reader_reads() {
     let part = format!("reader={}", roles.name("ticker"));
     roles.owner.run(["init", "--grant", &part, "-q"]);
     is_refused(&ticker, &["enqueue", "ada", "x"]);
+    assert!(roles.refused("ticker", "SELECT key FROM @.trigger_key").is_some());
     assert_eq!(ticker.json(["get", "ada"])["queue"]["pending"], 0);
 }
 

@@ -1,5 +1,7 @@
 //! What goes wrong with records that are not files: damage, a lease that is lost, and what is asked of files alone.
 
+use std::fs::File;
+use std::io::Read;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -7,16 +9,19 @@ use crate::alone::alone;
 use crate::engine::background::cancel;
 use crate::engine::desk::Desk;
 use crate::engine::environment::claimant;
+use crate::engine::input::Hearing;
 use crate::engine::oversee::OfTask;
 use crate::engine::step::step;
 use crate::error::{Error, Status};
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
+use crate::process::supervisor;
 use crate::process::turn::{Fate, Nobody, Overseer};
 use crate::rules::transition::task::{self, NewJob, NewTask};
+use crate::store::elsewhere::input::Said;
 use crate::store::elsewhere::{Arrival, Elsewhere, Piece, each_of};
 use crate::store::memory::Memory;
 use crate::store::{Store, Subject, Watch};
@@ -223,4 +228,73 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
     watch.follow_records(&play.agent);
     changes();
     assert!(!watch.has_news());
+}
+
+/// An interactive task that was begun, without a process.
+fn interactive(play: &Play<'_>) -> TaskId {
+    let new = NewTask {
+        job: NewJob::Command { argv: vec!["cat".to_owned()] },
+        summary: None,
+        work_item_id: None,
+        notify: false,
+        interactive: true,
+        timeout: None,
+        from_turn: false,
+        hops: None,
+        at: claimant(),
+    };
+    let desk = Desk::new(&play.session, &play.agent);
+    desk.change(|draft| task::start(draft, new)).expect("started").made.id
+}
+
+#[test]
+fn a_task_hears_what_is_said_on_another_machine() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (_, store) = stores(dir.path());
+    let play = Play::new(&store).expect("made");
+    let id = interactive(&play);
+    let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
+    assert_eq!(
+        said.say(uuid::Uuid::from_u128(1), b"x").expect("asked"),
+        Said::Nobody,
+        "nobody looks after it"
+    );
+    let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");
+    let spot = crate::beneath::at(dir.path()).join("pipe");
+    let input = supervisor::Input::make(&spot).expect("made");
+    let mut command = File::open(spot.path()).expect("opened");
+    let mut hearing = Hearing::new(input, &play.agent, id);
+    let mut hear = |looks: usize| {
+        for _ in 0..looks {
+            let Fate::GoesOn { ask_again: Some(at) } = hearing.ask() else { panic!("nothing ends it") };
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+        }
+    };
+    // More than the pipe takes at once.
+    let much: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
+    let words = uuid::Uuid::from_u128;
+    assert_eq!(said.say(words(1), b"first\n").expect("said"), Said::Waits);
+    assert_eq!(said.say(words(2), &much).expect("said"), Said::Waits);
+    hear(2);
+    let rest = said.rest(words(2)).expect("asked").bytes;
+    assert!(said.rest(words(1)).expect("asked").bytes == 0 && 0 < rest && rest < much.len(), "{rest}");
+    let length = 6 + much.len();
+    let reading = std::thread::spawn(move || {
+        let mut read = vec![0; length];
+        command.read_exact(&mut read).expect("read");
+        (read, command)
+    });
+    while !reading.is_finished() {
+        hear(1);
+    }
+    let (read, command) = reading.join().expect("read");
+    assert!(read.starts_with(b"first\n") && read[6..] == much);
+    hear(1);
+    assert_eq!(said.rest(words(2)).expect("asked").bytes, 0);
+    // The command does not read any more.
+    drop(command);
+    said.say(words(3), b"lost").expect("said");
+    hear(1);
+    assert!(said.rest(words(3)).expect("asked").is_refused);
+    assert_eq!(said.take_back(words(3)).expect("asked"), 4);
 }

@@ -1,6 +1,7 @@
 //! The same steps on both stores: the state directory, and records in memory. What they come to is the same.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -18,6 +19,7 @@ use crate::engine::session::{Said, Session};
 use crate::engine::step::step;
 use crate::engine::stop::stop_agent;
 use crate::error::Result;
+use crate::model::digest::sha256;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{AdmissionContext, DeliverySurface, Message, MessageKind, WakeHint};
@@ -27,6 +29,7 @@ use crate::model::submission::{Speaker, Submission};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
+use crate::model::trigger::{DeliveryMode, SIGNATURE_HEADER, TriggerScope, Verify};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::process::host;
@@ -36,6 +39,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::task::{self, End, NewJob, NewTask};
+use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::anchor::Anchor;
 use crate::store::elsewhere::Elsewhere;
 use crate::store::memory::Memory;
@@ -230,6 +234,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     play.agent.arrive_hint(&play.hint()?)?;
     play.steps()?;
     a_task(&mut play)?;
+    a_signed_trigger(&mut play)?;
     // Stopped, nothing is taken up.
     let how = Stop { grace: None, now: false, requeue: false, reason: None, by: OPERATOR };
     stop_agent(&play.session, store, &play.agent, &how)?.cleared?;
@@ -316,6 +321,47 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     let ended = play.agent.look(|seen, _| Ok((seen.ended_one::<Task>(id)?, seen.is_open::<Task>(id)?)))?;
     play.said.push(format!("task {:?} open {}", ended.0.map(|task| task.status), ended.1));
     Ok(())
+}
+
+/// A trigger that takes signatures: its key is there as long as its record names it, and no longer.
+fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
+    let new = NewTrigger {
+        delivery_mode: DeliveryMode::EnqueueMessage,
+        scope: TriggerScope::Agent,
+        source: None,
+        verify: Verify::HmacSha256,
+        signature_header: Some(SIGNATURE_HEADER.to_owned()),
+        secret_sha256: sha256(b"first"),
+    };
+    let desk = Desk::new(&play.session, &play.agent);
+    let mut open = desk.open()?;
+    let first = trigger::create(&mut open.draft, new)?;
+    open.locked.keep_key(first.id, "first")?;
+    open.commit()?;
+    let mut keys = vec![play.agent.key_of(&first)?];
+    let mut open = desk.open()?;
+    open.draft.records.triggers = vec![first.clone()];
+    let second = trigger::rotate(&mut open.draft, first.id, sha256(b"second"))?;
+    open.locked.keep_key(first.id, "second")?;
+    open.commit()?;
+    play.agent.forget_keys(first.id, Some(&second.secret_sha256))?;
+    keys.extend([play.agent.key_of(&first)?, play.agent.key_of(&second)?]);
+    let most = NonZeroU32::new(2).expect("more than none");
+    let mut used = Vec::new();
+    for _ in 0..3 {
+        used.push(play.agent.use_trigger(first.id, most, play.now)?.is_ok());
+    }
+    let mut open = desk.open()?;
+    open.draft.records.triggers = vec![second.clone()];
+    trigger::revoke(&mut open.draft, first.id, "revoked")?;
+    open.commit()?;
+    play.agent.forget_keys(first.id, None)?;
+    keys.push(play.agent.key_of(&second)?);
+    let key = |key: &str| Some(key.as_bytes().to_vec());
+    assert_eq!(keys, [key("first"), None, key("second"), None]);
+    assert_eq!(used, [true, true, false]);
+    assert!(!play.agent.has_key(&second)?);
+    play.steps()
 }
 
 pub fn opener() -> Opener {

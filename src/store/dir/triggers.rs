@@ -7,7 +7,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::digest::sha256;
 use crate::model::id::TriggerId;
 use crate::model::time::{Span, Time};
-use crate::model::trigger::Trigger;
+use crate::model::trigger::{Trigger, Uses};
 
 use super::{Agent, layout, lock};
 
@@ -17,9 +17,6 @@ const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git
 
 /// The longest key, in bytes.
 const MAX_KEY: u64 = 4096;
-
-/// For how long the uses of a trigger are counted together.
-const WINDOW: Span = Span::from_secs(60);
 
 impl Agent<'_> {
     /// Keeps the key of a trigger's signatures, durably. To be called before the record names the key's hash.
@@ -54,7 +51,7 @@ impl Agent<'_> {
     }
 
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in the result: how
-    /// long it is until the next one. The count is this machine's, and lost with the machine.
+    /// long it is until the next one. The count is of this state directory, and lost with it.
     pub fn use_trigger(
         &self,
         id: TriggerId,
@@ -69,15 +66,14 @@ impl Agent<'_> {
         // A file that was cut off counts as the beginning of a new minute.
         let _ = (&file).take(64).read_to_string(&mut text);
         let found = text.split_once(' ').and_then(|(since, count)| {
-            Some((Time::from_millis(since.parse().ok()?), count.trim().parse::<u32>().ok()?))
+            let since = Time::from_millis(since.parse().ok()?);
+            Some(Uses { since, count: count.trim().parse().ok()? })
         });
-        // A minute that begins later than now was written by a clock that was wrong.
-        let current = found.filter(|(since, _)| *since <= now && now.since(*since) < WINDOW);
-        let (since, count) = current.unwrap_or((now, 0));
-        if count >= most.get() {
-            return Ok(Err(since.after(WINDOW).since(now)));
-        }
-        let line = format!("{:<15} {:<10}\n", since.as_millis(), count.saturating_add(1));
+        let uses = match Uses::with_one(found, most, now) {
+            Ok(uses) => uses,
+            Err(pause) => return Ok(Err(pause)),
+        };
+        let line = format!("{:<15} {:<10}\n", uses.since.as_millis(), uses.count);
         file.rewind().and_then(|()| file.write_all(line.as_bytes())).context("write", &spot)?;
         Ok(Ok(()))
     }

@@ -1,25 +1,31 @@
 //! A store in the memory of one process, for tests: the least that answers the traits of `elsewhere`.
 
+mod input;
 mod texts;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
-use crate::model::time::Time;
+use crate::model::record::Plane;
+use crate::model::time::{Span, Time};
+use crate::model::trigger::Uses;
 
 use super::Subject;
+use super::elsewhere::input::TaskInput;
 use super::elsewhere::{
     Arrival, Beat, Claim, Claimant, Due, DueAgent, Ear, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
     Records, Sight,
 };
 use super::settings::Settings;
+use input::{Input, Parts};
 use texts::Texts;
 
 /// What is known of an agent: its records as they are now, and who has its lock and its leases.
@@ -38,6 +44,8 @@ struct Known {
     is_cut_off: Cell<bool>,
     /// How often something was committed.
     commits: Cell<u64>,
+    uses: RefCell<BTreeMap<TriggerId, Uses>>,
+    input: RefCell<Parts>,
 }
 
 impl Known {
@@ -61,9 +69,12 @@ impl Known {
     }
 }
 
+/// All agents by their names.
+type All = Rc<RefCell<BTreeMap<AgentName, Rc<Known>>>>;
+
 /// A store that lasts as long as the process.
 #[derive(Debug, Default)]
-pub struct Memory(RefCell<BTreeMap<AgentName, Rc<Known>>>);
+pub struct Memory(All);
 
 impl Memory {
     /// From now on every lease of the agent is lost by its next beat.
@@ -109,7 +120,7 @@ impl Elsewhere for Memory {
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
         let agents = self.0.borrow();
         let known = agents.get(name).filter(|known| !known.is_removed.get());
-        Ok(known.map(|known| Rc::new(Of(Rc::clone(known))) as Rc<dyn Records>))
+        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn Records>))
     }
 
     fn tell(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
@@ -179,7 +190,7 @@ impl Elsewhere for Memory {
 }
 
 #[derive(Debug)]
-struct Of(Rc<Known>);
+struct Of(Rc<Known>, All);
 
 impl Of {
     fn now(&self) -> Rc<Texts> {
@@ -247,7 +258,7 @@ impl Records for Of {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
-        Ok(Some(Box::new(Locked(Rc::clone(&self.0)))))
+        Ok(Some(Box::new(Locked(Rc::clone(&self.0), Rc::clone(&self.1)))))
     }
 
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
@@ -268,6 +279,33 @@ impl Records for Of {
 
     fn is_fenced(&self) -> Result<bool> {
         Ok(self.0.is_fenced())
+    }
+
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
+        Ok(Box::new(Input { of: Rc::clone(&self.0), task }))
+    }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        let now = self.now();
+        let known = now.trigger_keys.get(&trigger).filter(|(known, _)| known == digest);
+        Ok(known.map(|(_, key)| key.clone()))
+    }
+
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
+        Ok(self.trigger_key(trigger, digest)?.is_some())
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        now: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        let mut uses = self.0.uses.borrow_mut();
+        let counted = Uses::with_one(uses.get(&trigger).copied(), most, now);
+        Ok(counted.map(|counted| {
+            uses.insert(trigger, counted);
+        }))
     }
 }
 
@@ -308,7 +346,7 @@ impl Ear for Heard {
 }
 
 #[derive(Debug)]
-struct Locked(Rc<Known>);
+struct Locked(Rc<Known>, All);
 
 impl Hold for Locked {
     fn waited(&self) -> Duration {
@@ -316,7 +354,7 @@ impl Hold for Locked {
     }
 
     fn now(&self) -> Result<Rc<dyn Sight>> {
-        Ok(Of(Rc::clone(&self.0)).now())
+        Ok(Rc::<Texts>::clone(&self.0.texts.borrow()))
     }
 
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
@@ -332,6 +370,11 @@ impl Hold for Locked {
         let revision = made.unwrap_or(base);
         self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
         self.0.commits.set(self.0.commits.get() + 1);
+        for piece in pieces {
+            if let Piece::Closed { plane: Plane::Tasks, id } = piece {
+                self.0.input.borrow_mut().end(id);
+            }
+        }
         Ok(())
     }
 
@@ -358,8 +401,12 @@ impl Hold for Locked {
         Ok(())
     }
 
-    fn remove(&self) -> Result<()> {
+    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
         self.0.refuse_fenced()?;
+        if let Some(heir) = heir.and_then(|heir| self.1.borrow().get(heir).cloned()) {
+            let keys = self.0.texts.borrow().trigger_keys.clone();
+            heir.edit(|texts| texts.trigger_keys.extend(keys));
+        }
         self.0.is_removed.set(true);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::model::id::{MessageId, RunId};
+use crate::model::id::{MessageId, RunId, TriggerId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
@@ -34,6 +34,8 @@ pub struct Texts {
     /// What runs have saved, with the number of each.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
     files: Vec<Brought>,
+    /// The digest of the key of a trigger, and the key. No piece that is told has it.
+    pub trigger_keys: BTreeMap<TriggerId, (String, Vec<u8>)>,
 }
 
 /// A line of the archive or of the events, and the revision that wrote it.
@@ -85,6 +87,9 @@ impl Texts {
                 if plane == Plane::Work {
                     self.plans.remove(&id);
                 }
+                if plane == Plane::Triggers {
+                    self.trigger_keys.retain(|trigger, _| trigger.to_string() != id);
+                }
                 self.open.remove(&(plane, id));
             }
             Piece::Plan { work, text } => drop(self.plans.insert(work, text)),
@@ -96,6 +101,9 @@ impl Texts {
             Piece::Taken(key) => drop(self.inbox.remove(&key)),
             Piece::Heard(id) => drop(self.hints.remove(&id)),
             Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
+            Piece::TriggerKey { trigger, digest, key } => {
+                self.trigger_keys.insert(trigger, (digest, key));
+            }
             Piece::Ended { kind, id, text, at } => {
                 self.ended.push(Line { kind, id, seq: 0, at, text, revision });
             }
@@ -129,6 +137,10 @@ impl Texts {
 }
 
 impl Texts {
+    pub fn is_open(&self, plane: Plane, id: &str) -> bool {
+        self.open.contains_key(&(plane, id.to_owned()))
+    }
+
     pub fn saved(&self, checkpoint: Checkpoint) -> Option<&[u8]> {
         let (number, bytes) = self.saved.get(&checkpoint.run_id)?;
         (*number == checkpoint.number).then_some(bytes)

@@ -1,19 +1,23 @@
 //! The records of one agent: what is asked and told without its lock.
 
 use std::cell::{Cell, RefCell};
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
+use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::input::Input;
 use super::pool::Pool;
 use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
-use super::{faults, hold, kept, lease, sql, statements, whole};
+use super::{faults, hold, kept, lease, sql, statements, triggers, whole};
 
 /// How old an answer may be that came along with another one. It is given once.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -238,5 +242,26 @@ impl Records for Agent {
         }
         let answers = one.ask(&format!("SELECT {}", one.not_fenced()?))?;
         Ok(first(&answers).and_then(|row| row.get(0)) == Some("f"))
+    }
+
+    fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
+        Ok(Box::new(Input::new(&self.one, task)))
+    }
+
+    fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
+        triggers::key(&self.one, trigger, digest)
+    }
+
+    fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool> {
+        triggers::has_key(&self.one, trigger, digest)
+    }
+
+    fn use_trigger(
+        &self,
+        trigger: TriggerId,
+        most: NonZeroU32,
+        _: Time,
+    ) -> Result<std::result::Result<(), Span>> {
+        triggers::count_use(&self.one, trigger, most)
     }
 }

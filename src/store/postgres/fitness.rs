@@ -10,7 +10,7 @@ use super::sql;
 use super::wire::literal;
 
 /// The tables of a store.
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 20] = [
     "meta",
     "agent",
     "state",
@@ -25,14 +25,30 @@ const TABLES: [&str; 17] = [
     "archive",
     "event",
     "blob",
+    "trigger_key",
+    "trigger_use",
+    "task_input",
     "watcher",
     "anchor",
     "event_default",
 ];
 
 /// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 12] = [
-    "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event", "blob",
+const OF_AGENTS: [&str; 15] = [
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "file",
+    "dedupe",
+    "lease",
+    "archive",
+    "event",
+    "blob",
+    "trigger_key",
+    "trigger_use",
+    "task_input",
     "watcher",
 ];
 

@@ -20,7 +20,7 @@ use super::pool::Pool as Connections;
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
-use super::{kept, lease, make, sql, statements, watch};
+use super::{kept, lease, make, sql, statements, triggers, watch};
 
 #[derive(Debug)]
 struct Held {
@@ -440,12 +440,12 @@ impl Hold for Held {
         }
     }
 
-    fn remove(&self) -> Result<()> {
+    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
-        self.core.change(&[statements::remove(one.schema(), one.id)], &Sign::None, |seen| {
-            self.core.check_fences(seen)
-        })
+        let handed_on = heir.map(|heir| triggers::hand_on(one, heir)).transpose()?.unwrap_or_default();
+        let removed = format!("{handed_on}{}", statements::remove(one.schema(), one.id));
+        self.core.change(&[removed], &Sign::None, |seen| self.core.check_fences(seen))
     }
 }
 

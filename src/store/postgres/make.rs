@@ -169,7 +169,7 @@ fn size_of(piece: &Piece) -> usize {
         | Piece::Ended { text, .. }
         | Piece::Event { text, .. } => text.len(),
         // Each byte is two digits.
-        Piece::Saved { bytes, .. } => bytes.len() * 2,
+        Piece::Saved { bytes, .. } | Piece::TriggerKey { key: bytes, .. } => bytes.len() * 2,
         Piece::File(_)
         | Piece::Closed { .. }
         | Piece::Shut(_)

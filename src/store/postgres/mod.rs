@@ -1,9 +1,10 @@
 //! The records in PostgreSQL: a schema is a store, for many machines at once.
 //!
 //! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
-//!   changes, `lease`: the right to work on a run or a task, `watch`: being told of changes.
-//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it. `schema.sql`: the tables,
-//!   and why they are as they are.
+//!   changes, `lease`: the right to work on a run or a task, `watch`: being told of changes. `triggers`: their keys and limits. `input`:
+//!   what is said to a task on another machine.
+//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it; `grants`: who may do what.
+//!   `schema.sql`: the tables, and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
 //! Whatever is asked in one go is one flight: statements that are sent together and answered together.
@@ -13,7 +14,9 @@ mod due;
 mod fate;
 mod faults;
 mod fitness;
+mod grants;
 mod hold;
+mod input;
 mod kept;
 mod lease;
 mod make;
@@ -26,6 +29,7 @@ mod sql;
 mod statements;
 #[cfg(test)]
 pub mod tests;
+mod triggers;
 mod watch;
 mod whole;
 pub mod wire;
@@ -98,7 +102,7 @@ impl Postgres {
     /// Lets a role of the database be something to a store that is made, and nothing else from then on.
     pub fn grant(url: Url, patience: Duration, part: Part, role: &str) -> Result<()> {
         let pool = Connections::new(url, patience);
-        pool.ask(&format!("BEGIN;{};COMMIT", statements::grant(pool.schema(), part, role))).map(drop)
+        pool.ask(&format!("BEGIN;{};COMMIT", grants::grant(pool.schema(), part, role))).map(drop)
     }
 }
 

@@ -1,13 +1,16 @@
 //! An agent as a producer has it: its inbox takes what the producer says, and nothing of it can be read.
 
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::AgentName;
+use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::preemption::Checkpoint;
+use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
 use super::shared::{Shared, first};
 use super::{faults, statements};
@@ -114,5 +117,21 @@ impl Records for Producer {
 
     fn is_fenced(&self) -> Result<bool> {
         Ok(false)
+    }
+
+    fn task_input(&self, _: TaskId) -> Result<Box<dyn TaskInput>> {
+        self.refused()
+    }
+
+    fn trigger_key(&self, _: TriggerId, _: &str) -> Result<Option<Vec<u8>>> {
+        self.refused()
+    }
+
+    fn has_trigger_key(&self, _: TriggerId, _: &str) -> Result<bool> {
+        self.refused()
+    }
+
+    fn use_trigger(&self, _: TriggerId, _: NonZeroU32, _: Time) -> Result<std::result::Result<(), Span>> {
+        self.refused()
     }
 }

@@ -121,6 +121,32 @@ CREATE TABLE @.blob (                 -- parts of checkpoints
   bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
   PRIMARY KEY (agent_id, subject, name, part));
 
+CREATE TABLE @.trigger_key (          -- of signatures; who only reads may see which there are, and not the keys
+  agent_id bigint NOT NULL,
+  trigger_id text COLLATE "C" NOT NULL,
+  sha text NOT NULL,                  -- SHA-256, which the record of the trigger names, too
+  key bytea NOT NULL,
+  PRIMARY KEY (agent_id, trigger_id));
+
+CREATE TABLE @.trigger_use (          -- how often a trigger was used in the minute from `since` on
+  agent_id bigint NOT NULL,
+  trigger_id text COLLATE "C" NOT NULL,
+  since bigint NOT NULL,              -- by the server's clock
+  times bigint NOT NULL,
+  PRIMARY KEY (agent_id, trigger_id))
+  WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
+
+CREATE TABLE @.task_input (           -- what is said to the command of a task on another machine, in parts, until that has it
+  agent_id bigint NOT NULL,
+  task_id text COLLATE "C" NOT NULL,
+  seq bigint GENERATED ALWAYS AS IDENTITY,
+  words uuid NOT NULL,                -- what was said in one go
+  at bigint NOT NULL,                 -- by the server's clock
+  is_taken boolean NOT NULL DEFAULT false,        -- the supervisor has it
+  is_refused boolean NOT NULL DEFAULT false,      -- nobody takes it any more
+  bytes bytea NOT NULL CHECK (length(bytes) <= 16384),
+  PRIMARY KEY (agent_id, task_id, seq));
+
 CREATE TABLE @.watcher (              -- processes that wait: only they are sent words
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));

@@ -9,9 +9,9 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, Brought, ENDED, Part, Piece};
+use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
 use super::super::settings::{Settings, Takes};
-use super::sql;
+use super::{input, sql};
 
 /// The priority of a hint in the inbox.
 pub const HINT: &str = "-1";
@@ -25,7 +25,7 @@ const READ: usize = 2;
 
 /// A transaction that the server ends by itself when this process says nothing for so long: a machine that is paused or cut
 /// off lets go of the agent.
-const MOST_IDLE: &str = "15s";
+pub const MOST_IDLE: &str = "15s";
 
 /// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it is, then up to four
 /// texts. `agent`: its number, or what stands for it.
@@ -88,7 +88,7 @@ fn arrived(arrival: &Arrival) -> Result<String> {
 
 /// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts it takes it alone. So what
 /// passes has arrived before the agent is shut, and what comes later sees that it is. It ends with the transaction.
-fn door(schema: &str, agent: impl Display, shared: &str) -> String {
+pub fn door(schema: &str, agent: impl Display, shared: &str) -> String {
     let schema = super::wire::literal(schema);
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
@@ -176,47 +176,6 @@ pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> 
     ))
 }
 
-/// The tables that hold what agents consist of, as those who step them use them.
-const TABLES: [&str; 16] = [
-    "agent",
-    "state",
-    "due",
-    "inbox",
-    "record",
-    "plan",
-    "file",
-    "dedupe",
-    "lease",
-    "fence_floor",
-    "archive",
-    "event",
-    "blob",
-    "watcher",
-    "anchor",
-    "meta",
-];
-
-/// Lets a role of the database be something to this store, and nothing else from then on.
-pub fn grant(schema: &str, part: Part, role: &str) -> String {
-    let role = sql::name(role);
-    let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
-    let (all, meta) = (tables.join(","), format!("{schema}.meta"));
-    let given = match part {
-        Part::Ticker => format!(
-            "GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}; REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role};\
-             GRANT EXECUTE ON FUNCTION {schema}.make_months TO {role}"
-        ),
-        Part::Reader => format!("GRANT SELECT ON {all} TO {role}"),
-        Part::Producer => {
-            format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")
-        }
-    };
-    format!(
-        "REVOKE ALL ON {all} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver, {schema}.make_months FROM {role};\
-         GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
-    )
-}
-
 /// Puts arrivals into an inbox that has none of them.
 pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
@@ -300,15 +259,19 @@ fn change_by(
             sql::text(text)?
         ),
         Piece::Closed { plane, id } => {
-            let id = sql::text(id)?;
-            if *plane == Plane::Work {
-                let _ = write!(all, "DELETE FROM {schema}.plan WHERE agent_id = {agent} AND id = {id};");
-            }
-            write!(
+            let (id, kind) = (sql::text(id)?, sql::plane(*plane));
+            let _ = write!(
                 all,
-                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{}' AND id = {id}",
-                sql::plane(*plane)
-            )
+                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{kind}' AND id = {id}"
+            );
+            if *plane == Plane::Tasks {
+                let _ = write!(all, ";{}", input::end(schema, agent, &id));
+            }
+            for (table, column) in belongings(*plane) {
+                let _ =
+                    write!(all, ";DELETE FROM {schema}.{table} WHERE agent_id = {agent} AND {column} = {id}");
+            }
+            Ok(())
         }
         // The item itself may come after its plan.
         Piece::Plan { work, text } => write!(
@@ -385,6 +348,13 @@ fn change_by(
             admitted_at.as_millis(),
             sql::text(text)?
         ),
+        Piece::TriggerKey { trigger, digest, key } => write!(
+            all,
+            "INSERT INTO {schema}.trigger_key (agent_id, trigger_id, sha, key) VALUES ({agent},'{trigger}',{},{}) \
+             ON CONFLICT (agent_id, trigger_id) DO UPDATE SET sha = excluded.sha, key = excluded.key",
+            sql::text(digest)?,
+            sql::bytes(key)
+        ),
         Piece::Ended { kind, id, at, text } => {
             if !goes_on {
                 let _ = write!(
@@ -423,6 +393,15 @@ fn change_by(
         }
     };
     Ok(())
+}
+
+/// What goes with an open record: the tables, and which column names it.
+fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
+    match plane {
+        Plane::Work => &[("plan", "id")],
+        Plane::Triggers => &[("trigger_key", "trigger_id"), ("trigger_use", "trigger_id")],
+        Plane::Tasks | Plane::Waits | Plane::Timers => &[],
+    }
 }
 
 /// Removes what runs have saved that no record names once some lines of the archive are gone. That of a dead letter is named by
@@ -492,7 +471,21 @@ pub fn remove(schema: &str, agent: i64) -> String {
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in ["due", "file", "inbox", "record", "plan", "dedupe", "lease", "archive", "event", "blob"] {
+    for table in [
+        "due",
+        "file",
+        "inbox",
+        "record",
+        "plan",
+        "dedupe",
+        "lease",
+        "archive",
+        "event",
+        "blob",
+        "trigger_key",
+        "trigger_use",
+        "task_input",
+    ] {
         let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
     }
     all

@@ -1,7 +1,6 @@
 //! One agent's records, read without a lock.
 
 use std::fs::File;
-use std::num::NonZeroU32;
 use std::ops::Deref;
 use std::path::Path;
 use std::rc::Rc;
@@ -11,17 +10,18 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::{AgentName, TriggerId};
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
 use crate::model::preemption::Checkpoint;
 use crate::model::records::Misfit;
 use crate::model::state::State;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
+use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, CHANGED, Records, Sight};
 use super::beside::Beside;
 use super::change::Change;
@@ -315,21 +315,6 @@ impl<'s> Agent<'s> {
         self.room()?.hand_over_alone()
     }
 
-    /// Keeps the key of a trigger's signatures on this machine, durably.
-    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
-        self.room()?.keep_key(trigger, key)
-    }
-
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute on this machine.
-    pub fn use_trigger(
-        &self,
-        id: TriggerId,
-        most: NonZeroU32,
-        now: Time,
-    ) -> Result<std::result::Result<(), Span>> {
-        self.room()?.use_trigger(id, most, now)
-    }
-
     /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be alive.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
         let Some(guard) = self.room()?.lease(subject, now)? else { return Ok(None) };
@@ -372,6 +357,11 @@ impl<'s> Agent<'s> {
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(beside) = &self.beside else { return Ok(false) };
         beside.records.is_leased(subject, &self.store.claimant().anchor)
+    }
+
+    /// What is said to a task whose supervisor is on another machine. `None`: the records are files, so there is no other one.
+    pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
+        self.beside.as_ref().map(|beside| beside.records.task_input(task)).transpose()
     }
 
     /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is somebody else's by now.

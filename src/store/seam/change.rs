@@ -300,7 +300,7 @@ impl<'a> Change<'a> {
     /// the inbox and in no stream: there is none where arrivals see the mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish() };
-        held.hold.remove()?;
+        held.hold.remove(None)?;
         self.agent.local().clear_room();
         Ok(Vec::new())
     }
@@ -309,7 +309,7 @@ impl<'a> Change<'a> {
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish_into(heir.local()) };
         heir.local().take_over(self.agent.local())?;
-        held.hold.remove()?;
+        held.hold.remove(Some(heir.name()))?;
         self.agent.local().clear_room();
         Ok(Vec::new())
     }

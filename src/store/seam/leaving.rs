@@ -80,6 +80,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
             | Piece::Taken(_)
             | Piece::Heard(_)
             | Piece::Key { .. }
+            | Piece::TriggerKey { .. }
             | Piece::Shut(_)
             | Piece::Unsaved(_)
             | Piece::Room(_)

@@ -19,6 +19,7 @@ mod pieces;
 mod seen;
 mod slots;
 mod snapshot;
+mod triggers;
 mod watch;
 
 use std::ops::Deref;

@@ -22,7 +22,21 @@ const SCHEMA: &str = "fuzzed";
 
 /// What agents consist of.
 const TABLES: &[&str] = &[
-    "meta", "agent", "state", "due", "inbox", "record", "plan", "file", "dedupe", "lease", "archive", "event",
+    "meta",
+    "agent",
+    "state",
+    "due",
+    "inbox",
+    "record",
+    "plan",
+    "file",
+    "dedupe",
+    "lease",
+    "archive",
+    "event",
+    "trigger_key",
+    "trigger_use",
+    "task_input",
 ];
 
 /// Where texts are: the table, the column, the agent's number there, and how such a file ends.
@@ -100,6 +114,9 @@ const HARMS: &[&str] = &[
     "INSERT INTO @.event (agent_id, number, at, revision, body) SELECT agent_id, number, at, revision, body FROM @.event \
      WHERE agent_id = $",
     "UPDATE @.run SET host = E'\\x1b[31m', id = '../..' WHERE agent_id = $",
+    "UPDATE @.trigger_key SET sha = E'x\\n\\x1b[31m', key = '\\xff' WHERE agent_id = $",
+    "INSERT INTO @.trigger_key VALUES (99999, '../x', '', '\\x00'), ($, E'\\x1b[31m', '', '')",
+    "INSERT INTO @.trigger_use VALUES ($, 'x', 9223372036854775807, -1)",
     "INSERT INTO @.file VALUES ($, '../../etc/passwd', 0, 'x', -1), ($, '/', -1, '', 9223372036854775807)",
     "UPDATE @.agent SET name = '../ada' WHERE id = $",
     "UPDATE @.agent SET name = '' WHERE id = $",
@@ -244,6 +261,7 @@ impl Rows {
         run(&format!("wait -a ada --work-item {work} --on external --reason why --resource r --recheck 60d"));
         run("timer add later -a ada --in 90d");
         run("task start -a ada -- true");
+        run("trigger create -a ada --verify hmac_sha256 -q");
         crate::setup::eventually("the end of the task", || run("task list -a ada").is_empty().then_some(()));
         run("tick --all --until-idle -q");
         for text in ["one", "two", "three"] {

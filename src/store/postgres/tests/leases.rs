@@ -160,7 +160,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         locked(|hold| hold.commit(2, &[state(3)])),
         locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),
         locked(|hold| hold.replace_identity("{}")),
-        locked(|hold| hold.remove()),
+        locked(|hold| hold.remove(None)),
         mine.arrive(&[message(2)]).map(drop),
     ];
     for error in refused.map(Result::unwrap_err) {
@@ -234,7 +234,7 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);
     // Removed, and another one made of its name.
-    hold(&agent_of(&store, "b")).remove().unwrap();
+    hold(&agent_of(&store, "b")).remove(None).unwrap();
     create(&store, "b");
     assert_eq!(lease("b"), 6);
     create(&store, "c");

@@ -2,6 +2,7 @@
 //! nothing is done twice.
 
 use super::super::super::dir::Subject;
+use super::super::super::elsewhere::input::Said;
 use super::super::super::elsewhere::{Beat, Claimant, PART, parts};
 use super::proxy::{Cut, Proxy};
 use super::*;
@@ -82,6 +83,44 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     .unwrap();
     pool.ask(&again).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
+}
+
+#[test]
+fn what_is_said_to_a_task() {
+    everywhere(
+        |store, fresh| {
+            let (agent, _lease) = super::input::at_work(fresh);
+            let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap();
+            let word = |number| Uuid::from_u128(number);
+            assert_eq!(theirs.say(word(1), b"one ").unwrap(), Said::Waits);
+            assert_eq!(theirs.say(word(2), b"two ").unwrap(), Said::Waits);
+            assert_eq!(theirs.say(word(3), b"three").unwrap(), Said::Waits);
+            assert_eq!(theirs.take_back(word(2)).unwrap(), 4);
+            let heard = theirs.hear(0).unwrap();
+            let last = heard.last().map_or(0, |(number, _)| *number);
+            let heard: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
+            assert_eq!(heard, b"one three");
+            assert_eq!(theirs.hear(last).unwrap(), []);
+            assert_eq!(theirs.rest(word(3)).unwrap().bytes, 0);
+            drop(agent);
+        },
+        |fresh, cut| assert_eq!(fresh.count("task_input"), 0, "{cut}"),
+    );
+}
+
+/// A limit means at most so often, also where answers are lost.
+#[test]
+fn uses_of_a_trigger() {
+    everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a");
+            let agent = agent_of(store, "a");
+            let used = (0..4).filter(|_| super::triggers::is_used(&agent, 3)).count();
+            assert!((2..=3).contains(&used), "{used}");
+            assert!(!super::triggers::is_used(&agent, 3));
+        },
+        |fresh, cut| assert_eq!(fresh.run("SELECT times FROM @.trigger_use"), ["3"], "{cut}"),
+    );
 }
 
 #[test]

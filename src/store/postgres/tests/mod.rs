@@ -1,11 +1,13 @@
 //! The store against a real server.
 
 mod holds;
+mod input;
 mod leases;
 mod losses;
 mod proxy;
 mod records;
 mod ticking;
+mod triggers;
 mod watching;
 
 use std::rc::Rc;

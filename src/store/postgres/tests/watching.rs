@@ -100,7 +100,7 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
         &|hold| hold.replace_policy(&Settings::of("x".to_owned())),
         &|hold| hold.replace_identity("{}"),
         &|hold| hold.replace(2, &each_of(&replaced)),
-        &|hold| hold.remove(),
+        &|hold| hold.remove(None),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         change(&*hold(&a)).unwrap();

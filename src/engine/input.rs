@@ -1,0 +1,147 @@
+//! What is said to the command of a task that runs on another machine: how it is said, and how its supervisor hears it.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::model::id::TaskId;
+use crate::model::task::Task;
+use crate::process::supervisor::{Input, Written};
+use crate::process::turn::{Fate, Overseer};
+use crate::store::Agent;
+use crate::store::elsewhere::input::{Said, TaskInput};
+
+use super::oversee::LOOKS_BESIDE;
+use super::session::Session;
+
+/// How often whoever has said something looks whether it was taken.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
+/// How long a supervisor may take to look, beyond the time that a command has to read what is said to it.
+const HEARD_IN: Duration = Duration::from_secs(5);
+
+/// How often a supervisor looks while something is said to its task, and for how long it goes on with that before it looks after
+/// the task again.
+const SOON: Duration = Duration::from_millis(100);
+const AT_A_TIME: Duration = Duration::from_millis(500);
+
+/// Says something to a task whose supervisor is on another machine, and waits until that has it. Refused if it is not heard:
+/// then nothing of what is left will be.
+pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
+    let Some(input) = agent.task_input(task.id)? else { return Ok(()) };
+    let words = session.clock.stamp()?.mint();
+    match input.say(words, bytes)? {
+        Said::Waits => {}
+        Said::Nobody => return Err(nobody(task, "its supervisor is gone, or the task has ended")),
+        Said::Full => return Err(nobody(task, "more than that waits for it already, or would")),
+    }
+    let until = Instant::now().checked_add(session.patience().as_std().saturating_add(HEARD_IN));
+    loop {
+        let rest = input.rest(words)?;
+        if rest.bytes == 0 {
+            return Ok(());
+        }
+        let is_late = until.is_some_and(|until| Instant::now() >= until);
+        if rest.is_refused || !rest.is_heard || is_late {
+            let left = input.take_back(words)?;
+            let taken = bytes.len().saturating_sub(left);
+            return match (left, rest.is_heard) {
+                // The supervisor has all of it, as a longer pipe would.
+                (0, true) => Ok(()),
+                (_, true) => {
+                    Err(nobody(task, &format!("it took {taken} of {} bytes and no more", bytes.len())))
+                }
+                (_, false) => {
+                    let why = format!(
+                        "it ended, or its supervisor, when it had taken {taken} of {} bytes",
+                        bytes.len()
+                    );
+                    Err(nobody(task, &why))
+                }
+            };
+        }
+        std::thread::sleep(BETWEEN_LOOKS);
+    }
+}
+
+/// The refusal of what the command does not read.
+pub fn nobody(task: &Task, why: &str) -> Error {
+    Error::refused("nobody_listens", format!("{} on {}: {why}", task.id, task.host))
+        .with_hint("`dormouse task status` shows whether it still runs")
+}
+
+/// Has the command of a task hear what is said on other machines. Where the records are files there is no other machine.
+pub struct Hearing<'a> {
+    input: Input,
+    agent: &'a Agent<'a>,
+    id: TaskId,
+    /// What was taken and is not written, from `at` on.
+    taken: Vec<u8>,
+    at: usize,
+    /// The number of the last part that was taken, and of the last that is written.
+    last: i64,
+    written: i64,
+    next: Instant,
+}
+
+impl<'a> Hearing<'a> {
+    pub fn new(input: Input, agent: &'a Agent<'a>, id: TaskId) -> Hearing<'a> {
+        Hearing { input, agent, id, taken: Vec::new(), at: 0, last: 0, written: 0, next: Instant::now() }
+    }
+
+    /// Hears what there is, as far as the command reads it. Returns when to look again.
+    fn hear(&mut self, input: &dyn TaskInput) -> Duration {
+        let begun = Instant::now();
+        let mut has_heard = false;
+        while begun.elapsed() < AT_A_TIME {
+            if !self.write() {
+                return SOON;
+            }
+            let heard = if self.input.is_read() {
+                input.hear(self.written)
+            } else {
+                input.refuse().map(|()| Vec::new())
+            };
+            match heard {
+                Ok(parts) if !parts.is_empty() => {
+                    has_heard = true;
+                    self.last = parts.last().map_or(self.last, |(number, _)| *number);
+                    self.at = 0;
+                    self.taken = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
+                }
+                // What can't be asked for now is asked for at the next look.
+                Ok(_) | Err(_) => return if has_heard { SOON } else { LOOKS_BESIDE },
+            }
+        }
+        SOON
+    }
+
+    /// Writes what was taken. `false`: the command has not read all that was written before.
+    fn write(&mut self) -> bool {
+        match self.input.write(&self.taken[self.at..]) {
+            Written::Some(count) => {
+                self.at += count;
+                if self.at < self.taken.len() {
+                    return false;
+                }
+            }
+            // As if it had been in the pipe when the command closed it.
+            Written::Closed => {}
+        }
+        self.taken.clear();
+        self.at = 0;
+        self.written = self.last;
+        true
+    }
+}
+
+impl Overseer for Hearing<'_> {
+    fn ask(&mut self) -> Fate {
+        let fate = self.input.ask();
+        let Fate::GoesOn { ask_again } = fate else { return fate };
+        let Ok(Some(input)) = self.agent.task_input(self.id) else { return fate };
+        if Instant::now() >= self.next {
+            self.next = Instant::now() + self.hear(&*input);
+        }
+        Fate::GoesOn { ask_again: Some(ask_again.map_or(self.next, |at| at.min(self.next))) }
+    }
+}

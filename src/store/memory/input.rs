@@ -1,0 +1,124 @@
+//! What is said to a task on another machine, in memory.
+
+use std::rc::Rc;
+
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::model::id::TaskId;
+use crate::model::record::Plane;
+
+use super::super::Subject;
+use super::super::elsewhere::input::{Rest, SAID, Said, TAKEN, TaskInput, WAITING};
+use super::Known;
+
+/// A part of what was said to a task.
+#[derive(Debug, Clone)]
+pub struct Part {
+    task: TaskId,
+    number: i64,
+    words: Uuid,
+    is_taken: bool,
+    is_refused: bool,
+    bytes: Vec<u8>,
+}
+
+/// All parts that are there.
+#[derive(Debug, Default)]
+pub struct Parts {
+    all: Vec<Part>,
+    last: i64,
+}
+
+impl Parts {
+    /// The task is over.
+    pub fn end(&mut self, task: &str) {
+        self.all.retain(|part| part.task.to_string() != task || !part.is_taken);
+        self.all
+            .iter_mut()
+            .filter(|part| part.task.to_string() == task)
+            .for_each(|part| part.is_refused = true);
+    }
+}
+
+#[derive(Debug)]
+pub struct Input {
+    pub of: Rc<Known>,
+    pub task: TaskId,
+}
+
+impl Input {
+    fn is_heard(&self) -> bool {
+        let is_open = self.of.texts.borrow().is_open(Plane::Tasks, &self.task.to_string());
+        let subject = Subject::Task(self.task);
+        is_open && self.of.leases.borrow().iter().any(|(other, ..)| *other == subject)
+    }
+
+    fn each(&self, mut each: impl FnMut(&mut Part)) {
+        let mut parts = self.of.input.borrow_mut();
+        parts.all.iter_mut().filter(|part| part.task == self.task).for_each(&mut each);
+    }
+}
+
+impl TaskInput for Input {
+    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said> {
+        self.of.refuse_fenced()?;
+        if !self.is_heard() {
+            return Ok(Said::Nobody);
+        }
+        let mut waiting = 0;
+        self.each(|part| waiting += part.bytes.len());
+        if waiting + bytes.len() > WAITING {
+            return Ok(Said::Full);
+        }
+        let mut parts = self.of.input.borrow_mut();
+        for bytes in bytes.chunks(SAID) {
+            parts.last += 1;
+            let (task, number, bytes) = (self.task, parts.last, bytes.to_vec());
+            parts.all.push(Part { task, number, words, is_taken: false, is_refused: false, bytes });
+        }
+        Ok(Said::Waits)
+    }
+
+    fn rest(&self, words: Uuid) -> Result<Rest> {
+        let mut rest = Rest { bytes: 0, is_refused: false, is_heard: self.is_heard() };
+        self.each(|part| {
+            if part.words == words {
+                rest.bytes += part.bytes.len();
+                rest.is_refused |= part.is_refused;
+            }
+        });
+        Ok(rest)
+    }
+
+    fn take_back(&self, words: Uuid) -> Result<usize> {
+        let mut left = 0;
+        self.of.input.borrow_mut().all.retain(|part| {
+            let goes = part.task == self.task && part.words == words && !part.is_taken;
+            left += if goes { part.bytes.len() } else { 0 };
+            !goes
+        });
+        Ok(left)
+    }
+
+    fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
+        self.of
+            .input
+            .borrow_mut()
+            .all
+            .retain(|part| part.task != self.task || !part.is_taken || part.number > written);
+        let mut taken = Vec::new();
+        self.each(|part| {
+            if !part.is_refused && taken.len() < TAKEN {
+                part.is_taken = true;
+                taken.push((part.number, part.bytes.clone()));
+            }
+        });
+        Ok(taken)
+    }
+
+    fn refuse(&self) -> Result<()> {
+        self.each(|part| part.is_refused |= !part.is_taken);
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! What is said to a task on another machine, as rows.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::model::id::TaskId;
+
+use super::super::elsewhere::input::{Rest, SAID, Said, TAKEN, TaskInput, WAITING};
+use super::fate::{FATE, Sign, fate};
+use super::faults::{self, Trouble};
+use super::shared::{One, first, number};
+use super::{sql, statements};
+
+/// How long a supervisor waits for an answer: it looks after its task meanwhile.
+const MOMENT: Duration = Duration::from_secs(1);
+
+/// For how long parts are kept that nobody has taken and nobody has taken back, in milliseconds: whoever said them was killed.
+pub const KEPT: i64 = 3_600_000;
+
+#[derive(Debug)]
+pub struct Input {
+    one: Rc<One>,
+    task: TaskId,
+}
+
+impl Input {
+    pub fn new(one: &Rc<One>, task: TaskId) -> Input {
+        Input { one: Rc::clone(one), task }
+    }
+
+    /// The condition for the rows of the task.
+    fn rows(&self) -> String {
+        format!("agent_id = {} AND task_id = '{}'", self.one.id, self.task)
+    }
+
+    fn table(&self) -> String {
+        format!("{}.task_input", self.one.schema())
+    }
+
+    /// The row of the task, as long as it is open.
+    fn record(&self) -> String {
+        let (schema, id, task) = (self.one.schema(), self.one.id, self.task);
+        format!("{schema}.record WHERE agent_id = {id} AND kind = 'task' AND id = '{task}'")
+    }
+
+    /// The condition that the task is open and its supervisor lives.
+    fn is_heard(&self) -> String {
+        format!(
+            "EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM {}.lease l WHERE l.agent_id = {} AND l.subject = '{}' \
+             AND l.expires_at > {})",
+            self.record(),
+            self.one.schema(),
+            self.one.id,
+            self.task,
+            sql::SERVER_NOW
+        )
+    }
+
+    /// Says it in a transaction that has begun: whoever ends the task comes before, or finds what was said. What is said at once is
+    /// said one after the other, so numbers are in the order of commits.
+    fn saying(&self, words: Uuid, bytes: &[u8]) -> Result<String> {
+        let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
+        let parts: Vec<String> = bytes
+            .chunks(SAID)
+            .zip(1..)
+            .map(|(part, number)| format!("({number},{})", sql::bytes(part)))
+            .collect();
+        let waiting = format!("(SELECT coalesce(sum(length(bytes)), 0) FROM {table} WHERE {rows})");
+        let fits = format!("{waiting} + {} <= {WAITING}", bytes.len());
+        Ok(format!(
+            "SELECT FROM {record} FOR NO KEY UPDATE;\
+             INSERT INTO {table} (agent_id, task_id, words, at, bytes) \
+             SELECT {id}, '{task}', {words}, {now}, v.bytes FROM (VALUES {parts}) v (number, bytes) \
+             WHERE {heard} AND {fits} AND {provided} ORDER BY v.number;\
+             SELECT EXISTS (SELECT FROM {table} WHERE {rows} AND words = {words}), {heard}, {provided};COMMIT",
+            record = self.record(),
+            id = self.one.id,
+            task = self.task,
+            words = sql::uuid(words),
+            now = sql::SERVER_NOW,
+            parts = parts.join(","),
+            provided = self.one.not_fenced()?,
+        ))
+    }
+}
+
+impl TaskInput for Input {
+    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said> {
+        let pool = &self.one.shared.pool;
+        if bytes.is_empty() {
+            return Ok(Said::Waits);
+        }
+        if bytes.len() > WAITING {
+            return Ok(Said::Full);
+        }
+        let begun = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED;SET LOCAL lock_timeout = '{}ms';\
+             SET LOCAL idle_in_transaction_session_timeout = '{}';SELECT pg_current_xact_id()",
+            pool.patience().as_millis().max(1),
+            statements::MOST_IDLE
+        );
+        let saying = self.saying(words, bytes)?;
+        let until = Instant::now() + pool.patience() + FATE;
+        loop {
+            let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
+            let flown = pool.fly(&mut connection, &begun, Duration::ZERO).map(|answers| {
+                let number = answers.last().and_then(|answer| answer.rows.first()?.get(0)).map(str::to_owned);
+                (number, pool.fly(&mut connection, &saying, pool.patience()))
+            });
+            match flown {
+                Ok((_, Ok(answers))) => {
+                    pool.give(connection);
+                    let row = answers.iter().rev().find_map(|answer| answer.rows.first());
+                    let is = |column| row.and_then(|row| row.get(column)) == Some("t");
+                    return match (is(0), is(1), is(2)) {
+                        (true, _, _) => Ok(Said::Waits),
+                        (false, _, false) => Err(faults::fenced(self.one.name.as_str())),
+                        (false, false, true) => Ok(Said::Nobody),
+                        (false, true, true) => Ok(Said::Full),
+                    };
+                }
+                Ok((Some(number), Err(Trouble::Lost { why, .. }))) => {
+                    pool.forget();
+                    if fate(&self.one, &number, &Sign::None, &why)? {
+                        // If it is not there it was taken already, or it was nothing that could be said.
+                        let is_there = self.rest(words)?.bytes > 0;
+                        return if is_there {
+                            Ok(Said::Waits)
+                        } else {
+                            Err(faults::unknown(pool.url(), &why))
+                        };
+                    }
+                }
+                Ok((None, Err(Trouble::Lost { .. }))) | Err(Trouble::Lost { .. }) => pool.forget(),
+                Ok((_, Err(trouble))) | Err(trouble) => return Err(trouble.into_error(pool.url())),
+            }
+            if Instant::now() > until {
+                return Err(faults::unknown(pool.url(), "the connection broke again and again"));
+            }
+        }
+    }
+
+    fn rest(&self, words: Uuid) -> Result<Rest> {
+        let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
+        let answers = self.one.ask(&format!(
+            "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {heard} FROM {table} \
+             WHERE {rows} AND words = {}",
+            sql::uuid(words)
+        ))?;
+        let row = first(&answers);
+        let is = |column| row.and_then(|row| row.get(column)) == Some("t");
+        let bytes = number(row, 0).ok_or_else(|| self.one.shared.pool.unexpected("what was said"))?;
+        Ok(Rest { bytes, is_refused: is(1), is_heard: is(2) })
+    }
+
+    fn take_back(&self, words: Uuid) -> Result<usize> {
+        let (table, rows) = (self.table(), format!("{} AND words = {}", self.rows(), sql::uuid(words)));
+        let pool = &self.one.shared.pool;
+        // First it is marked and counted, and then it goes: each may be asked for again.
+        let answers = pool.ask(&format!(
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+             UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused;\
+             SELECT coalesce(sum(length(bytes)), 0) FROM {table} WHERE {rows} AND is_refused"
+        ))?;
+        let row = answers.last().and_then(|answer| answer.rows.first());
+        let left = number(row, 0).ok_or_else(|| pool.unexpected("what was said"))?;
+        pool.ask(&format!("DELETE FROM {table} WHERE {rows} AND is_refused"))?;
+        Ok(left)
+    }
+
+    fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
+        let (table, rows, pool) = (self.table(), self.rows(), &self.one.shared.pool);
+        let answers = pool.ask_within(
+            &format!(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+                 DELETE FROM {table} WHERE {rows} AND is_taken AND seq <= {written};\
+                 UPDATE {table} SET is_taken = true WHERE {rows} AND NOT is_refused AND seq IN \
+                   (SELECT seq FROM {table} WHERE {rows} AND NOT is_refused AND seq > {written} ORDER BY seq LIMIT {TAKEN}) \
+                 RETURNING seq, encode(bytes, 'hex')"
+            ),
+            MOMENT,
+        )?;
+        let taken = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        let part =
+            |row: &super::wire::Row| Some((row.get(0)?.parse().ok()?, sql::bytes_of_hex(row.get(1)?)?));
+        let mut parts = taken
+            .iter()
+            .map(|row| part(row).ok_or_else(|| pool.unexpected("what was said")))
+            .collect::<Result<Vec<_>>>()?;
+        parts.sort_by_key(|(seq, _)| *seq);
+        Ok(parts)
+    }
+
+    fn refuse(&self) -> Result<()> {
+        let (table, rows) = (self.table(), self.rows());
+        let flight =
+            format!("UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused");
+        self.one.shared.pool.ask_within(&flight, MOMENT).map(drop)
+    }
+}
+
+/// Statements that end what is said to a task, once its record is gone: what was not taken is refused, which whoever said it
+/// sees.
+pub fn end(schema: &str, agent: i64, task: &str) -> String {
+    format!(
+        "UPDATE {schema}.task_input SET is_refused = true WHERE agent_id = {agent} AND task_id = {task} AND NOT is_taken;\
+         DELETE FROM {schema}.task_input WHERE agent_id = {agent} AND (task_id = {task} AND is_taken \
+           OR is_refused AND at < {} - {KEPT})",
+        sql::SERVER_NOW
+    )
+}

@@ -1,0 +1,175 @@
+//! What is said to a task on another machine.
+
+use std::sync::atomic::AtomicBool;
+
+use super::super::super::dir::Subject;
+use super::super::super::elsewhere::input::{SAID, Said, TAKEN, TaskInput, WAITING};
+use super::super::super::elsewhere::{Claimant, Lease};
+use super::*;
+use crate::model::id::TaskId;
+use crate::model::record::Plane;
+use crate::model::time::Span;
+
+pub const TASK: TaskId = TaskId(Uuid::from_u128(9));
+
+/// An agent `a` with an open task, whose supervisor lives.
+pub fn at_work(fresh: &Fresh) -> (Rc<dyn Records>, Box<dyn Lease>) {
+    let agent = create(&fresh.open(), "a");
+    let open = Piece::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
+    hold(&agent).commit(1, &[state(2), open]).unwrap();
+    let claimant = Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(600) };
+    let lease = agent.lease(Subject::Task(TASK), &claimant).unwrap().unwrap();
+    (agent, lease)
+}
+
+fn words(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
+
+/// All that the supervisor hears from here on, and up to which number.
+fn heard(input: &dyn TaskInput, mut written: i64) -> (Vec<u8>, i64) {
+    let mut all = Vec::new();
+    loop {
+        let parts = input.hear(written).unwrap();
+        assert!(parts.len() <= TAKEN);
+        let Some((last, _)) = parts.last() else { return (all, written) };
+        written = *last;
+        all.extend(parts.into_iter().flat_map(|(_, bytes)| bytes));
+    }
+}
+
+fn close() -> Piece {
+    Piece::Closed { plane: Plane::Tasks, id: TASK.to_string() }
+}
+
+#[test]
+fn it_is_heard_in_order_and_once() {
+    let fresh = Fresh::made();
+    let (agent, _lease) = at_work(&fresh);
+    let ours = agent.task_input(TASK).unwrap();
+    let theirs = agent_of(&fresh.open(), "a").task_input(TASK).unwrap();
+    let long: Vec<u8> = (0..SAID * 9 + 7).map(|at| at as u8).collect();
+    // A step goes on meanwhile.
+    let mine = hold(&agent);
+    assert_eq!(theirs.say(words(2), b"one").unwrap(), Said::Waits);
+    assert_eq!(theirs.say(words(1), &long).unwrap(), Said::Waits);
+    drop(mine);
+    let rest = theirs.rest(words(1)).unwrap();
+    assert!(rest.bytes == long.len() && !rest.is_refused && rest.is_heard);
+    // Until it is said to be written, the same parts are given again, and cannot be taken back.
+    let first = ours.hear(0).unwrap();
+    assert_eq!(ours.hear(0).unwrap(), first);
+    assert_eq!(theirs.take_back(words(2)).unwrap(), 0);
+    assert_eq!(theirs.rest(words(2)).unwrap().bytes, 3);
+    let (all, last) = heard(&*ours, 0);
+    assert_eq!(all, [b"one".as_slice(), &long].concat());
+    assert_eq!(theirs.rest(words(1)).unwrap().bytes, 0);
+    theirs.say(words(3), b"more").unwrap();
+    assert_eq!(heard(&*ours, last).0, b"more");
+    assert_eq!(fresh.count("task_input"), 0);
+}
+
+#[test]
+fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
+    let fresh = Fresh::made();
+    let (agent, lease) = at_work(&fresh);
+    let input = agent.task_input(TASK).unwrap();
+    let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap();
+    assert_eq!(other.say(words(1), b"x").unwrap(), Said::Nobody);
+    // So much may wait and no more.
+    let much = vec![0; WAITING - 1];
+    assert_eq!(input.say(words(1), &much).unwrap(), Said::Waits);
+    assert_eq!(input.say(words(2), b"12").unwrap(), Said::Full);
+    assert_eq!(input.say(words(3), b"1").unwrap(), Said::Waits);
+    assert_eq!(input.say(words(4), &vec![0; WAITING + 1]).unwrap(), Said::Full);
+    // The command has closed it.
+    input.refuse().unwrap();
+    assert!(input.rest(words(1)).unwrap().is_refused && input.hear(0).unwrap().is_empty());
+    assert_eq!((input.take_back(words(1)).unwrap(), input.take_back(words(3)).unwrap()), (much.len(), 1));
+    // What is taken when the task ends counts as heard; the rest can be taken back.
+    let parts = vec![1; SAID * (TAKEN + 2)];
+    input.say(words(5), &parts).unwrap();
+    assert_eq!(input.hear(0).unwrap().len(), TAKEN);
+    hold(&agent).commit(2, &[state(3), close()]).unwrap();
+    let rest = input.rest(words(5)).unwrap();
+    assert!(rest.is_refused && !rest.is_heard && rest.bytes == SAID * 2, "{rest:?}");
+    assert_eq!(input.say(words(6), b"late").unwrap(), Said::Nobody);
+    assert_eq!(input.take_back(words(5)).unwrap(), SAID * 2);
+    assert_eq!(fresh.count("task_input"), 0);
+    lease.release().unwrap();
+}
+
+/// Where nobody keeps the lease of the task alive there is nobody who would hear it.
+#[test]
+fn nobody_hears_it_without_a_supervisor() {
+    let fresh = Fresh::made();
+    let (agent, lease) = at_work(&fresh);
+    let input = agent.task_input(TASK).unwrap();
+    input.say(words(1), b"x").unwrap();
+    fresh.run("UPDATE @.lease SET expires_at = 0");
+    assert!(!input.rest(words(1)).unwrap().is_heard);
+    assert_eq!(input.say(words(2), b"x").unwrap(), Said::Nobody);
+    lease.release().unwrap();
+    assert_eq!(input.say(words(3), b"x").unwrap(), Said::Nobody);
+    // Whoever said it was killed: after an hour it goes with another task of the agent.
+    hold(&agent).commit(2, &[state(3), close()]).unwrap();
+    assert_eq!(fresh.count("task_input"), 1);
+    fresh.run("UPDATE @.task_input SET at = at - 3600001");
+    let other = Piece::Closed { plane: Plane::Tasks, id: TaskId(Uuid::from_u128(8)).to_string() };
+    hold(&agent).commit(3, &[state(4), other]).unwrap();
+    assert_eq!(fresh.count("task_input"), 0);
+}
+
+/// Several say something, some take it back again, and the task ends at some time: each byte is heard, or known not to be.
+#[test]
+fn what_is_not_taken_back_is_heard() {
+    let fresh = Fresh::made();
+    let (agent, _lease) = at_work(&fresh);
+    let is_over = AtomicBool::new(false);
+    let (said, heard) = std::thread::scope(|scope| {
+        let speakers: Vec<_> = (1..=3u128)
+            .map(|speaker| {
+                let (fresh, is_over) = (&fresh, &is_over);
+                scope.spawn(move || {
+                    let input = agent_of(&fresh.open(), "a").task_input(TASK).unwrap();
+                    let (mut said, mut number) = (0, 0);
+                    loop {
+                        number += 1;
+                        let words = words(speaker << 64 | number);
+                        let bytes = vec![speaker as u8; SAID * 2 + 1];
+                        match input.say(words, &bytes).unwrap() {
+                            Said::Nobody => return said,
+                            Said::Full => panic!("nothing takes so long"),
+                            Said::Waits if number % 2 == 0 || is_over.load(Ordering::SeqCst) => {
+                                said += bytes.len() - input.take_back(words).unwrap();
+                            }
+                            Said::Waits => loop {
+                                let rest = input.rest(words).unwrap();
+                                if rest.bytes == 0 || rest.is_refused {
+                                    said += bytes.len() - input.take_back(words).unwrap();
+                                    break;
+                                }
+                            },
+                        }
+                    }
+                })
+            })
+            .collect();
+        let input = agent.task_input(TASK).unwrap();
+        let (mut written, mut heard, mut rounds) = (0, 0, 0);
+        while rounds < 60 {
+            let parts = input.hear(written).unwrap();
+            rounds += usize::from(!parts.is_empty());
+            for (number, bytes) in parts {
+                assert!(number > written, "in order");
+                (written, heard) = (number, heard + bytes.len());
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+        hold(&agent).commit(2, &[state(3), close()]).unwrap();
+        let said: usize = speakers.into_iter().map(|one| one.join().unwrap()).sum();
+        (said, heard)
+    });
+    assert_eq!(said, heard);
+    assert_eq!(fresh.count("task_input"), 0);
+}

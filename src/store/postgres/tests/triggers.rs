@@ -1,0 +1,151 @@
+//! The keys of triggers, and how often each may be used.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::model::digest::sha256;
+use crate::model::id::TriggerId;
+use crate::model::record::Plane;
+
+const TRIGGER: TriggerId = TriggerId(Uuid::from_u128(7));
+
+fn open() -> Piece {
+    Piece::Open { plane: Plane::Triggers, id: TRIGGER.to_string(), text: "{}\n".to_owned() }
+}
+
+fn kept(key: &str) -> Piece {
+    Piece::TriggerKey { trigger: TRIGGER, digest: sha256(key.as_bytes()), key: key.as_bytes().to_vec() }
+}
+
+fn has(agent: &Rc<dyn Records>, key: &str) -> bool {
+    let digest = sha256(key.as_bytes());
+    let found = agent.trigger_key(TRIGGER, &digest).unwrap();
+    assert_eq!(agent.has_trigger_key(TRIGGER, &digest).unwrap(), found.is_some());
+    assert!(found.as_ref().is_none_or(|found| found == key.as_bytes()));
+    found.is_some()
+}
+
+#[test]
+fn a_key_comes_and_goes_with_what_names_it() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let agent = create(&store, "a");
+    let mine = hold(&agent);
+    // Not without the change that names it.
+    mine.commit(0, &[state(9), kept("lost")]).unwrap_err();
+    assert!(!has(&agent, "lost"));
+    mine.commit(1, &[state(2), open(), kept("first")]).unwrap();
+    assert!(has(&agent, "first"));
+    mine.commit(2, &[state(3), open(), kept("second")]).unwrap();
+    assert!(!has(&agent, "first") && has(&agent, "second"));
+    let mut told = Vec::new();
+    let tell = &mut |piece| {
+        told.push(piece);
+        Ok(())
+    };
+    mine.now().unwrap().pieces(tell).unwrap();
+    assert!(told.contains(&open()));
+    assert!(!told.iter().any(|piece| matches!(piece, Piece::TriggerKey { .. })), "none is in a stream");
+    // It goes with the trigger, and with all that the agent consists of.
+    mine.commit(3, &[state(4), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
+    assert_eq!(fresh.count("trigger_key"), 0);
+    mine.commit(4, &[state(5), open(), kept("third")]).unwrap();
+    mine.now().unwrap();
+    mine.replace(5, &each_of(&[state(6), open()])).unwrap();
+    assert_eq!(fresh.count("trigger_key"), 0);
+    mine.commit(6, &[state(7), open(), kept("fourth")]).unwrap();
+    mine.remove(None).unwrap();
+    assert_eq!(fresh.count("trigger_key"), 0);
+}
+
+#[test]
+fn whoever_has_the_agents_triggers_after_it_gets_its_keys() {
+    let fresh = Fresh::made();
+    let store = fresh.open();
+    let (former, heir) = (create(&store, "a"), create(&store, "b"));
+    let mine = hold(&former);
+    mine.commit(1, &[state(2), open(), kept("first")]).unwrap();
+    assert!(!has(&heir, "first"));
+    mine.remove(Some(&name("b"))).unwrap();
+    assert!(has(&heir, "first"));
+    assert_eq!(fresh.count("trigger_key"), 1);
+}
+
+fn most(count: u32) -> NonZeroU32 {
+    NonZeroU32::new(count).unwrap()
+}
+
+pub fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
+    // The clock of a machine means nothing.
+    match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
+        Ok(()) => true,
+        Err(pause) => {
+            assert!((1..=60_000).contains(&pause.as_millis()), "{pause}");
+            false
+        }
+    }
+}
+
+#[test]
+fn uses_are_counted_for_a_minute_over_all_machines() {
+    let fresh = Fresh::made();
+    let (store, other) = (fresh.open(), fresh.open());
+    let agent = create(&store, "a");
+    let theirs = agent_of(&other, "a");
+    // A step goes on meanwhile.
+    let mine = hold(&agent);
+    assert!(is_used(&theirs, 2) && is_used(&agent, 2));
+    assert!(!is_used(&theirs, 2) && !is_used(&agent, 2));
+    drop(mine);
+    // Each machine says for itself how many may be.
+    assert!(is_used(&theirs, 3) && !is_used(&agent, 2) && !is_used(&theirs, 3));
+    let begun = |seconds: i64| {
+        fresh.run(&format!("UPDATE @.trigger_use SET since = since - {seconds} * 1000"));
+    };
+    begun(30);
+    assert!(!is_used(&agent, 3));
+    begun(31);
+    assert!(is_used(&agent, 1) && !is_used(&agent, 1));
+    // A minute that is still to come was written by a clock that was wrong.
+    begun(-3600);
+    assert!(is_used(&agent, 1) && !is_used(&agent, 1));
+    // Rows of one who has written there by hand.
+    for row in ["since = 9223372036854775807", "since = -9223372036854775808", "times = 9223372036854775807"]
+    {
+        fresh.run(&format!("UPDATE @.trigger_use SET {row}"));
+        is_used(&agent, 1);
+    }
+    begun(61);
+    assert!(is_used(&agent, 1));
+    // The trigger is gone, and its uses with it.
+    let mine = hold(&agent);
+    mine.commit(1, &[state(2), open()]).unwrap();
+    mine.commit(2, &[state(3), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
+    assert_eq!(fresh.count("trigger_use"), 0);
+    // What is delivered to an agent that was moved away is refused by what comes next.
+    mine.commit(3, &[state(4), Piece::Shut(true)]).unwrap();
+    assert!(is_used(&agent, 1) && is_used(&agent, 1));
+    assert_eq!(fresh.count("trigger_use"), 0);
+    mine.remove(None).unwrap();
+    assert!(theirs.use_trigger(TRIGGER, most(1), at(0)).unwrap_err().has_left());
+}
+
+#[test]
+fn many_that_use_a_trigger_at_once_use_it_no_more_often() {
+    let fresh = Fresh::made();
+    create(&fresh.open(), "a");
+    let (used, refused) = (AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let agent = agent_of(&fresh.open(), "a");
+                for _ in 0..15 {
+                    let which = if is_used(&agent, 25) { &used } else { &refused };
+                    which.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!((used.into_inner(), refused.into_inner()), (25, 35));
+}
