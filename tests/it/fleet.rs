@@ -304,9 +304,12 @@ fn doctor_reads_every_record_of_a_database() {
     let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
     let ran = unsafe_machine.cmd(["doctor"]).output();
     assert!(ran.status.code() == Some(6) && ran.stdout.contains("not_durable: `fsync` is off"), "{ran}");
-    server.sql("DROP TABLE checked.plan");
+    server.sql("DROP TABLE checked.plan; DROP FUNCTION checked.tell");
     let ran = machine.cmd(["doctor", "--quick"]).output();
-    assert!(ran.status.code() == Some(6) && ran.stdout.contains("no_table: the table `plan`"), "{ran}");
+    assert_eq!(ran.status.code(), Some(6), "{ran}");
+    for gone in ["no_table: the table `plan`", "no_table: the function `tell`"] {
+        assert!(ran.stdout.contains(gone), "{ran}");
+    }
 }
 
 /// `doctor` looks at records as files, which it makes for a moment. Killed, it leaves them.

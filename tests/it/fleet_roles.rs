@@ -191,6 +191,13 @@ fn a_ticker_does_everything_and_a_reader_reads() {
     ticker.run(["start", "bob"]);
     assert_eq!(reader.json_lines(["list"]).len(), 2);
     assert_eq!(reader.json_lines(["run", "list", "-a", "ada"]).len(), 1);
+    // Many steps over one connection ask by functions of the database, which a database may have closed to everybody.
+    roles.server.sql(&format!("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {} FROM PUBLIC", roles.schema));
+    for _ in 0..4 {
+        ticker.run(["enqueue", "bob", "go", "-q"]);
+    }
+    ticker.run(["tick", "bob", "--until-idle", "-q"]);
+    assert_eq!(reader.json(["get", "bob"])["counters"]["runs_completed"], 4);
     // Nothing may be written for it, so a reader that waits looks again and again, and says nothing of that.
     let ran = reader.cmd(["await", "bob", "--status", "stopped", "--timeout", "1s"]).output();
     assert!(ran.code() == 8 && ran.stderr.starts_with("dormouse: waited 1s in vain"), "{ran}");

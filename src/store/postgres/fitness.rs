@@ -6,8 +6,8 @@ use crate::model::time::{Span, Time};
 use super::super::elsewhere::Fault;
 use super::pool::Pool;
 use super::shared::number;
-use super::sql;
 use super::wire::literal;
+use super::{kept, sql};
 
 /// The tables of a store.
 const TABLES: [&str; 20] = [
@@ -141,23 +141,25 @@ pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Tables that are gone.
+/// Tables and functions that are gone.
 fn missing(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
-    let named: Vec<String> = TABLES
-        .iter()
-        .map(|table| {
-            format!("SELECT '{table}' WHERE to_regclass({}) IS NULL", literal(&format!("{schema}.{table}")))
-        })
-        .collect();
-    let answers = pool.ask(&named.join(" UNION ALL "))?;
-    let names = answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0));
-    let fault = |name: &str| Fault {
+    let asked = |what: &str, find: &str, name: &str| {
+        let named = literal(&format!("{schema}.{name}"));
+        format!("SELECT 'the {what} `{name}`' WHERE {find}({named}) IS NULL")
+    };
+    let tables = TABLES.iter().map(|table| asked("table", "to_regclass", table));
+    let functions = kept::NAMES.iter().chain(&["deliver", "make_months"]);
+    let all: Vec<String> =
+        tables.chain(functions.map(|name| asked("function", "to_regproc", name))).collect();
+    let answers = pool.ask(&all.join(" UNION ALL "))?;
+    let gone = answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0));
+    let fault = |what: &str| Fault {
         kind: "no_table",
-        message: format!("the table `{name}` is missing: bring it back from a backup"),
+        message: format!("{what} is missing: bring it back from a backup"),
         is_warning: false,
     };
-    Ok(names.map(fault).collect())
+    Ok(gone.map(fault).collect())
 }
 
 /// Rows whose agent is gone.

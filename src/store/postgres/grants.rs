@@ -1,7 +1,7 @@
 //! What roles of the database may do with a store.
 
 use super::super::elsewhere::Part;
-use super::sql;
+use super::{kept, sql};
 
 /// The tables that hold what agents consist of, as those who step them use them.
 const TABLES: [&str; 17] = [
@@ -34,23 +34,28 @@ pub fn grant(schema: &str, part: Part, role: &str) -> String {
     let tables: Vec<String> = TABLES.iter().map(|table| format!("{schema}.{table}")).collect();
     let (all, meta) = (tables.join(","), format!("{schema}.meta"));
     let secret = SECRET.map(|(table, _)| format!("{schema}.{table}")).join(",");
+    // A database may be set so that nobody calls a function without a grant.
+    let functions = kept::NAMES.map(|function| format!("{schema}.{function}")).join(",");
     let given = match part {
         Part::Ticker => format!(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON {all}, {secret} TO {role};\
              REVOKE INSERT, UPDATE, DELETE ON {meta} FROM {role};\
-             GRANT EXECUTE ON FUNCTION {schema}.make_months TO {role}"
+             GRANT EXECUTE ON FUNCTION {functions}, {schema}.make_months TO {role}"
         ),
         Part::Reader => {
             let some =
                 SECRET.map(|(table, some)| format!("; GRANT SELECT ({some}) ON {schema}.{table} TO {role}"));
-            format!("GRANT SELECT ON {all} TO {role}{}", some.concat())
+            format!(
+                "GRANT SELECT ON {all} TO {role}; GRANT EXECUTE ON FUNCTION {functions} TO {role}{}",
+                some.concat()
+            )
         }
         Part::Producer => {
             format!("GRANT SELECT ON {meta} TO {role}; GRANT EXECUTE ON FUNCTION {schema}.deliver TO {role}")
         }
     };
     format!(
-        "REVOKE ALL ON {all}, {secret} FROM {role}; REVOKE ALL ON FUNCTION {schema}.deliver, {schema}.make_months FROM {role};\
+        "REVOKE ALL ON {all}, {secret} FROM {role}; REVOKE ALL ON FUNCTION {functions}, {schema}.deliver, {schema}.make_months FROM {role};\
          GRANT USAGE ON SCHEMA {schema} TO {role}; {given}"
     )
 }

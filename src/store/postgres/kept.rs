@@ -9,6 +9,9 @@ use crate::model::run::Brief;
 
 use super::{sql, statements, watch};
 
+/// The functions.
+pub const NAMES: [&str; 4] = ["records_of", "last_of_kind", "last_of_ids", "tell"];
+
 /// How many briefs come along with the records: as many as a turn is told.
 pub const BRIEFS: usize = 5;
 
