@@ -130,6 +130,7 @@ const ABOUT_FILES: &[&str] = &[
     "renaming::a_command_that_is_held_anywhere_meets_one_name_or_none",
     "renaming::a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming",
     "renaming::a_renaming_can_be_killed_at_every_call",
+    "renaming::what_can_not_be_renamed_stays_as_it_was",
     "reported::no_agent_and_one_that_can_not_be_read_make_a_page_too",
     "reported::ten_thousand_turns_make_no_large_page",
     "reported::text_from_outside_stays_text",

@@ -53,7 +53,7 @@ const WRITING: &[&[&str]] = &[
 
 /// All rows that agents consist of.
 fn rows(server: &Server, schema: &str) -> Vec<String> {
-    let tables = ["agent", "state", "due", "inbox", "record", "dedupe", "lease", "archive", "event", "run"];
+    let tables = ["agent", "state", "due", "inbox", "record", "dedupe", "lease", "archive", "event"];
     let all = |table: &&str| format!("SELECT '{table}' || t::text FROM {schema}.{table} t");
     let all: Vec<String> = tables.iter().map(all).collect();
     let mut rows = server.sql(&all.join(" UNION ALL "));

@@ -82,6 +82,11 @@ impl Agent<'_> {
 
     /// Puts a room in its place that the records name, if it is still to be done, and if it was prepared on this machine.
     pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
+        // Another name is none that a machine has given.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        if !name.bytes().all(is_plain) {
+            return Ok(());
+        }
         let places = self.store.prepared(name);
         let mut found = None;
         for place in &places {

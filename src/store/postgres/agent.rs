@@ -56,7 +56,8 @@ impl Agent {
     pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<Agent>> {
         let pool = &shared.pool;
         let at = Instant::now();
-        let answers = pool.ask(&statements::glance(pool.schema(), &sql::text(name.as_str())?))?;
+        let glance = if pool.has_kept() { kept::glance } else { statements::glance };
+        let answers = pool.ask(&glance(pool.schema(), &sql::text(name.as_str())?))?;
         let Some(row) = first(&answers) else { return Ok(None) };
         let text = |column| row.get(column).map(str::to_owned);
         let read = || {

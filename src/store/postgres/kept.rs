@@ -10,7 +10,7 @@ use crate::model::run::Brief;
 use super::{sql, statements, watch};
 
 /// The functions.
-pub const NAMES: [&str; 4] = ["records_of", "last_of_kind", "last_of_ids", "tell"];
+pub const NAMES: [&str; 5] = ["agent_of", "records_of", "last_of_kind", "last_of_ids", "tell"];
 
 /// How many briefs come along with the records: as many as a turn is told.
 pub const BRIEFS: usize = 5;
@@ -20,7 +20,9 @@ pub fn make(schema: &str) -> String {
     // With partitions the server would go on planning each call: a plan for all values seems as dear to it.
     let options = "LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan";
     format!(
-        "CREATE FUNCTION {schema}.records_of(bigint, boolean) RETURNS TABLE (what text, a text, b text, c text, d text) {options} ROWS 8 \
+        "CREATE FUNCTION {schema}.agent_of(text) RETURNS TABLE (id bigint, identity json, policy text, revision bigint, body json, \
+             has_arrivals boolean, room text) {options} ROWS 1 AS $$ BEGIN RETURN QUERY {agent}; END $$;\
+         CREATE FUNCTION {schema}.records_of(bigint, boolean) RETURNS TABLE (what text, a text, b text, c text, d text) {options} ROWS 8 \
            AS $$ BEGIN RETURN QUERY {records}; \
              IF $2 THEN \
                RETURN QUERY SELECT 'b', t.seq::text, t.body::text, NULL, NULL FROM {schema}.archive t \
@@ -37,9 +39,15 @@ pub fn make(schema: &str) -> String {
              WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;\
          CREATE FUNCTION {schema}.tell(bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM {told}; END $$;",
         told = watch::told(schema, "$1"),
+        agent = statements::glance(schema, "$1"),
         records = statements::load(schema, "$1"),
         brief = Brief::KIND,
     )
+}
+
+/// What [`statements::glance`] asks.
+pub fn glance(schema: &str, name: &str) -> String {
+    format!("SELECT * FROM {schema}.agent_of({name})")
 }
 
 /// What [`statements::load`] asks. `with_past`: and what a claim asks next: the last briefs, at most [`BRIEFS`] (rows `b`: number and

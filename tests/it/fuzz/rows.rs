@@ -113,7 +113,9 @@ const HARMS: &[&str] = &[
     "DELETE FROM @.event WHERE agent_id = $ AND ?",
     "INSERT INTO @.event (agent_id, number, at, revision, body) SELECT agent_id, number, at, revision, body FROM @.event \
      WHERE agent_id = $",
-    "UPDATE @.run SET host = E'\\x1b[31m', id = '../..' WHERE agent_id = $",
+    "UPDATE @.agent SET room = '../bob', takes = -5 WHERE id = $",
+    "UPDATE @.agent SET room = E'x\\n/../../..', takes = 9223372036854775807 WHERE id = $",
+    "UPDATE @.fence_floor SET fence = -9223372036854775808",
     "UPDATE @.trigger_key SET sha = E'x\\n\\x1b[31m', key = '\\xff' WHERE agent_id = $",
     "INSERT INTO @.trigger_key VALUES (99999, '../x', '', '\\x00'), ($, E'\\x1b[31m', '', '')",
     "INSERT INTO @.trigger_use VALUES ($, 'x', 9223372036854775807, -1)",
