@@ -452,7 +452,7 @@ fn raise_floor(schema: &str, agent: i64) -> String {
 /// Has a new agent begin with a fence that no former one has had.
 pub fn begin_at_floor(schema: &str, agent: i64) -> String {
     format!(
-        "UPDATE {schema}.state s SET fence = f.fence FROM {schema}.fence_floor f WHERE s.agent_id = {agent};"
+        "UPDATE {schema}.state s SET fence = greatest(s.fence, f.fence) FROM {schema}.fence_floor f WHERE s.agent_id = {agent};"
     )
 }
 
