@@ -57,8 +57,12 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let (agent, id) = (&store.agent(&found.agent)?, found.id);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let task = read(agent, id)?;
-            let bytes_written = stream.of(task.stdout_bytes, task.stderr_bytes);
-            let written = Written { bytes: bytes_written, host: Some(task.host) };
+            let is_past = task.ended_at.is_some_and(|at| {
+                let retention = agent.policy().unwrap_or_default().retention;
+                retention.tasks.is_past(at, session.clock.now())
+            });
+            let has_said = stream.of(task.stdout_bytes, task.stderr_bytes) != Some(0);
+            let written = Written { is_kept: has_said && !is_past, host: Some(task.host) };
             let heard = Heard { agent, dir: agent.workdir().task(id), stream, last: bytes, written };
             let object = |text: &str| json!({ "task_id": id, "text": text });
             heard.tell(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;

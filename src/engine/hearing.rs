@@ -84,23 +84,21 @@ pub struct Heard<'a> {
 /// What is known of the output of a process, wherever it is.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// How many bytes it has, once the process has ended.
-    pub bytes: Option<u64>,
-    /// The machine of the process.
+    /// Whether there may be something of it on the machine of the process.
+    pub is_kept: bool,
+    /// That machine, where it is known.
     pub host: Option<String>,
 }
 
 impl Heard<'_> {
     /// Says where the output is, if this machine has none of it and shares the records with others.
     fn say_where(&self, session: &Session) {
-        let Written { bytes, host } = &self.written;
-        if !self.agent.store().is_beside() || self.dir.exists() || *bytes == Some(0) {
+        let Written { is_kept, host } = &self.written;
+        if !is_kept || !self.agent.store().is_beside() || self.dir.exists() {
             return;
         }
         let host = host.as_deref().unwrap_or("the machine on which it ran");
-        session
-            .out
-            .note(&format!("what it wrote is on {host}, if it is kept there, and not on this machine"));
+        session.out.note(&format!("what it wrote is on {host}, not on this machine"));
     }
 
     /// Prints what is there, and, if it is followed, what comes, until the process has ended. `object`: a piece of it

@@ -131,11 +131,16 @@ fn show_output(
     stream: Stream,
     is_followed: bool,
 ) -> Result<Status> {
+    let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
     let written = agent.look(|seen, state| {
-        let live = state.current_run.filter(|live| live.run_id == run).map(|live| live.host);
-        let settled = if live.is_none() { seen.run(run)? } else { None };
-        let bytes = settled.and_then(|run| stream.of(run.stdout_bytes, run.stderr_bytes));
-        Ok(Written { bytes, host: live })
+        if let Some(live) = state.current_run.filter(|live| live.run_id == run) {
+            return Ok(Written { is_kept: true, host: Some(live.host) });
+        }
+        let is_kept = seen.run(run)?.is_some_and(|run| {
+            let bytes = stream.of(run.stdout_bytes, run.stderr_bytes);
+            bytes != Some(0) && !retention.of_run(run.terminal).is_past(run.ended_at, now)
+        });
+        Ok(Written { is_kept, host: None })
     })?;
     let heard = Heard { agent, dir: agent.workdir().run(run), stream, last: None, written };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });

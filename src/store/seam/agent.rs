@@ -274,8 +274,7 @@ impl<'s> Agent<'s> {
             return Ok(Change::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
-        self.room()?;
-        let room = self.local.lock_room(now)?;
+        let room = self.in_room(beside, || self.local.lock_room(now))?;
         let left = self.store.patience().saturating_sub(begun.elapsed());
         let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
         Ok(Change::new(self, room, Some(hold), now))
@@ -286,8 +285,7 @@ impl<'s> Agent<'s> {
         let Some(beside) = &self.beside else {
             return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
         };
-        self.room()?;
-        let Some(room) = self.local.try_lock_room(now)? else { return Ok(None) };
+        let Some(room) = self.in_room(beside, || self.local.try_lock_room(now))? else { return Ok(None) };
         Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
     }
 
@@ -390,6 +388,20 @@ impl<'s> Agent<'s> {
             Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
         })
+    }
+
+    /// Does something in the room of the agent. A command that removes or renames the agent may take the room away meanwhile.
+    fn in_room<T>(&self, beside: &Beside, work: impl Fn() -> Result<T>) -> Result<T> {
+        self.room()?;
+        match work() {
+            Err(error) if error.is_not_found() => {
+                // This fails where the agent is gone.
+                beside.records.see()?;
+                self.room()?;
+                work()
+            }
+            done => done,
+        }
     }
 
     /// The directory of the agent on this machine, for something that is to lie in it.
