@@ -6,51 +6,9 @@ use crate::model::time::{Span, Time};
 use super::super::elsewhere::Fault;
 use super::pool::Pool;
 use super::shared::number;
+use super::tables::{Rows, TABLES, Table};
 use super::wire::literal;
 use super::{kept, sql};
-
-/// The tables of a store.
-const TABLES: [&str; 20] = [
-    "meta",
-    "agent",
-    "state",
-    "due",
-    "inbox",
-    "record",
-    "plan",
-    "file",
-    "dedupe",
-    "lease",
-    "fence_floor",
-    "archive",
-    "event",
-    "blob",
-    "trigger_key",
-    "trigger_use",
-    "task_input",
-    "watcher",
-    "anchor",
-    "event_default",
-];
-
-/// Those whose rows belong to an agent, but for the parts of histories, which are long.
-const OF_AGENTS: [&str; 15] = [
-    "state",
-    "due",
-    "inbox",
-    "record",
-    "plan",
-    "file",
-    "dedupe",
-    "lease",
-    "archive",
-    "event",
-    "blob",
-    "trigger_key",
-    "trigger_use",
-    "task_input",
-    "watcher",
-];
 
 /// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but people who read times.
 const SKEW: i64 = 1000;
@@ -148,7 +106,8 @@ fn missing(pool: &Pool) -> Result<Vec<Fault>> {
         let named = literal(&format!("{schema}.{name}"));
         format!("SELECT 'the {what} `{name}`' WHERE {find}({named}) IS NULL")
     };
-    let tables = TABLES.iter().map(|table| asked("table", "to_regclass", table));
+    let tables = TABLES.iter().map(|table| table.name).chain(["archive_default", "event_default"]);
+    let tables = tables.map(|name| asked("table", "to_regclass", name));
     let functions = kept::NAMES.iter().chain(&["deliver", "make_months"]);
     let all: Vec<String> =
         tables.chain(functions.map(|name| asked("function", "to_regproc", name))).collect();
@@ -165,9 +124,10 @@ fn missing(pool: &Pool) -> Result<Vec<Fault>> {
 /// Rows whose agent is gone.
 fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
-    let counted: Vec<String> = OF_AGENTS
+    let counted: Vec<String> = TABLES
         .iter()
-        .map(|table| {
+        .filter(|table| table.rows != Rows::Store)
+        .map(|Table { name: table, .. }| {
             format!(
                 "SELECT '{table}', count(*) FROM {schema}.{table} t \
                  WHERE NOT EXISTS (SELECT FROM {schema}.agent a WHERE a.id = t.agent_id) HAVING count(*) > 0"

@@ -3,7 +3,7 @@
 //! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
 //!   changes, `lease`: the right to work on a run or a task, `watch`: being told of changes. `triggers`: their keys and limits. `input`:
 //!   what is said to a task on another machine.
-//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it; `grants`: who may do what.
+//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it; `grants`: who may do what; `tables`: which there are.
 //!   `schema.sql`: the tables, and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
@@ -27,6 +27,7 @@ mod shared;
 mod sight;
 mod sql;
 mod statements;
+mod tables;
 #[cfg(test)]
 pub mod tests;
 mod triggers;

@@ -11,6 +11,7 @@ use crate::workdir;
 
 use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
 use super::super::settings::{Settings, Takes};
+use super::tables::{Rows, TABLES, Table};
 use super::{input, sql};
 
 /// The priority of a hint in the inbox.
@@ -458,35 +459,21 @@ pub fn begin_at_floor(schema: &str, agent: i64) -> String {
 
 /// Removes an agent with everything.
 pub fn remove(schema: &str, agent: i64) -> String {
-    // The rows that say which processes wait go with the agent.
     let mut all = super::watch::tell(schema, agent);
     all.push_str(&raise_floor(schema, agent));
     all.push_str(&empty(schema, agent));
-    for (table, column) in [("agent", "id"), ("state", "agent_id"), ("watcher", "agent_id")] {
-        let _ = write!(all, "DELETE FROM {schema}.{table} WHERE {column} = {agent};");
+    for Table { name, .. } in TABLES.iter().filter(|table| table.rows == Rows::Place) {
+        let _ = write!(all, "DELETE FROM {schema}.{name} WHERE agent_id = {agent};");
     }
+    let _ = write!(all, "DELETE FROM {schema}.agent WHERE id = {agent};");
     all
 }
 
 /// Removes all that an agent consists of, but for what another agent in its place goes on with.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
-    for table in [
-        "due",
-        "file",
-        "inbox",
-        "record",
-        "plan",
-        "dedupe",
-        "lease",
-        "archive",
-        "event",
-        "blob",
-        "trigger_key",
-        "trigger_use",
-        "task_input",
-    ] {
-        let _ = write!(all, "DELETE FROM {schema}.{table} WHERE agent_id = {agent};");
+    for Table { name, .. } in TABLES.iter().filter(|table| table.rows == Rows::Agent) {
+        let _ = write!(all, "DELETE FROM {schema}.{name} WHERE agent_id = {agent};");
     }
     all
 }
