@@ -9,7 +9,7 @@ use crate::engine::desk::Desk;
 use crate::engine::due::{self, Due, is_here, is_ours};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
-use crate::engine::hearing::{Heard, Written};
+use crate::engine::hearing::{Heard, may_be_elsewhere};
 use crate::engine::input::{nobody, say};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
@@ -56,14 +56,10 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let found = find(&store, plane_agent(&agent)?, &id)?;
             let (agent, id) = (&store.agent(&found.agent)?, found.id);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
-            let task = read(agent, id)?;
-            let is_past = task.ended_at.is_some_and(|at| {
-                let retention = agent.policy().unwrap_or_default().retention;
-                retention.tasks.is_past(at, session.clock.now())
-            });
-            let has_said = stream.of(task.stdout_bytes, task.stderr_bytes) != Some(0);
-            let written = Written { is_kept: has_said && !is_past, host: Some(task.host) };
-            let heard = Heard { agent, dir: agent.workdir().task(id), stream, last: bytes, written };
+            let dir = agent.workdir().task(id);
+            let elsewhere =
+                if may_be_elsewhere(agent, &dir) { machine_of(session, agent, id, stream)? } else { None };
+            let heard = Heard { agent, dir, stream, last: bytes, elsewhere };
             let object = |text: &str| json!({ "task_id": id, "text": text });
             heard.tell(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
             Ok(Status::Done)
@@ -236,6 +232,15 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     }
     let why = format!("{} was given up for lost", task.host);
     background::finish(session, agent, id, End::Lost(why)).map(drop)
+}
+
+/// The machine that has what a task wrote. `None`: it wrote nothing, or that is kept no longer.
+fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
+    let task = read(agent, id)?;
+    let retention = agent.policy().unwrap_or_default().retention;
+    let is_past = task.ended_at.is_some_and(|at| retention.tasks.is_past(at, session.clock.now()));
+    let has_said = stream.of(task.stdout_bytes, task.stderr_bytes) != Some(0);
+    Ok((has_said && !is_past).then_some(task.host))
 }
 
 fn refuse_elsewhere(task: &Task) -> Result<()> {

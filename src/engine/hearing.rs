@@ -78,29 +78,16 @@ pub struct Heard<'a> {
     pub stream: Stream,
     /// Begins with so many bytes of what is there; absent: with all.
     pub last: Option<u64>,
-    pub written: Written,
+    /// The machine that has the output, for people, if it is another one that shares the records.
+    pub elsewhere: Option<String>,
 }
 
-/// What is known of the output of a process, wherever it is.
-#[derive(Debug, Default)]
-pub struct Written {
-    /// Whether there may be something of it on the machine of the process.
-    pub is_kept: bool,
-    /// That machine, where it is known.
-    pub host: Option<String>,
+/// Whether another machine may have what a process wrote, whose directory would be this one here.
+pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
+    agent.store().is_beside() && !dir.exists()
 }
 
 impl Heard<'_> {
-    /// Says where the output is, if this machine has none of it and shares the records with others.
-    fn say_where(&self, session: &Session) {
-        let Written { is_kept, host } = &self.written;
-        if !is_kept || !self.agent.store().is_beside() || self.dir.exists() {
-            return;
-        }
-        let host = host.as_deref().unwrap_or("the machine on which it ran");
-        session.out.note(&format!("what it wrote is on {host}, not on this machine"));
-    }
-
     /// Prints what is there, and, if it is followed, what comes, until the process has ended. `object`: a piece of it
     /// as JSON.
     pub fn tell(
@@ -110,7 +97,9 @@ impl Heard<'_> {
         object: impl Fn(&str) -> Value,
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
-        self.say_where(session);
+        if let Some(host) = &self.elsewhere {
+            session.out.note(&format!("what it wrote is on {host}, not on this machine"));
+        }
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();
         let mut watch = is_followed.then(Watch::new);

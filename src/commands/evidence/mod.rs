@@ -5,7 +5,7 @@ pub mod logs;
 use serde_json::{Value, json};
 
 use crate::cli::{Briefs, Events, RunCommand};
-use crate::engine::hearing::{Beginning, Follower, Heard, Written};
+use crate::engine::hearing::{Beginning, Follower, Heard, may_be_elsewhere};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -131,22 +131,29 @@ fn show_output(
     stream: Stream,
     is_followed: bool,
 ) -> Result<Status> {
-    let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
-    let written = agent.look(|seen, state| {
-        if let Some(live) = state.current_run.filter(|live| live.run_id == run) {
-            return Ok(Written { is_kept: true, host: Some(live.host) });
-        }
-        let is_kept = seen.run(run)?.is_some_and(|run| {
-            let bytes = stream.of(run.stdout_bytes, run.stderr_bytes);
-            bytes != Some(0) && !retention.of_run(run.terminal).is_past(run.ended_at, now)
-        });
-        Ok(Written { is_kept, host: None })
-    })?;
-    let heard = Heard { agent, dir: agent.workdir().run(run), stream, last: None, written };
+    let dir = agent.workdir().run(run);
+    let elsewhere =
+        if may_be_elsewhere(agent, &dir) { machine_of(session, agent, run, stream)? } else { None };
+    let heard = Heard { agent, dir, stream, last: None, elsewhere };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
     let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
     heard.tell(session, is_followed, object, has_ended)?;
     Ok(Status::Done)
+}
+
+/// The machine that has what a run wrote, for people. `None`: it wrote nothing, or that is kept no longer.
+fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
+    let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
+    agent.look(|seen, state| {
+        if let Some(live) = state.current_run.filter(|live| live.run_id == run) {
+            return Ok(Some(live.host));
+        }
+        let settled = seen.run(run)?.filter(|run| {
+            let bytes = stream.of(run.stdout_bytes, run.stderr_bytes);
+            bytes != Some(0) && !retention.of_run(run.terminal).is_past(run.ended_at, now)
+        });
+        Ok(settled.map(|_| "the machine on which it ran".to_owned()))
+    })
 }
 
 pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {

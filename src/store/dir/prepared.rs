@@ -8,7 +8,6 @@
 //! the room finds the name among the records, and does 3. So the new agent has all of its hooks and outputs, and none of another.
 
 use std::fs::File;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::beneath::{Access, Entry, Spot};
@@ -16,7 +15,7 @@ use crate::error::{Context, Error, Result};
 use crate::model::time::Time;
 
 use super::layout::{self, AgentDir};
-use super::{Agent, Arriving, Hook, Store, litter, lock, successor};
+use super::{Agent, Arriving, Hook, Store, litter, lock};
 
 /// For how long a room is kept that is not in its place: the records that name it may be there, and no command may have needed it.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
@@ -41,7 +40,7 @@ pub fn is_forgotten(agents: &Spot, entry: &Entry) -> bool {
         let written = spot.open_dir().ok().flatten()?.metadata().ok()?.modified().ok()?;
         written.elapsed().ok().map(|age| age > KEPT)
     };
-    let is_room = entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREPARED.as_bytes());
+    let is_room = entry.name.as_encoded_bytes().starts_with(PREPARED.as_bytes());
     is_room && is_old(agents.join(&entry.name)) == Some(true)
 }
 
@@ -88,17 +87,13 @@ impl Agent<'_> {
             return Ok(());
         }
         let places = self.store.prepared(name);
-        let mut found = None;
-        for place in &places {
-            if found.is_none() {
-                found = place.open_dir()?;
-            }
-        }
-        let Some(dir) = found else { return Ok(()) };
+        let [prepared, taken] = &places;
+        let found = prepared.open_dir()?.map_or_else(|| taken.open_dir(), |dir| Ok(Some(dir)));
+        let Some(dir) = found? else { return Ok(()) };
         let begun = Instant::now();
-        while !lock::try_hold(&dir, places[0].path())? {
+        while !lock::try_hold(&dir, prepared.path())? {
             if begun.elapsed() >= self.store.opener.patience {
-                return Err(Error::busy(places[0].path(), "its maker".to_owned(), begun.elapsed()));
+                return Err(Error::busy(prepared.path(), "its maker".to_owned(), begun.elapsed()));
             }
             std::thread::sleep(BETWEEN_TRIES);
         }
@@ -114,9 +109,7 @@ impl Agent<'_> {
             self.store.disk.sync_dir(&taken.parent())?;
         }
         if taken.exists()? {
-            self.make_room()?;
-            successor::hand_on_below(taken, Path::new(""), self.dir.spot())?;
-            self.store.disk.sync_file_system(self.dir.spot())?;
+            self.take_over(&Agent::new(self.store, self.name.clone(), AgentDir::at(taken.clone())))?;
             taken.remove_tree()?;
         }
         Ok(())

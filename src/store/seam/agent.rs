@@ -1,5 +1,6 @@
 //! One agent's records, read without a lock.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
@@ -71,7 +72,7 @@ impl<'s> Agent<'s> {
         shown: String,
         records: Rc<dyn Records>,
     ) -> Agent<'s> {
-        let beside = Beside { name: name.clone(), shown, records };
+        let beside = Beside { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
         Agent { store, local: store.room(name), beside: Some(beside) }
     }
 
@@ -407,8 +408,9 @@ impl<'s> Agent<'s> {
     /// The directory of the agent on this machine, for something that is to lie in it.
     fn room(&self) -> Result<&dir::Agent<'s>> {
         if let Some(beside) = &self.beside {
-            if let Some(prepared) = beside.records.room() {
+            if let Some(prepared) = beside.records.room().filter(|_| !beside.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;
+                beside.has_moved_in.set(true);
             }
             self.local.make_room()?;
         }

@@ -1,5 +1,6 @@
 //! Where the records of an agent are, if they are not in the directory, and how their texts are read there.
 
+use std::cell::Cell;
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -21,6 +22,8 @@ pub struct Beside {
     /// Where they are, for people.
     pub shown: String,
     pub records: Rc<dyn Records>,
+    /// Whether a room that was prepared for the agent is known to be in its place.
+    pub has_moved_in: Cell<bool>,
 }
 
 impl Beside {

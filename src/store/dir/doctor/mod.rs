@@ -205,6 +205,9 @@ impl Finding {
 /// The files without which there is no agent: nothing is put in their place.
 const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 
+const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \
+                         remove it if it is not needed";
+
 impl Store {
     /// Something about a store elsewhere as a whole.
     pub(in crate::store) fn finding_elsewhere(&self, fault: Fault) -> Finding {
@@ -217,16 +220,13 @@ impl Store {
     pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
-        let finding = |name: AgentName| {
-            Finding {
+        let finding = |name: AgentName| Finding {
             place: self.spot().join(layout::AGENTS).join(name.as_str()),
             agent: Some(name),
             shown: None,
             kind: "left_room",
-            message: "the agent is gone: what its turns and tasks left on this machine is still here; remove it if it is not needed"
-                .to_owned(),
+            message: LEFT_ROOM.to_owned(),
             remedy: Remedy::Consider,
-        }
         };
         Ok(left.into_iter().map(finding).collect())
     }
