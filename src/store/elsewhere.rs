@@ -86,6 +86,9 @@ pub trait Elsewhere: Debug {
     /// The agents whose identity names this one as a former name of theirs, with the text of it; perhaps others, too.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
+    /// Which of these rooms the records of an agent name.
+    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>>;
+
     /// The runs that have a slot, of all machines. `under`: an agent whose lock this process has; then nobody else gets a slot
     /// before that agent's next change, or before the lock is given back.
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::fleet::Machine;
 use crate::harness::{Sandbox, each_in_parallel, one_in, write_program};
 use crate::server::server;
-use crate::setup::{eventually, objects};
+use crate::setup::{aged_rooms, eventually, objects};
 use crate::strace::{Call, Harm, harm_inside, record_inside};
 
 /// What a directory has below it that is no hidden file: paths and contents.
@@ -321,6 +321,7 @@ fn room(machine: &Machine) -> Vec<(String, String)> {
 }
 
 /// Wherever an import is killed, there is no agent, or one with all of its hooks and outputs as soon as a command has needed them.
+/// Of one that does not appear nothing is left after a day.
 #[test]
 fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
     let one = lived();
@@ -356,8 +357,13 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
         if harmed.hit.is_empty() {
             return;
         }
+        let agents = machine.anchor().join("agents");
+        aged_rooms(&agents);
+        machine.run(["create", "bob", "--shell", "true", "-q"]);
+        let waits = !aged_rooms(&agents).is_empty();
         let again = machine.cmd(args).output();
         match again.code() {
+            0 if waits => panic!("{call:?}: what no records name stays"),
             0 => undone.fetch_add(1, Ordering::SeqCst),
             4 => committed.fetch_add(1, Ordering::SeqCst),
             _ => panic!("{call:?}: {again}"),
@@ -366,6 +372,7 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
         assert_eq!(room(&machine), expected, "{call:?}: {again}");
         let doctor = machine.cmd(["doctor", "ada"]).output();
         assert!(doctor.status.success(), "{call:?}: {doctor}");
+        assert_eq!(aged_rooms(&agents), [""; 0].map(PathBuf::from), "{call:?}");
     });
     let (committed, undone) = (committed.into_inner(), undone.into_inner());
     assert!(committed > 2 && undone > 2, "{committed} had appeared, {undone} not, of {}", numbered.len());

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -188,6 +188,17 @@ pub fn changes(
 
 pub fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// The rooms that were prepared in a directory of agents and are not in their place. From now on they are two days old.
+pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
+    let names = names(agents).into_iter().filter(|name| name.starts_with(".room-"));
+    let rooms: Vec<PathBuf> = names.map(|name| agents.join(name)).collect();
+    for room in &rooms {
+        let then = SystemTime::now() - Duration::from_secs(2 * 24 * 60 * 60);
+        fs::File::open(room).and_then(|dir| dir.set_modified(then)).unwrap();
+    }
+    rooms
 }
 
 /// Waits until something holds: for what a process does that runs beside the test. The bound is

@@ -15,7 +15,7 @@ use crate::model::id::AgentName;
 
 use super::files::Disk;
 use super::layout::AgentDir;
-use super::{Agent, Change, Store, layout, lock, moved, prepared};
+use super::{Agent, Change, Store, layout, lock, moved};
 
 /// How much one step removes: what is left after that is the next one's.
 const AT_ONCE: usize = 256;
@@ -161,8 +161,7 @@ impl Store {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
         let mut left = Vec::new();
-        let is_left =
-            |entry: &&Entry| entry.is_dir && (is_new(NEW, entry) || prepared::is_forgotten(&agents, entry));
+        let is_left = |entry: &&Entry| entry.is_dir && is_new(NEW, entry);
         for entry in agents.entries()?.iter().filter(is_left) {
             left.extend(abandoned(&agents, entry).map(|(spot, _)| spot));
         }
@@ -193,7 +192,7 @@ impl Store {
 
     /// Removes one of these, if it still has no maker. What an import has left of an agent that is back may have
     /// arrivals: these go to the agent.
-    pub(super) fn sweep(&self, spot: &Spot) -> Result<()> {
+    pub(in crate::store) fn sweep(&self, spot: &Spot) -> Result<()> {
         let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
         match abandoned(&spot.parent(), &entry) {
             Some((spot, _held)) => {

@@ -81,6 +81,7 @@ pub use agent::Agent;
 pub use batch::Batch;
 pub use change::Change;
 pub use collect::{Collected, Collection, DroppedMonth};
+pub(in crate::store) use doctor::left_behind;
 pub use doctor::{About, Checkup, Finding, Open, Remedy};
 pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
 pub use export::Leaving;

@@ -6,6 +6,7 @@
 //!
 //! A command can be killed at any point of that. Before 2 no command looks at what is prepared. After 2 the next command that needs
 //! the room finds the name among the records, and does 3. So the new agent has all of its hooks and outputs, and none of another.
+//! A room that no records name a day later is left over, and goes.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -17,8 +18,9 @@ use crate::model::time::Time;
 use super::layout::{self, AgentDir};
 use super::{Agent, Arriving, Hook, Store, litter, lock};
 
-/// For how long a room is kept that is not in its place: the records that name it may be there, and no command may have needed it.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// For how long a room is kept that no records name and that has no maker: a server that was held up may still have the maker's last
+/// words before it.
+const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How the name of the directory begins, and how it ends once the room that was there before is gone.
 const PREPARED: &str = ".room-";
@@ -34,17 +36,30 @@ pub struct Prepared {
     held: File,
 }
 
-/// Whether a directory among the agents is a room that was prepared so long ago that no records name it.
-pub fn is_forgotten(agents: &Spot, entry: &Entry) -> bool {
-    let is_old = |spot: Spot| {
-        let written = spot.open_dir().ok().flatten()?.metadata().ok()?.modified().ok()?;
-        written.elapsed().ok().map(|age| age > KEPT)
-    };
-    let is_room = entry.name.as_encoded_bytes().starts_with(PREPARED.as_bytes());
-    is_room && is_old(agents.join(&entry.name)) == Some(true)
+/// A room that is not in its place, and has had no maker for long.
+pub struct Waiting {
+    /// What records may call it.
+    pub name: String,
+    pub place: Spot,
+}
+
+impl Waiting {
+    fn of(agents: &Spot, entry: &Entry) -> Option<Waiting> {
+        let prepared = entry.name.to_str()?.strip_prefix(PREPARED)?;
+        let name = prepared.strip_suffix(TAKEN).unwrap_or(prepared).to_owned();
+        let (place, held) = litter::abandoned(agents, entry)?;
+        let written = held.metadata().ok()?.modified().ok()?;
+        (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(Waiting { name, place })
+    }
 }
 
 impl Store {
+    /// The rooms that go, but for those which records name.
+    pub(in crate::store) fn waiting_rooms(&self) -> Result<Vec<Waiting>> {
+        let agents = self.spot().join(layout::AGENTS);
+        Ok(agents.entries()?.iter().filter_map(|entry| Waiting::of(&agents, entry)).collect())
+    }
+
     fn prepared(&self, name: &str) -> [Spot; 2] {
         let agents = self.spot().join(layout::AGENTS);
         [agents.join(format!("{PREPARED}{name}")), agents.join(format!("{PREPARED}{name}{TAKEN}"))]

@@ -170,6 +170,13 @@ impl Elsewhere for Memory {
         Ok(living.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
     }
 
+    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>> {
+        let agents = self.0.borrow();
+        let living = agents.values().filter(|known| !known.is_removed.get());
+        let named = living.filter_map(|known| known.texts.borrow().room.clone());
+        Ok(named.filter(|room| rooms.contains(room)).collect())
+    }
+
     fn ear(&self) -> Box<dyn Ear> {
         Box::new(Heard { of: self.0.borrow().clone(), commits: Vec::new() })
     }

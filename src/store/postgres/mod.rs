@@ -188,6 +188,14 @@ impl Elsewhere for Postgres {
         rows.map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
     }
 
+    fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>> {
+        let pool = &self.shared.pool;
+        let is_one = sql::one_of("room", rooms)?;
+        let answers = pool.ask(&format!("SELECT room FROM {}.agent WHERE {is_one}", pool.schema()))?;
+        let rows = answers.iter().flat_map(|answer| &answer.rows);
+        rows.map(|row| row.get(0).map(str::to_owned).ok_or_else(|| pool.unexpected("rooms"))).collect()
+    }
+
     fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
         fitness::faults(&self.shared.pool, now, is_quick)
     }

@@ -67,6 +67,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
+        self.sweep_litter();
         let dir = self.local.stage(name, former)?;
         let agent = Agent::of_dir(self, dir.agent().clone());
         Ok(Arriving { store: self, dir, agent })

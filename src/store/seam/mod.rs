@@ -27,6 +27,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
@@ -211,7 +212,7 @@ impl Store {
         let name = &new.identity.name;
         self.refuse_name(name)?;
         // A `doctor` that was killed has left the files that it made of an agent's records.
-        self.local.sweep_litter();
+        self.sweep_litter();
         let room = self.local.room(name);
         let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
         let mut pieces = pieces::of_new(new);
@@ -223,6 +224,27 @@ impl Store {
         // The agent is there. If this fails the next command that needs the room does it, or says why it can't.
         let _ = room.move_in(&prepared);
         Ok(())
+    }
+
+    /// Removes what killed commands have left among the directories of agents.
+    fn sweep_litter(&self) {
+        self.local.sweep_litter();
+        for left in self.left_rooms().unwrap_or_default() {
+            // What can't be removed is in no command's way.
+            let _ = self.local.sweep(&left);
+        }
+    }
+
+    /// Rooms whose making was killed before the records of an agent named them.
+    fn left_rooms(&self) -> Result<Vec<Spot>> {
+        let Some(elsewhere) = &self.elsewhere else { return Ok(Vec::new()) };
+        let mut waiting = self.local.waiting_rooms()?;
+        if !waiting.is_empty() {
+            let names: Vec<String> = waiting.iter().map(|room| room.name.clone()).collect();
+            let named = elsewhere.named_rooms(&names)?;
+            waiting.retain(|room| !named.contains(&room.name));
+        }
+        Ok(waiting.into_iter().map(|room| room.place).collect())
     }
 
     /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that
@@ -243,6 +265,7 @@ impl Store {
             if !is_quick {
                 let known = elsewhere.agents()?;
                 findings.extend(self.local.rooms_but_of(&known)?);
+                findings.extend(self.left_rooms()?.into_iter().map(dir::left_behind));
             }
         }
         Ok(findings)

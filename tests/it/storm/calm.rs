@@ -13,6 +13,7 @@ use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run};
 use super::world::{TRAVELLER, World};
 use crate::checker::{self, Found};
+use crate::setup::aged_rooms;
 
 /// So often everybody is ticked until nothing is left to do.
 const ROUNDS: usize = 100;
@@ -31,7 +32,10 @@ pub fn calm(world: &World) {
             call(world, &["timer", "cancel", timer["id"].as_str().unwrap()]);
         }
     }
-    // Whoever makes an agent takes away what is left of those whose making was killed.
+    // Whoever makes an agent takes away what is left of those whose making was killed; over a database after a day.
+    for place in [world.project(), world.east(), world.west()] {
+        aged_rooms(&place.join(".dormouse/agents"));
+    }
     call(world, &["create", "last", "--from", world.root().join("agent.toml").to_str().unwrap()]);
     settle(world);
     for agent in world.agents() {

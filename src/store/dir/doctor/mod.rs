@@ -208,6 +208,12 @@ const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
 const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \
                          remove it if it is not needed";
 
+/// What a killed command has left in the state directory itself.
+pub(in crate::store) fn left_behind(place: Spot) -> Finding {
+    let message = "left by a command that was killed while it made this".to_owned();
+    Finding { agent: None, place, shown: None, kind: "litter", message, remedy: Remedy::Sweep }
+}
+
 impl Store {
     /// Something about a store elsewhere as a whole.
     pub(in crate::store) fn finding_elsewhere(&self, fault: Fault) -> Finding {
@@ -259,10 +265,7 @@ impl Store {
         }
         findings.extend(self.place()?);
         findings.extend(self.rights()?);
-        for place in self.litter()? {
-            let message = "left by a command that was killed while it made this".to_owned();
-            findings.push(of(place, "litter", message, Remedy::Sweep));
-        }
+        findings.extend(self.litter()?.into_iter().map(left_behind));
         if self.is_in_git() {
             for (name, wanted) in git::FILES {
                 let lines = self.missing_for_git(name, wanted)?;
