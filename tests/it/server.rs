@@ -13,6 +13,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal};
+
 /// How long a test waits for what should come at once.
 pub const LONG: Duration = Duration::from_secs(30);
 
@@ -306,7 +308,7 @@ impl Server {
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
-            assert!(Instant::now() < until, "PostgreSQL does not come back");
+            assert!(Instant::now() < until, "PostgreSQL does not come back:\n{}", self.log());
         }
     }
 
@@ -314,6 +316,11 @@ impl Server {
     pub fn kill(&self) {
         let note = std::fs::read_to_string(self.socket_dir.join("data/postmaster.pid")).unwrap();
         let first: i32 = note.lines().next().and_then(|pid| pid.trim().parse().ok()).unwrap();
+        let send = |pid: i32, signal: Signal| {
+            let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal);
+        };
+        // It starts no more of them meanwhile.
+        send(first, Signal::STOP);
         let parent = |pid: i32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<i32>().ok()
@@ -322,8 +329,7 @@ impl Server {
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
         let others: Vec<i32> = pids.filter(|pid| parent(*pid) == Some(first)).collect();
         for pid in [first].into_iter().chain(others) {
-            let pid = rustix::process::Pid::from_raw(pid).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            send(pid, Signal::KILL);
         }
     }
 
@@ -335,11 +341,15 @@ impl Server {
                 break;
             }
             if Instant::now() > until {
-                let log = std::fs::read_to_string(self.socket_dir.join("log")).unwrap_or_default();
-                panic!("PostgreSQL does not answer: {}\n{log}", String::from_utf8_lossy(&asked.stderr));
+                let said = String::from_utf8_lossy(&asked.stderr);
+                panic!("PostgreSQL does not answer: {said}\n{}", self.log());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.socket_dir.join("log")).unwrap_or_default()
     }
 
     /// Waits until it answers, and makes the users.

@@ -190,6 +190,12 @@ pub fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
+/// The notes in a log, each of which is a line that ends with ` .` and has a line feed before it. Of a process that was killed while it
+/// made its note there may be a part, up to the end of a page of memory: that is none.
+pub fn notes(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter_map(|line| line.strip_suffix(" ."))
+}
+
 /// The rooms that were prepared in a directory of agents and are not in their place. From now on they are two days old.
 pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
     let names = names(agents).into_iter().filter(|name| name.starts_with(".room-"));

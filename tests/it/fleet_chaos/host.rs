@@ -16,7 +16,7 @@ use super::net;
 use crate::fleet::Machine;
 use crate::harness::{Cmd, write_program};
 use crate::server::Server;
-use crate::setup::processes;
+use crate::setup::{notes, processes};
 
 const TURN: &str = include_str!("turn.sh");
 
@@ -135,7 +135,7 @@ impl<'s> Fleet<'s> {
     /// What the turns have noted so far.
     pub fn log(&self) -> Vec<Line> {
         let text = fs::read_to_string(self.place.path().join("log")).unwrap_or_default();
-        text.lines().map(line).collect()
+        notes(&text).map(line).collect()
     }
 
     /// Rows of a question in which `@` is the schema, in columns.

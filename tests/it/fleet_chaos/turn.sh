@@ -9,7 +9,7 @@ if [ -n "$DORMOUSE_RUN" ]; then
 fi
 note() {
     read -r now _ </proc/uptime
-    echo "$1 $DORMOUSE_AGENT $FLEET_RUN $DORMOUSE_MESSAGE $DORMOUSE_FENCE $now" >>"$FLEET_LOG" || exit 70
+    printf '\n%s .\n' "$1 $DORMOUSE_AGENT $FLEET_RUN $DORMOUSE_MESSAGE $DORMOUSE_FENCE $now" >>"$FLEET_LOG" || exit 70
 }
 note begin
 text=

@@ -13,7 +13,7 @@ use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run};
 use super::world::{TRAVELLER, World};
 use crate::checker::{self, Found};
-use crate::setup::aged_rooms;
+use crate::setup::{aged_rooms, notes};
 
 /// So often everybody is ticked until nothing is left to do.
 const ROUNDS: usize = 100;
@@ -122,7 +122,7 @@ pub fn gather(world: &World) -> Evidence {
         ..Evidence::default()
     };
     let turns = fs::read_to_string(world.out("turns")).unwrap_or_default();
-    evidence.turns = turns.lines().map(str::to_owned).collect();
+    evidence.turns = notes(&turns).map(str::to_owned).collect();
     let arrived = |event: &&Event| matches!(&event.what, What::End { ended: Ended::Status(0), stdout, .. } if stdout.starts_with(TRAVELLER) && stdout.contains("back again"));
     evidence.moves = evidence.history.iter().filter(arrived).count();
     let west = world.west().join(".dormouse/agents");

@@ -1,14 +1,16 @@
 #!/bin/sh
 # What a turn of the storm does. It notes in a log outside the state directory that it began, does what
 # its message asks for, and notes that it ended. Notes are appended in one write each.
-log=$STORM_OUT/turns
+note() {
+    printf '\n%s .\n' "$*" >> "$STORM_OUT/turns"
+}
 # Whatever is left of an earlier turn of this agent still holds this lock.
 exec 9>>"$STORM_OUT/turning.$DORMOUSE_AGENT" || exit 70
 flock -n 9
-[ $? = 1 ] && echo "overlap $DORMOUSE_AGENT $DORMOUSE_MESSAGE $DORMOUSE_RUN $DORMOUSE_ATTEMPT $$" >> "$log"
-echo "start $DORMOUSE_AGENT $DORMOUSE_MESSAGE $DORMOUSE_RUN $DORMOUSE_ATTEMPT $$" >> "$log" || exit 70
+[ $? = 1 ] && note overlap "$DORMOUSE_AGENT" "$DORMOUSE_MESSAGE" "$DORMOUSE_RUN" "$DORMOUSE_ATTEMPT" $$
+note start "$DORMOUSE_AGENT" "$DORMOUSE_MESSAGE" "$DORMOUSE_RUN" "$DORMOUSE_ATTEMPT" $$ || exit 70
 end() {
-    echo "end $DORMOUSE_AGENT $DORMOUSE_MESSAGE $DORMOUSE_RUN $DORMOUSE_ATTEMPT $$" >> "$log" || exit 70
+    note end "$DORMOUSE_AGENT" "$DORMOUSE_MESSAGE" "$DORMOUSE_RUN" "$DORMOUSE_ATTEMPT" $$ || exit 70
     exit "$1"
 }
 act() {
@@ -34,7 +36,7 @@ yield*)
 send*)
     to=${text#send }; to=${to%% *}
     act '{"actions": [{"do": "enqueue", "agent": "'"$to"'", "text": "sent by '"$DORMOUSE_RUN"'"}]}'
-    echo "sent $to $DORMOUSE_RUN" >> "$log" || exit 70 ;;
+    note sent "$to" "$DORMOUSE_RUN" || exit 70 ;;
 self*) "$STORM_DORMOUSE" enqueue "$DORMOUSE_AGENT" "quick to myself" 9>&- ;;
 task*) "$STORM_DORMOUSE" task start --summary "of a turn" -- sleep 0.1 9>&- ;;
 work*) act '{"actions": [{"do": "work.add", "objective": "to be done", "blocked_by": "the weather"}]}' ;;
