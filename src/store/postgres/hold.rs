@@ -16,11 +16,12 @@ use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
 use super::super::settings::Settings;
 use super::fate::{FATE, Sign, fate};
 use super::faults::{self, Trouble};
+use super::make::{self, Words};
 use super::pool::Pool as Connections;
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
 use super::wire::{Answer, Connection};
-use super::{kept, lease, make, sql, statements, triggers, watch};
+use super::{kept, lease, sql, statements, triggers};
 
 #[derive(Debug)]
 struct Held {
@@ -95,8 +96,12 @@ impl Core {
         let (one, pool) = (&self.one, &self.one.shared.pool);
         // A process that has the lease of the run settles it, and asks nothing of the past.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
+        let waits = self.patience.as_millis();
         let flight = |at_once, is_kept| {
-            let lock = statements::lock(one.schema(), one.id, self.patience.as_millis(), at_once);
+            if at_once && is_kept {
+                return kept::hold(one.schema(), one.id, waits, !settles);
+            }
+            let lock = statements::lock(one.schema(), one.id, waits, at_once);
             let load = if is_kept {
                 kept::load(one.schema(), one.id, !settles)
             } else {
@@ -118,10 +123,14 @@ impl Core {
             }
             match flown {
                 Ok(mut answers) => {
-                    let loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
-                    let number = answers
-                        .pop()
-                        .and_then(|answer| answer.rows.first().and_then(|row| row.get(0)).map(str::to_owned));
+                    let mut loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
+                    let is_lock = loaded.first().is_some_and(|row| row.get(0) == Some(kept::LOCKED));
+                    let (lock, column) = if is_lock {
+                        (Some(loaded.remove(0)), 1)
+                    } else {
+                        (answers.pop().and_then(|answer| answer.rows.into_iter().next()), 0)
+                    };
+                    let number = lock.and_then(|row| row.get(column).map(str::to_owned));
                     // The connection is closed with the transaction where the agent is gone.
                     let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded, is_kept && !settles)?)
                     else {
@@ -146,17 +155,20 @@ impl Core {
         if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
     }
 
-    /// What is written along with any change: keys to forget, and leases that come and go.
-    fn along(&self) -> Result<String> {
+    /// What is written along with any change: keys to forget, and leases that come and go. The fence of the last one that comes is the
+    /// agent's from then on.
+    fn along(&self) -> Result<(String, Option<i64>)> {
         let one = &self.one;
         let mut along = String::new();
         if let Some(before) = one.forgotten.get() {
             along.push_str(&statements::forget_keys(one.schema(), one.id, before));
         }
+        let mut fence = None;
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         for Granted { subject, claimant, mark, .. } in self.granted.borrow().iter() {
             along.push_str(&lease::write(one, subject, claimant, mark.fence)?);
             mark.sent_at.set(lease::boot_time());
+            fence = Some(mark.fence);
         }
         for Returned { subject, anchor, mark } in self.returned.borrow().iter() {
             along.push_str(&lease::give_back(one, subject, anchor, mark.fence));
@@ -164,17 +176,14 @@ impl Core {
         if self.slot.borrow().is_some() {
             along.push_str(&statements::take_slot(one.schema(), one.id));
         }
-        Ok(along)
+        Ok((along, fence))
     }
 
     /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried again.
-    fn finish(&self, flights: &[String], sign: &Sign) -> Result<bool> {
-        let mut along = self.along()?;
-        let (last, first) =
-            flights.split_last().map_or(("", flights), |(last, first)| (last.as_str(), first));
+    fn finish(&self, words: &Words, sign: &Sign) -> Result<bool> {
+        let (mut along, fence) = self.along()?;
         let Some(mut open) = self.open.take() else { return Ok(false) };
-        let tell = if Connections::is_kept(&open.connection) { kept::tell } else { watch::tell };
-        let told = tell(self.one.schema(), self.one.id);
+        let (first, last) = words.said(&self.one, fence, Connections::is_kept(&open.connection));
         let pool = &self.one.shared.pool;
         // Since the transaction broke that saw a slot, another run may have taken it.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
@@ -191,7 +200,7 @@ impl Core {
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
         }
-        let last = format!("{along}{last}{told}COMMIT");
+        let last = format!("{along}{last}COMMIT");
         let is_done = match pool.fly(&mut open.connection, &last, Duration::ZERO) {
             Ok(_) => {
                 pool.give(open.connection);
@@ -220,14 +229,14 @@ impl Core {
     }
 
     /// Writes and commits, as often as the connection breaks before it is committed.
-    fn change(&self, flights: &[String], sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
+    fn change(&self, words: &Words, sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
         let until = Instant::now() + self.one.shared.pool.patience() + FATE;
         loop {
             self.begin_or_busy()?;
             if let Some(open) = self.open.borrow().as_ref() {
                 is_fit(&open.seen)?;
             }
-            if self.finish(flights, sign)? {
+            if self.finish(words, sign)? {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -372,8 +381,9 @@ impl Hold for Held {
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
         let (core, one) = (&self.core, &self.core.one);
         let revision = statements::revision_of(pieces);
-        let flights = make::flights(one, revision.unwrap_or(base), pieces)?;
-        core.change(&flights, &revision.map_or(Sign::None, Sign::Revision), |seen| {
+        core.begin_or_busy()?;
+        let words = Words::of(one, revision.unwrap_or(base), pieces, core.is_kept())?;
+        core.change(&words, &revision.map_or(Sign::None, Sign::Revision), |seen| {
             if seen.seen_at != base {
                 return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
             }
@@ -397,7 +407,7 @@ impl Hold for Held {
             sql::text(settings.pool.as_str())?,
             one.id
         );
-        self.core.change(&[changed], &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&Words::Flights(vec![changed]), &Sign::None, |seen| self.core.check_fences(seen))?;
         one.policy.replace(settings.text.clone());
         Ok(())
     }
@@ -410,7 +420,7 @@ impl Hold for Held {
             sql::text(identity)?,
             one.id
         );
-        self.core.change(&[changed], &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&Words::Flights(vec![changed]), &Sign::None, |seen| self.core.check_fences(seen))?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -445,7 +455,7 @@ impl Hold for Held {
         self.core.granted.borrow_mut().clear();
         let handed_on = heir.map(|heir| triggers::hand_on(one, heir)).transpose()?.unwrap_or_default();
         let removed = format!("{handed_on}{}", statements::remove(one.schema(), one.id));
-        self.core.change(&[removed], &Sign::None, |seen| self.core.check_fences(seen))
+        self.core.change(&Words::Flights(vec![removed]), &Sign::None, |seen| self.core.check_fences(seen))
     }
 }
 
@@ -461,7 +471,7 @@ impl Drop for Held {
         let is_fit = || core.open.borrow().as_ref().is_some_and(|open| core.check_fences(&open.seen).is_ok());
         if is_pending && core.begin().unwrap_or(false) && is_fit() {
             // A lease that could not be written is seen as lost by its first beat, and keys are forgotten another time.
-            drop(core.finish(&[], &Sign::None));
+            drop(core.finish(&Words::Flights(Vec::new()), &Sign::None));
         }
         core.one.forgotten.set(None);
         if let Some(mut open) = core.open.take() {

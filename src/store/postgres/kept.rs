@@ -1,4 +1,4 @@
-//! Functions of the database for what each step asks: the server plans the statements of a function once for each connection.
+//! Functions of the database for what each step asks and changes: the server plans the statements of a function once for each connection.
 //!
 //! The first call over a connection costs more than a plan, so only connections that are kept from step to step call them.
 //! Unlike a prepared statement a function needs no session, so a pooler of transactions is no obstacle.
@@ -6,11 +6,14 @@
 use crate::error::Result;
 use crate::model::record::Record;
 use crate::model::run::Brief;
+use crate::model::time::Time;
 
+use super::super::elsewhere::Piece;
 use super::{sql, statements, watch};
 
 /// The functions.
-pub const NAMES: [&str; 5] = ["agent_of", "records_of", "last_of_kind", "last_of_ids", "tell"];
+pub const NAMES: [&str; 7] =
+    ["agent_of", "records_of", "hold", "last_of_kind", "last_of_ids", "change", "tell"];
 
 /// How many briefs come along with the records: as many as a turn is told.
 pub const BRIEFS: usize = 5;
@@ -31,14 +34,41 @@ pub fn make(schema: &str) -> String {
                  WHERE t.agent_id = $1 AND t.id = (SELECT 'msg_' || replace(i.id::text, '-', '') FROM {schema}.inbox i \
                    WHERE i.agent_id = $1 AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT 1) ORDER BY t.seq DESC; \
              END IF; END $$;\
+         CREATE FUNCTION {schema}.hold(bigint, boolean) RETURNS TABLE (what text, a text, b text, c text, d text) LANGUAGE plpgsql ROWS 8 \
+           AS $$ BEGIN \
+             RETURN QUERY SELECT '{LOCKED}', pg_current_xact_id()::text, NULL, NULL, NULL FROM {schema}.state s WHERE s.agent_id = $1 \
+               FOR UPDATE NOWAIT; \
+             RETURN QUERY SELECT * FROM {schema}.records_of($1, $2); END $$;\
          CREATE FUNCTION {schema}.last_of_kind(bigint, text, bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 8 \
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
              WHERE t.agent_id = $1 AND t.kind = $2 AND t.revision <= $3 ORDER BY t.seq DESC LIMIT $4; END $$;\
          CREATE FUNCTION {schema}.last_of_ids(bigint, text[], text[], bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 1 \
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
              WHERE t.agent_id = $1 AND t.kind = ANY ($2) AND t.id = ANY ($3) AND t.revision <= $4 ORDER BY t.seq DESC LIMIT $5; END $$;\
+         CREATE FUNCTION {schema}.change(agent bigint, fenced bigint, made bigint, state text, due_at bigint, prios smallint[], ids uuid[], \
+             numbers bigint[], happened bigint[], events text[], kinds text[], ended bigint[], names text[], lines text[]) \
+           RETURNS void LANGUAGE plpgsql AS $$ BEGIN \
+             FOR at IN 1 .. cardinality(ids) LOOP \
+               DELETE FROM {schema}.inbox i WHERE i.agent_id = agent AND i.prio = prios[at] AND i.id = ids[at]; \
+             END LOOP; \
+             INSERT INTO {schema}.event (agent_id, number, at, revision, body) SELECT agent, n.number, n.at, made, n.body::json \
+               FROM unnest(numbers, happened, events) WITH ORDINALITY n (number, at, body, place) ORDER BY n.place; \
+             IF cardinality(lines) > 0 THEN \
+               INSERT INTO {schema}.archive (agent_id, kind, at, revision, id, body) SELECT agent, n.kind, n.at, made, n.id, n.body::json \
+                 FROM unnest(kinds, ended, names, lines) WITH ORDINALITY n (kind, at, id, body, place) ORDER BY n.place; \
+             END IF; \
+             UPDATE {schema}.state s SET revision = made, body = state::json, fence = coalesce(fenced, s.fence) WHERE s.agent_id = agent; \
+             IF due_at IS NULL THEN \
+               {not_due}; \
+             ELSE \
+               {due}; \
+             END IF; \
+             PERFORM {told_of_change}; END $$;\
          CREATE FUNCTION {schema}.tell(bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM {told}; END $$;",
+        due = statements::due(schema, "agent", "change.due_at"),
+        not_due = statements::not_due(schema, "agent"),
         told = watch::told(schema, "$1"),
+        told_of_change = watch::told(schema, "agent"),
         agent = statements::glance(schema, "$1"),
         records = statements::load(schema, "$1"),
         brief = Brief::KIND,
@@ -54,6 +84,95 @@ pub fn glance(schema: &str, name: &str) -> String {
 /// text), and how the first message of the inbox has ended, if it has (rows `e`: kind and text), the newest lines first.
 pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
     format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
+}
+
+/// The row of [`hold`] that says that the lock is had.
+pub const LOCKED: &str = "x";
+
+/// What [`statements::lock`] does at once and [`load`] after it. The rows of `load` come after one row [`LOCKED`] with the number of the
+/// transaction. They say what the former owner of the lock has left: each statement of such a function sees what was committed before it.
+pub fn hold(schema: &str, agent: i64, waits: u128, with_past: bool) -> String {
+    let begun = statements::begin(waits);
+    format!("{begun}SELECT * FROM {schema}.hold({agent}, {with_past})")
+}
+
+/// A change of the kind that steps make, as one call.
+#[derive(Debug)]
+pub struct Call {
+    function: String,
+    agent: i64,
+    what: String,
+}
+
+impl Call {
+    /// `None`: there is something in the change that the function does not write, or no new state.
+    pub fn of(schema: &str, agent: i64, pieces: &[Piece]) -> Result<Option<Call>> {
+        let mut state = None;
+        let [mut prios, mut ids, mut numbers, mut happened, mut events] = [const { Vec::new() }; 5];
+        let [mut kinds, mut ended, mut names, mut lines] = [const { Vec::new() }; 4];
+        let at = |time: &Time| time.as_millis().to_string();
+        for piece in pieces {
+            match piece {
+                Piece::State { revision, due, text } => {
+                    let due = due.as_ref().map_or_else(|| "NULL".to_owned(), at);
+                    state = Some(format!("{revision},{},{due}", sql::text(text)?));
+                }
+                Piece::Taken(key) => {
+                    prios.push(key.priority.digit().to_string());
+                    ids.push(sql::uuid(key.id.0));
+                }
+                Piece::Heard(id) => {
+                    prios.push(statements::HINT.to_owned());
+                    ids.push(sql::uuid(id.0));
+                }
+                Piece::Event { seq, at: happened_at, text } => {
+                    numbers.push(seq.to_string());
+                    happened.push(at(happened_at));
+                    events.push(sql::text(text)?);
+                }
+                Piece::Ended { kind, id, at: ended_at, text } => {
+                    kinds.push(sql::text(kind)?);
+                    ended.push(at(ended_at));
+                    names.push(sql::optional(id.as_deref())?);
+                    lines.push(sql::text(text)?);
+                }
+                Piece::Identity(_)
+                | Piece::Policy(_)
+                | Piece::Open { .. }
+                | Piece::Closed { .. }
+                | Piece::Plan { .. }
+                | Piece::Shut(_)
+                | Piece::Arrived(_)
+                | Piece::Saved { .. }
+                | Piece::Unsaved(_)
+                | Piece::Room(_)
+                | Piece::File(_)
+                | Piece::Key { .. }
+                | Piece::TriggerKey { .. }
+                | Piece::Forgotten { .. } => return Ok(None),
+            }
+        }
+        let arrays = [
+            (prios, "smallint"),
+            (ids, "uuid"),
+            (numbers, "bigint"),
+            (happened, "bigint"),
+            (events, "text"),
+            (kinds, "text"),
+            (ended, "bigint"),
+            (names, "text"),
+            (lines, "text"),
+        ];
+        let arrays = arrays.map(|(all, of)| format!("ARRAY[{}]::{of}[]", all.join(",")));
+        let what = state.map(|state| format!("{state},{}", arrays.join(",")));
+        Ok(what.map(|what| Call { function: format!("{schema}.change"), agent, what }))
+    }
+
+    /// The statement, which tells the commands that wait, too. `fence`: of the last lease that is given with the change.
+    pub fn said(&self, fence: Option<i64>) -> String {
+        let fence = fence.map_or_else(|| "NULL".to_owned(), |fence| fence.to_string());
+        format!("SELECT {}({},{fence},{});", self.function, self.agent, self.what)
+    }
 }
 
 /// What [`watch::tell`] does.

@@ -105,12 +105,16 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     })))
 }
 
-/// Statements that write a lease which was given under the lock.
+/// Says which fence of the agent was the last one.
+pub fn raise(one: &One, fence: i64) -> String {
+    format!("UPDATE {}.state SET fence = {fence} WHERE agent_id = {};", one.schema(), one.id)
+}
+
+/// A statement that writes a lease which was given under the lock. [`raise`] has to come along.
 pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Result<String> {
     let (schema, id) = (one.schema(), one.id);
     Ok(format!(
-        "UPDATE {schema}.state SET fence = {fence} WHERE agent_id = {id};\
-         INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
+        "INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
          VALUES ({id},{},{fence},{},{},{},{} + {}) \
          ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
            host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false;",

@@ -1,4 +1,5 @@
-//! Agents that are made whole, or replaced whole: one transaction of several flights, however large the agent is.
+//! What a change says to the server, and agents that are made whole, or replaced whole: one transaction of several flights, however
+//! large the agent is.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -14,7 +15,7 @@ use super::faults::{self, Trouble};
 use super::pool::Pool;
 use super::shared::{One, Shared, number};
 use super::wire::Connection;
-use super::{sql, statements, watch};
+use super::{kept, lease, sql, statements, watch};
 
 /// How many bytes of statements a flight has, about.
 const AT_ONCE: usize = 1 << 20;
@@ -98,8 +99,41 @@ pub fn finish(
     }
 }
 
+/// A change, as the server is told of it.
+#[derive(Debug)]
+pub enum Words {
+    /// The statements, in the flights that they are sent in.
+    Flights(Vec<String>),
+    /// A function that writes all of it.
+    Call(kept::Call),
+}
+
+impl Words {
+    /// `revision`: the one that the change makes. `is_kept`: whether the connection is, so that it pays to call functions.
+    pub fn of(one: &One, revision: u64, pieces: &[Piece], is_kept: bool) -> Result<Words> {
+        let is_one_flight = pieces.iter().map(size_of).sum::<usize>() < AT_ONCE;
+        let call =
+            if is_kept && is_one_flight { kept::Call::of(one.schema(), one.id, pieces)? } else { None };
+        call.map_or_else(|| flights(one, revision, pieces).map(Words::Flights), |call| Ok(Words::Call(call)))
+    }
+
+    /// The flights before the last one, and what the last one says, which tells the commands that wait, too. `fence`: of the last lease
+    /// that is given with the change.
+    pub fn said(&self, one: &One, fence: Option<i64>, is_kept: bool) -> (&[String], String) {
+        match self {
+            Words::Call(call) => (&[], call.said(fence)),
+            Words::Flights(flights) => {
+                let (last, first) = flights.split_last().map_or(("", &[][..]), |(last, first)| (last, first));
+                let raised = fence.map(|fence| lease::raise(one, fence)).unwrap_or_default();
+                let tell = if is_kept { kept::tell } else { watch::tell };
+                (first, format!("{last}{raised}{}", tell(one.schema(), one.id)))
+            }
+        }
+    }
+}
+
 /// The flights that write the pieces of a change, in order. `revision`: the one that it makes.
-pub fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
+fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
     let mut size = 0;
     let some = pieces.chunk_by(|piece, _| {
         size += size_of(piece);

@@ -61,12 +61,18 @@ pub fn glance(schema: &str, name: &str) -> String {
 ///
 /// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it is without any patience.
 pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
-    let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED;{limit}\
-         SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';\
-         SELECT pg_current_xact_id(), fence FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};"
+        "{}SELECT pg_current_xact_id(), fence FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};",
+        begin(waits)
+    )
+}
+
+/// Begins a transaction that is to lock an agent. `waits`: how long for any lock, in milliseconds; zero: as long as it takes.
+pub fn begin(waits: u128) -> String {
+    let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
+    format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED;{limit}SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
     )
 }
 
@@ -424,17 +430,22 @@ fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
 }
 
 /// Notes when an agent has something to do by itself. A moment that stays as it is writes nothing.
-fn due_at(schema: &str, agent: i64, due: Option<Time>) -> String {
-    match due {
-        None => format!("DELETE FROM {schema}.due WHERE agent_id = {agent}"),
-        Some(due) => format!(
-            "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) \
-             SELECT a.id, a.pool, {} FROM {schema}.agent a WHERE a.id = {agent} \
-             ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
-             WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool)",
-            due.as_millis()
-        ),
-    }
+fn due_at(schema: &str, agent: i64, at: Option<Time>) -> String {
+    at.map_or_else(|| not_due(schema, agent), |at| due(schema, agent, at.as_millis()))
+}
+
+/// Has an agent not be due by itself. `agent`: its number, or what stands for it.
+pub fn not_due(schema: &str, agent: impl Display) -> String {
+    format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
+}
+
+/// Has an agent be due at a moment, which is a number or stands for one.
+pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
+    format!(
+        "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) SELECT a.id, a.pool, {at} FROM {schema}.agent a WHERE a.id = {agent} \
+         ON CONFLICT ON CONSTRAINT due_pkey DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
+         WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool)"
+    )
 }
 
 /// Forgets the dedupe keys that were admitted before a moment.

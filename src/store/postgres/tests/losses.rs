@@ -167,6 +167,35 @@ fn changes() {
     assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
+/// Over a connection that is kept a function writes a change. The connection that comes after one that breaks is none of these.
+#[test]
+fn changes_by_a_function() {
+    let flights = everywhere(
+        |store, fresh| {
+            create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
+            for _ in 0..9 {
+                store.agents().unwrap();
+            }
+            let agent = agent_of(store, "a");
+            let claimant =
+                Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
+            let lock = hold(&agent);
+            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            lock.commit(1, &[state(2), event(2)]).unwrap();
+            drop(lock);
+            let lock = hold(&agent);
+            lease.release_along();
+            lock.commit(2, &[state(3), Piece::Taken(key(Priority::Normal, 1)), event(3), ended(1)]).unwrap();
+        },
+        |fresh, cut| {
+            let counts = ["event", "archive", "inbox", "lease"].map(|table| fresh.count(table));
+            assert_eq!(counts, [3, 1, 0, 0], "{cut}");
+            assert_eq!(fresh.run("SELECT revision || ' ' || (fence > 0) FROM @.state"), ["3 true"], "{cut}");
+        },
+    );
+    assert_eq!(flights, 14, "two for each change");
+}
+
 /// A change that is too large for one flight is whole or not at all.
 #[test]
 fn changes_of_several_flights() {

@@ -92,6 +92,10 @@ pub fn message(number: u128) -> Arrival {
     Arrival::Message { key: key(Priority::Normal, number), text: format!("{{\"n\": {number}}}\n") }
 }
 
+pub fn hint(number: u128) -> Arrival {
+    Arrival::Hint { id: id(number), text: "{}\n".into() }
+}
+
 pub fn state(revision: u64) -> Piece {
     Piece::State { revision, due: None, text: format!("{{\"revision\":{revision}}}\n") }
 }

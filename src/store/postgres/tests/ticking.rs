@@ -1,8 +1,10 @@
 //! What machines ask that step agents all the time.
 
+use crate::model::id::TaskId;
 use crate::model::pool::Pool;
 use crate::model::record::Plane;
 
+use super::super::super::dir::Subject;
 use super::super::super::elsewhere::Sight;
 use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
@@ -78,9 +80,7 @@ fn a_connection_that_is_kept_answers_the_same() {
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
-    agent
-        .arrive(&[message(7), message(8), message(9), Arrival::Hint { id: id(5), text: "{}\n".into() }])
-        .unwrap();
+    agent.arrive(&[message(7), message(8), message(9), hint(5)]).unwrap();
     let under = hold(&agent);
     let mut pieces =
         vec![state(2), Piece::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
@@ -129,6 +129,63 @@ fn a_connection_that_is_kept_answers_the_same() {
     fresh.run("DROP FUNCTION @.records_of; SELECT 1");
     assert_eq!(all(&fresh.open()), few);
     assert!(agent_of(&kept, "a").see().is_err(), "it did not ask by the function");
+}
+
+/// A step and its settlement, with all that a function writes.
+fn step(store: &Postgres) -> crate::error::Result<()> {
+    let agent = create(store, "a");
+    agent.arrive(&[message(7), message(8), message(9), hint(5), hint(6)])?;
+    let lines = |revision: u64| {
+        let brief =
+            Piece::Ended { kind: "brief", id: None, at: at(3), text: format!("{{\"made\": {revision}}}\n") };
+        [event(revision * 10), ended(8), event(revision * 10 + 2), brief, ended(7), event(revision * 10 + 1)]
+    };
+    let due = |revision, due| Piece::State { revision, due, text: format!("{{\"revision\":{revision}}}\n") };
+    let under = hold(&agent);
+    let lease = agent.lease(Subject::Run, &claimant("one", MINUTE))?.expect("it is free");
+    let mut claimed = Vec::from(lines(2));
+    claimed.extend([due(2, Some(at(9))), Piece::Taken(key(Priority::Normal, 8)), Piece::Heard(id(6))]);
+    under.commit(1, &claimed)?;
+    drop(under);
+    hold(&agent).commit(2, &[due(3, Some(at(10)))])?;
+    std::mem::forget(lease);
+    let under = hold(&agent);
+    let of_task = Subject::Task(TaskId(id(1).0));
+    let lease = agent.lease(of_task, &claimant("one", MINUTE))?.expect("it is free");
+    under.commit(3, &[due(4, None), event(40)])?;
+    drop(under);
+    let under = hold(&agent);
+    lease.release_along();
+    under.commit(4, &[Piece::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
+}
+
+/// A function writes what the statements write.
+#[test]
+fn a_connection_that_is_kept_changes_the_same() {
+    let written = |fresh: &Fresh| {
+        ["state", "due", "inbox", "lease", "event", "archive", "record"].map(|table| {
+            let (order, seq) =
+                if ["event", "archive"].contains(&table) { ("t.seq", "seq") } else { ("t::text", "") };
+            fresh.run(&format!(
+                "SELECT to_jsonb(t) - '{seq}' - 'expires_at' FROM @.{table} t ORDER BY {order}"
+            ))
+        })
+    };
+    let kept = |fresh: &Fresh| {
+        let store = fresh.open();
+        for _ in 0..12 {
+            store.agents().unwrap();
+        }
+        store
+    };
+    let (by_statements, by_function, without) = (Fresh::made(), Fresh::made(), Fresh::made());
+    step(&by_statements.open()).unwrap();
+    let expected = written(&by_statements);
+    assert_eq!(expected.each_ref().map(Vec::len), [1, 0, 2, 1, 6, 3, 0]);
+    step(&kept(&by_function)).unwrap();
+    assert_eq!(written(&by_function), expected);
+    without.run("DROP FUNCTION @.change; SELECT 1");
+    assert!(step(&kept(&without)).is_err(), "it did not write by the function");
 }
 
 /// What a claim asks before it commits comes along with the lock, over a connection that is kept.
