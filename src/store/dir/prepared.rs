@@ -37,27 +37,27 @@ pub struct Prepared {
 }
 
 /// A room that is not in its place, and has had no maker for long.
-pub struct Waiting {
+pub struct SpareRoom {
     /// What records may call it.
     pub name: String,
     pub place: Spot,
 }
 
-impl Waiting {
-    fn of(agents: &Spot, entry: &Entry) -> Option<Waiting> {
+impl SpareRoom {
+    fn of(agents: &Spot, entry: &Entry) -> Option<SpareRoom> {
         let prepared = entry.name.to_str()?.strip_prefix(PREPARED)?;
         let name = prepared.strip_suffix(TAKEN).unwrap_or(prepared).to_owned();
         let (place, held) = litter::abandoned(agents, entry)?;
         let written = held.metadata().ok()?.modified().ok()?;
-        (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(Waiting { name, place })
+        (entry.is_dir && written.elapsed().ok()? > KEPT).then_some(SpareRoom { name, place })
     }
 }
 
 impl Store {
     /// The rooms that go, but for those which records name.
-    pub(in crate::store) fn waiting_rooms(&self) -> Result<Vec<Waiting>> {
+    pub(in crate::store) fn spare_rooms(&self) -> Result<Vec<SpareRoom>> {
         let agents = self.spot().join(layout::AGENTS);
-        Ok(agents.entries()?.iter().filter_map(|entry| Waiting::of(&agents, entry)).collect())
+        Ok(agents.entries()?.iter().filter_map(|entry| SpareRoom::of(&agents, entry)).collect())
     }
 
     fn prepared(&self, name: &str) -> [Spot; 2] {

@@ -238,13 +238,13 @@ impl Store {
     /// Rooms whose making was killed before the records of an agent named them.
     fn left_rooms(&self) -> Result<Vec<Spot>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(Vec::new()) };
-        let mut waiting = self.local.waiting_rooms()?;
-        if !waiting.is_empty() {
-            let names: Vec<String> = waiting.iter().map(|room| room.name.clone()).collect();
+        let mut spare = self.local.spare_rooms()?;
+        if !spare.is_empty() {
+            let names: Vec<String> = spare.iter().map(|room| room.name.clone()).collect();
             let named = elsewhere.named_rooms(&names)?;
-            waiting.retain(|room| !named.contains(&room.name));
+            spare.retain(|room| !named.contains(&room.name));
         }
-        Ok(waiting.into_iter().map(|room| room.place).collect())
+        Ok(spare.into_iter().map(|room| room.place).collect())
     }
 
     /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that

@@ -274,10 +274,12 @@ mod tests {
         assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
+    /// Says something, and hears that the connection has ended. An acknowledgement that was on its way may have found that out before.
     #[track_caller]
-    fn hears_of_the_end(mut to: &TcpStream) {
-        to.set_read_timeout(Some(crate::server::LONG)).unwrap();
-        assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    fn hears_of_the_end(mut of: &TcpStream) {
+        of.set_read_timeout(Some(crate::server::LONG)).unwrap();
+        let ended = of.write_all(&[0]).and_then(|()| of.read_exact(&mut [0])).unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::ConnectionReset);
     }
 
     #[test]
@@ -319,14 +321,12 @@ mod tests {
         hears(&here, 5);
         host.break_all().unwrap();
         let again = connect(&host);
-        says(&here, 6);
         hears_of_the_end(&here);
-        says(&there, 7);
         hears_of_the_end(&there);
-        says(&again.0, 8);
-        hears(&again.1, 8);
-        says(&again.1, 9);
-        hears(&again.0, 9);
+        says(&again.0, 6);
+        hears(&again.1, 6);
+        says(&again.1, 7);
+        hears(&again.0, 7);
         says(&elsewhere.0, 2);
         hears(&elsewhere.1, 2);
     }
