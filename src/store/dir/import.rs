@@ -66,6 +66,7 @@ impl Store {
         if !self.is_beside() {
             self.refuse_taken(name)?;
         }
+        self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
         Ok(Arriving {

@@ -18,8 +18,8 @@ use crate::model::time::Time;
 use super::layout::{self, AgentDir};
 use super::{Agent, Arriving, Hook, Store, litter, lock};
 
-/// For how long a room is kept that no records name and that has no maker: a server that was held up may still have the maker's last
-/// words before it.
+/// For how long a room is kept that no records name and whose maker is gone. A server that is held up may still have to commit what the
+/// maker sent it last.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How the name of the directory begins, and how it ends once the room that was there before is gone.

@@ -20,7 +20,7 @@ use super::make::{self, Words};
 use super::pool::Pool as Connections;
 use super::shared::{Grant, Locked, Mark, One, Spoken};
 use super::sight::{Leased, Seen};
-use super::wire::{Answer, Connection};
+use super::wire::{Answer, Connection, Row};
 use super::{kept, lease, sql, statements, triggers};
 
 #[derive(Debug)]
@@ -122,15 +122,11 @@ impl Core {
                 self.waited.set(self.waited.get() + since.elapsed());
             }
             match flown {
-                Ok(mut answers) => {
-                    let mut loaded = answers.pop().map(|answer| answer.rows).unwrap_or_default();
-                    let is_lock = loaded.first().is_some_and(|row| row.get(0) == Some(kept::LOCKED));
-                    let (lock, column) = if is_lock {
-                        (Some(loaded.remove(0)), 1)
-                    } else {
-                        (answers.pop().and_then(|answer| answer.rows.into_iter().next()), 0)
-                    };
-                    let number = lock.and_then(|row| row.get(column).map(str::to_owned));
+                Ok(answers) => {
+                    let mut rows = answers.into_iter().flat_map(|answer| answer.rows).peekable();
+                    let lock = rows.next_if(|row| row.get(0) == Some(statements::LOCKED));
+                    let number = lock.and_then(|row| row.get(1).map(str::to_owned));
+                    let loaded: Vec<Row> = rows.collect();
                     // The connection is closed with the transaction where the agent is gone.
                     let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded, is_kept && !settles)?)
                     else {

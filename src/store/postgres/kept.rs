@@ -36,8 +36,7 @@ pub fn make(schema: &str) -> String {
              END IF; END $$;\
          CREATE FUNCTION {schema}.hold(bigint, boolean) RETURNS TABLE (what text, a text, b text, c text, d text) LANGUAGE plpgsql ROWS 8 \
            AS $$ BEGIN \
-             RETURN QUERY SELECT '{LOCKED}', pg_current_xact_id()::text, NULL, NULL, NULL FROM {schema}.state s WHERE s.agent_id = $1 \
-               FOR UPDATE NOWAIT; \
+             RETURN QUERY {locked} NOWAIT; \
              RETURN QUERY SELECT * FROM {schema}.records_of($1, $2); END $$;\
          CREATE FUNCTION {schema}.last_of_kind(bigint, text, bigint, bigint) RETURNS TABLE (seq bigint, body json) {options} ROWS 8 \
            AS $$ BEGIN RETURN QUERY SELECT t.seq, t.body FROM {schema}.archive t \
@@ -65,6 +64,7 @@ pub fn make(schema: &str) -> String {
              END IF; \
              PERFORM {told_of_change}; END $$;\
          CREATE FUNCTION {schema}.tell(bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM {told}; END $$;",
+        locked = statements::locked(schema, "$1"),
         due = statements::due(schema, "agent", "change.due_at"),
         not_due = statements::not_due(schema, "agent"),
         told = watch::told(schema, "$1"),
@@ -86,11 +86,8 @@ pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
     format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
 }
 
-/// The row of [`hold`] that says that the lock is had.
-pub const LOCKED: &str = "x";
-
-/// What [`statements::lock`] does at once and [`load`] after it. The rows of `load` come after one row [`LOCKED`] with the number of the
-/// transaction. They say what the former owner of the lock has left: each statement of such a function sees what was committed before it.
+/// What [`statements::lock`] does at once and [`load`] after it, with the rows of both. Those of `load` say what the former owner of the
+/// lock has left: each statement of such a function sees what was committed before it.
 pub fn hold(schema: &str, agent: i64, waits: u128, with_past: bool) -> String {
     let begun = statements::begin(waits);
     format!("{begun}SELECT * FROM {schema}.hold({agent}, {with_past})")

@@ -90,7 +90,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     // The rows: the lock's, and the lease's if it was given.
     let mut rows = answers.iter().filter_map(|answer| answer.rows.first());
     let Some(locked) = rows.next() else { return Err(one.gone()) };
-    let last: i64 = number(Some(locked), 1).ok_or_else(|| pool.unexpected("a fence"))?;
+    let last: i64 = number(Some(locked), 2).ok_or_else(|| pool.unexpected("a fence"))?;
     if !(0..FENCES).contains(&last) {
         return Err(faults::no_fence(pool.url(), &one.name, last));
     }

@@ -6,7 +6,6 @@ use std::fmt::{Display, Write};
 
 use crate::error::Result;
 use crate::model::record::Plane;
-use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
@@ -62,9 +61,17 @@ pub fn glance(schema: &str, name: &str) -> String {
 /// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it is without any patience.
 pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
+    format!("{}{}{nowait};", begin(waits), locked(schema, agent))
+}
+
+/// What the row of a lock says that it is.
+pub const LOCKED: &str = "x";
+
+/// Locks an agent. The row: [`LOCKED`], the number of the transaction, and the agent's last fence; as wide as those of [`load`].
+pub fn locked(schema: &str, agent: impl Display) -> String {
     format!(
-        "{}SELECT pg_current_xact_id(), fence FROM {schema}.state WHERE agent_id = {agent} FOR UPDATE{nowait};",
-        begin(waits)
+        "SELECT '{LOCKED}', pg_current_xact_id()::text, s.fence::text, NULL, NULL FROM {schema}.state s \
+         WHERE s.agent_id = {agent} FOR UPDATE"
     )
 }
 
@@ -250,12 +257,12 @@ fn change_by(
             write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
         }
         Piece::Policy(settings) => write!(all, "{}", replace_policy(schema, agent, settings)?),
-        Piece::State { revision, due, text } => write!(
+        Piece::State { revision, due: at, text } => write!(
             all,
             "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
              ON CONFLICT (agent_id) DO UPDATE SET revision = excluded.revision, body = excluded.body;{}",
             sql::text(text)?,
-            due_at(schema, agent, *due)
+            at.map_or_else(|| not_due(schema, agent), |at| due(schema, agent, at.as_millis()))
         ),
         Piece::Open { plane, id, text } => write!(
             all,
@@ -429,21 +436,16 @@ fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
     )
 }
 
-/// Notes when an agent has something to do by itself. A moment that stays as it is writes nothing.
-fn due_at(schema: &str, agent: i64, at: Option<Time>) -> String {
-    at.map_or_else(|| not_due(schema, agent), |at| due(schema, agent, at.as_millis()))
-}
-
 /// Has an agent not be due by itself. `agent`: its number, or what stands for it.
 pub fn not_due(schema: &str, agent: impl Display) -> String {
     format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
 }
 
-/// Has an agent be due at a moment, which is a number or stands for one.
+/// Has an agent be due at a moment, which is a number or stands for one. A moment that stays as it is writes nothing.
 pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
     format!(
         "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) SELECT a.id, a.pool, {at} FROM {schema}.agent a WHERE a.id = {agent} \
-         ON CONFLICT ON CONSTRAINT due_pkey DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
+         ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
          WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool)"
     )
 }

@@ -67,7 +67,7 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        self.sweep_litter();
+        self.sweep_rooms();
         let dir = self.local.stage(name, former)?;
         let agent = Agent::of_dir(self, dir.agent().clone());
         Ok(Arriving { store: self, dir, agent })

@@ -212,7 +212,8 @@ impl Store {
         let name = &new.identity.name;
         self.refuse_name(name)?;
         // A `doctor` that was killed has left the files that it made of an agent's records.
-        self.sweep_litter();
+        self.local.sweep_litter();
+        self.sweep_rooms();
         let room = self.local.room(name);
         let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
         let mut pieces = pieces::of_new(new);
@@ -226,9 +227,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what killed commands have left among the directories of agents.
-    fn sweep_litter(&self) {
-        self.local.sweep_litter();
+    /// Removes the rooms that killed commands have left. Where the records are files there are none.
+    fn sweep_rooms(&self) {
         for left in self.left_rooms().unwrap_or_default() {
             // What can't be removed is in no command's way.
             let _ = self.local.sweep(&left);

@@ -4,6 +4,7 @@
 use super::super::super::dir::Subject;
 use super::super::super::elsewhere::input::Said;
 use super::super::super::elsewhere::{Beat, Claimant, PART, parts};
+use super::leases::{MINUTE, claimant};
 use super::proxy::{Cut, Proxy};
 use super::*;
 use crate::error::Status;
@@ -177,10 +178,8 @@ fn changes_by_a_function() {
                 store.agents().unwrap();
             }
             let agent = agent_of(store, "a");
-            let claimant =
-                Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
             let lock = hold(&agent);
-            let lease = agent.lease(Subject::Run, &claimant).unwrap().expect("free");
+            let lease = agent.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
             lock.commit(1, &[state(2), event(2)]).unwrap();
             drop(lock);
             let lock = hold(&agent);

@@ -74,6 +74,15 @@ fn a_fleet_knows_how_many_machines_tick() {
     assert_eq!(machines("two", &[Pool::COMMON]), 2, "one is not there any more");
 }
 
+/// A store whose connection counts as one that is kept.
+fn kept(fresh: &Fresh) -> Postgres {
+    let store = fresh.open();
+    for _ in 0..12 {
+        store.agents().unwrap();
+    }
+    store
+}
+
 /// What the functions of the database answer is what the statements answer that are sent whole.
 #[test]
 fn a_connection_that_is_kept_answers_the_same() {
@@ -121,10 +130,7 @@ fn a_connection_that_is_kept_answers_the_same() {
     };
     let few = all(&fresh.open());
     assert_eq!(few[0], few[1]);
-    let kept = fresh.open();
-    for _ in 0..12 {
-        kept.agents().unwrap();
-    }
+    let kept = kept(&fresh);
     assert_eq!(all(&kept), few);
     fresh.run("DROP FUNCTION @.records_of; SELECT 1");
     assert_eq!(all(&fresh.open()), few);
@@ -170,13 +176,6 @@ fn a_connection_that_is_kept_changes_the_same() {
                 "SELECT to_jsonb(t) - '{seq}' - 'expires_at' FROM @.{table} t ORDER BY {order}"
             ))
         })
-    };
-    let kept = |fresh: &Fresh| {
-        let store = fresh.open();
-        for _ in 0..12 {
-            store.agents().unwrap();
-        }
-        store
     };
     let (by_statements, by_function, without) = (Fresh::made(), Fresh::made(), Fresh::made());
     step(&by_statements.open()).unwrap();
