@@ -267,6 +267,9 @@ mod tests {
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
+        // A child that another test starts holds a copy of every descriptor until it runs its program.
+        let until = Instant::now() + Duration::from_secs(60);
+        assert!(wait(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         assert!(!input.is_read());
         assert_eq!(input.write(b"lost"), Written::Closed);
         let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
