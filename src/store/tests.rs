@@ -126,7 +126,7 @@ mod readers {
 
     /// Files of the fixture whose path has this in it.
     fn samples(part: &str) -> Vec<Vec<u8>> {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1");
         let files = walkdir::WalkDir::new(dir).sort_by_file_name().into_iter().flatten();
         let files =
             files.filter(|file| file.file_type().is_file() && file.path().to_string_lossy().contains(part));
@@ -182,7 +182,7 @@ mod readers {
     fn journals() {
         let journal = br#"{"schema":"dormouse/journal/1","base_revision":7,"writes":[{"path":"state.json","content":"{}"}],
             "appends":[{"path":"ledger/2026-01.jsonl","offset":12,"content":"{}\n"}],"deletes":["inbox/x.json"]}"#;
-        let lines = include_bytes!("../../tests/data/v2/agents/ada/journal.jsonl");
+        let lines = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
         tried(&[journal.to_vec(), lines.to_vec()], |bytes| {
             if let Ok(entry) = decode_plain::<Entry>(Path::new("journal.json"), 0, bytes) {
                 assert!(entry.counts_at(entry.base_revision));
@@ -206,7 +206,7 @@ mod readers {
     fn settings() {
         tried(&samples("/dormouse.toml"), |bytes| drop(store_config(Path::new("dormouse.toml"), bytes)));
         let mut policies = samples("/agent.toml");
-        policies.push(include_bytes!("../../tests/data/v1/agents/bob/agent.toml").to_vec());
+        policies.push(include_bytes!("../../tests/data/format-1/agents/bob/agent.toml").to_vec());
         let config = store_config(Path::new("dormouse.toml"), b"format = 1\n").unwrap();
         tried(&policies, |bytes| drop(policy_from(Path::new("agent.toml"), bytes, &config)));
     }

@@ -15,7 +15,7 @@ use crate::setup::{changes, extend_policy, failure, names, objects, only_file, s
 
 /// A state directory that version 0.1 wrote, on another machine, long ago.
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1")
 }
 
 /// A copy of it to work on, two days later.

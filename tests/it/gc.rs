@@ -423,7 +423,7 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
 #[test]
 fn records_in_directories_are_moved_before_they_go() {
     let sandbox = Sandbox::empty();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v1");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1");
     fs::create_dir(sandbox.store()).unwrap();
     crate::harness::copy_tree(&fixture, &sandbox.store());
     let listed = |sandbox: &Sandbox| sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]);

@@ -446,7 +446,7 @@ fn a_directory_of_the_version_before_goes_on() {
 #[test]
 fn a_state_directory_with_a_journal_loads_for_ever() {
     let sandbox = Sandbox::empty();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/v2");
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/power-cut");
     copy_tree(&fixture, &sandbox.store());
     let bytes = fs::read(fixture.join("agents/ada/journal.jsonl")).unwrap();
     write(&path(&sandbox), &bytes);

@@ -136,7 +136,7 @@ mod tests {
 
     /// A state as a version before this one wrote it, with what stood in these fields.
     fn state(fields: &[(&str, Value)]) -> State {
-        let bytes = include_bytes!("../../../tests/data/v1/agents/ada/state.json");
+        let bytes = include_bytes!("../../../tests/data/format-1/agents/ada/state.json");
         let mut record: Value = serde_json::from_slice(bytes).unwrap();
         fields.iter().for_each(|(name, value)| record[name] = value.clone());
         decode(Path::new("state.json"), record.to_string().as_bytes()).unwrap()

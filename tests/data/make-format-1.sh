@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How tests/data/v1 was made, once. It is never made again: what was written then must load for ever.
+# How tests/data/format-1 was made, once. It is never made again: what was written then must load for ever.
 # When the format gets a second version, this shows what to put into a directory of that one.
 #
-#   tests/data/make-v1.sh PROGRAM DIRECTORY
+#   tests/data/make-format-1.sh PROGRAM DIRECTORY
 #
 # DIRECTORY must not exist. Needs jq.
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# How tests/data/v2 was made, once, like v1: a state directory whose machine lost its power. Its journal has four
+# How tests/data/power-cut was made, once, like v1: a state directory whose machine lost its power. Its journal has four
 # transactions, of which the files have two.
 #
-#   tests/data/make-v2.sh PROGRAM DIRECTORY
+#   tests/data/make-power-cut.sh PROGRAM DIRECTORY
 #
 # DIRECTORY must not exist.
 set -euo pipefail
