@@ -417,28 +417,3 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
     assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 bytes freed\n");
     assert_eq!(runs(&sandbox).len(), 1, "the last turn is named by state.json");
 }
-
-/// The record of a run that an older version has settled lies in its directory: no step takes it away, and `gc` puts
-/// it into the archive first.
-#[test]
-fn records_in_directories_are_moved_before_they_go() {
-    let sandbox = Sandbox::empty();
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1");
-    fs::create_dir(sandbox.store()).unwrap();
-    crate::harness::copy_tree(&fixture, &sandbox.store());
-    let listed = |sandbox: &Sandbox| sandbox.json_lines(["run", "list", "-a", "ada", "--limit", "0"]);
-    let before = listed(&sandbox);
-    assert!(before.len() > 3, "{before:?}");
-    sandbox.pass(400 * DAY);
-    let would = sandbox.json(["gc", "ada", "--dry-run"]);
-    rest(&sandbox);
-    let here: Vec<Value> = listed(&sandbox).into_iter().filter(|run| before.contains(run)).collect();
-    assert_eq!(here, before, "a step leaves them");
-    let did = sandbox.json(["gc", "ada"]);
-    assert!(did["runs"].as_u64().unwrap() > 0, "{did}, {would}");
-    let here: Vec<Value> = listed(&sandbox).into_iter().filter(|run| before.contains(run)).collect();
-    assert_eq!(here, before);
-    let left = runs(&sandbox);
-    let is_left = |run: &&Value| left.iter().any(|id| run["id"] == id.as_str());
-    assert!(before.iter().filter(is_left).count() < before.len(), "{left:?}");
-}
