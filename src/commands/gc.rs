@@ -11,7 +11,6 @@ use crate::error::{Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::retention::{Keep, Retention};
-use crate::model::transaction::Archived;
 use crate::report::text::{bytes, count};
 use crate::store::{Agent, Collected, Subject, Swept};
 
@@ -92,8 +91,7 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
     let desk = Desk::new(session, agent);
     let mut open = desk.open()?;
     let locked = &open.locked;
-    let (collected, runs) = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;
-    runs.into_iter().for_each(|run| open.draft.archive(Archived::Run(Box::new(run))));
+    let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;
     if !collected.is_nothing() {
         let Collected { swept: Swept { runs, tasks, .. }, packed, dropped, .. } = &collected;
         let data = json!({ "runs": runs, "tasks": tasks, "packed": packed, "dropped": dropped });

@@ -125,7 +125,7 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     }
     let now = session.clock.now();
     let (state, history) = agent.look(|seen, state| {
-        let history = seen.last_events(&state, HISTORY, |event| event.kind == EventKind::StateTransition)?;
+        let history = seen.last_events(HISTORY, |event| event.kind == EventKind::StateTransition)?;
         Ok((state, history))
     })?;
     say_if_moved(session, &state);
@@ -157,9 +157,9 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
 
 /// How often the agent has taken each edge, as far as its ledger is kept.
 fn taken(agent: &Agent<'_>) -> Result<Taken> {
-    agent.look(|seen, state| {
+    agent.look(|seen, _| {
         let mut taken = Taken::new();
-        seen.events(&state, None, |event| {
+        seen.events(None, |event| {
             let end = |name: &str| event.data[name].as_str().and_then(|word| word.parse().ok());
             if event.kind == EventKind::StateTransition
                 && let (Some(from), Some(to)) = (end("from"), end("to"))

@@ -49,7 +49,7 @@ pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<CloseUp> {
             waits: seen.open::<Wait>()?,
             timers: seen.open::<Timer>()?,
             work: seen.open::<WorkItem>()?,
-            events: seen.last_events(&state, SHOWN, |event| log::words(event).is_some())?,
+            events: seen.last_events(SHOWN, |event| log::words(event).is_some())?,
         })
     })
 }

@@ -48,15 +48,15 @@ impl Follower {
             match before {
                 Some(before) => {
                     let most = usize::try_from(last.saturating_sub(before)).unwrap_or(usize::MAX);
-                    events = seen.last_events(&state, most, |event| event.seq > before)?;
+                    events = seen.last_events(most, |event| event.seq > before)?;
                     events.retain(&wanted);
                     events.reverse();
                 }
                 None if beginning.limit > 0 => {
-                    events = seen.last_events(&state, beginning.limit, &wanted)?;
+                    events = seen.last_events(beginning.limit, &wanted)?;
                     events.reverse();
                 }
-                None => seen.events(&state, beginning.since, |event| {
+                None => seen.events(beginning.since, |event| {
                     if wanted(&event) {
                         events.push(event);
                     }

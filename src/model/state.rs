@@ -335,8 +335,7 @@ pub struct State {
     /// +1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
     pub status: Status,
-    /// What stopped it: the operator, or an agent, which may be the agent itself. Absent in a stopped agent
-    /// of an older version: the operator.
+    /// The operator or the agent (possibly itself) that stopped it. Absent unless it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<Origin>,
     pub execution: Execution,

@@ -151,11 +151,9 @@ pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(transform = an_older_name_will_do))]
 pub struct Trigger {
     pub id: TriggerId,
-    /// Versions before wrote `agent`.
-    #[serde(rename = "target_agent_id", alias = "agent")]
+    #[serde(rename = "target_agent_id")]
     pub agent: AgentName,
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
@@ -182,13 +180,6 @@ pub struct Trigger {
     pub revoked_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-/// Records of versions before name their agent otherwise, so the schema asks for neither name.
-#[cfg(test)]
-fn an_older_name_will_do(schema: &mut schemars::Schema) {
-    let required = schema.get_mut("required").and_then(|required| required.as_array_mut());
-    required.expect("what a trigger must have").retain(|name| name != "target_agent_id");
 }
 
 fn is_zero(count: &u64) -> bool {

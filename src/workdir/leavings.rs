@@ -8,9 +8,7 @@ use crate::error::Result;
 use crate::model::run::Run;
 use crate::model::turn::Outcome;
 
-use super::{
-    CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, RECORD_OF_BEFORE, STDERR, STDOUT,
-};
+use super::{CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, STDERR, STDOUT};
 
 impl Dir {
     /// Clears the directory of a settled run, and removes it if nothing is left in it. `keeps_context`: the
@@ -25,17 +23,15 @@ impl Dir {
         Ok(())
     }
 
-    /// Whether a run has a directory that was not cleared: it is empty, or has files that are needed only
-    /// while the run lives. A directory that an older version has left stays as it is.
+    /// True if the directory was not cleared: it is empty, or has files that only a live run needs.
     pub fn is_uncleared(&self) -> Result<bool> {
-        let (mut is_empty, mut has_notes, mut is_of_before) = (true, false, false);
+        let (mut is_empty, mut has_notes) = (true, false);
         self.spot.each_entry(|name, _| {
             is_empty = false;
             has_notes |= [LEADER, END].map(str::as_bytes).contains(&name);
-            is_of_before |= name == RECORD_OF_BEFORE.as_bytes();
             true
         })?;
-        Ok(is_empty || has_notes && !is_of_before)
+        Ok(is_empty || has_notes)
     }
 }
 

@@ -36,8 +36,6 @@ const STDERR: &str = "stderr.log";
 const HOOK_LOG: &str = "hooks.log";
 /// The pipe that an interactive task reads from.
 const STDIN: &str = "stdin";
-/// The record of a settled run, where older versions put it.
-const RECORD_OF_BEFORE: &str = "run.json";
 /// The files in the directory of a run or a task that are needed only while its process lives.
 pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
 /// How the name of a checkpoint begins; its number follows.

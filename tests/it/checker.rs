@@ -270,15 +270,7 @@ impl Found {
 
     fn read_runs(&mut self, agent: &Path) {
         for id in names(&agent.join("runs")) {
-            let path = agent.join("runs").join(&id).join("run.json");
-            if path.exists() {
-                if let Some(run) = self.record(&path, "dormouse/run/1") {
-                    if run["id"] != id.as_str() {
-                        self.complain(format!("{}: another id inside", path.display()));
-                    }
-                    self.runs.entry(id).or_insert(run);
-                }
-            } else if !self.has_journal
+            if !self.has_journal
                 && self.state["current_run"]["run_id"] != id.as_str()
                 && !self.runs.contains_key(&id)
             {
@@ -287,7 +279,7 @@ impl Found {
         }
     }
 
-    /// The events, in the ledger and riding in `state.json`: numbered without a gap, none twice.
+    /// Checks that the events of the ledger are numbered without a gap, none twice.
     fn read_ledger(&mut self, agent: &Path) {
         if self.has_journal {
             return;
@@ -299,7 +291,6 @@ impl Found {
         let mut seen = BTreeSet::new();
         events.retain(|event| seen.insert(event["id"].to_string()));
         events.sort_by_key(|event| event["seq"].as_u64());
-        events.extend(self.state["events"].as_array().cloned().unwrap_or_default());
         for (at, event) in events.iter().enumerate() {
             if event["seq"] != at as u64 + 1 {
                 self.complain(format!("event {} stands at place {}", event["seq"], at + 1));

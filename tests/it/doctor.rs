@@ -109,9 +109,6 @@ fn each_kind_of_damage_is_found_with_its_place() {
         ("orphaned_run", "runs/", |sandbox| {
             fs::create_dir(sandbox.agent("ada").join(format!("runs/run_{}", "0".repeat(32)))).unwrap();
         }),
-        ("damaged", "journal.json", |sandbox| {
-            fs::write(sandbox.agent("ada").join("journal.json"), "half a jour").unwrap();
-        }),
         ("damaged", "journal.jsonl", |sandbox| {
             fs::write(sandbox.agent("ada").join("journal.jsonl"), "half\na journal").unwrap();
         }),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
+use crate::journal::{NO_MARK, line, write};
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[
@@ -113,7 +114,6 @@ fn a_link_in_place_of_anything_leads_nowhere() {
         "state.json",
         "identity.json",
         "agent.toml",
-        "journal.json",
         "journal.jsonl",
         "quarantine",
         "inbox/rejected",
@@ -154,10 +154,12 @@ fn a_link_in_place_of_anything_leads_nowhere() {
 
 const TO_STATE: &str = r#"{"path":"notes/authorized_keys","content":"ssh-rsa evil\n"}"#;
 
-fn journal(schema: u32, writes: &str, appends: &str, deletes: &str, revision: u64) -> String {
-    format!(
-        r#"{{"schema":"dormouse/journal/{schema}","base_revision":{revision},"writes":[{writes}],"appends":[{appends}],"deletes":[{deletes}]}}"#
-    )
+/// Returns a journal with one line, which no command has applied.
+fn journal(writes: &str, appends: &str, deletes: &str, revision: u64) -> String {
+    let entry = format!(
+        r#"{{"schema":"dormouse/journal/1","base_revision":{revision},"writes":[{writes}],"appends":[{appends}],"deletes":[{deletes}],"number":1}}"#
+    );
+    line(&serde_json::from_str(&entry).unwrap(), NO_MARK, NO_MARK)
 }
 
 fn git(dir: &Path, words: &[&str]) {
@@ -177,21 +179,18 @@ fn a_journal_that_came_with_a_clone_is_put_aside_and_the_clone_goes_on() {
     let state: serde_json::Value =
         serde_json::from_slice(&fs::read(ada.join("state.json")).unwrap()).unwrap();
     let revision = revision.or(state["revision"].as_u64()).unwrap();
-    for schema in [1, 2] {
-        fs::write(ada.join("journal.json"), journal(schema, TO_STATE, "", "", revision)).unwrap();
-        git(&origin.project(), &["init", "-q"]);
-        git(&origin.project(), &["add", "--force", "."]);
-        git(&origin.project(), &["commit", "-q", "--allow-empty", "-m", "all of it"]);
-        nothing_leaves(&origin, "a tracked journal", |_, code| assert!([0, 1, 4, 6].contains(&code)));
-        let clone = origin.copy();
-        let ran = clone.cmd(["tick", "ada"]).output();
-        assert_eq!(ran.code(), 0, "{ran}");
-        assert!(ran.stderr.contains("is not applied, because git tracks it"), "{ran}");
-        assert!(!clone.agent("ada").join("journal.json").exists());
-        assert!(clone.agent("ada").join("quarantine/journal.json").exists());
-        clone.run(["doctor"]);
-        clone.run(["tick", "ada", "--until-idle"]);
-    }
+    write(&ada.join("journal.jsonl"), journal(TO_STATE, "", "", revision).as_bytes());
+    git(&origin.project(), &["init", "-q"]);
+    git(&origin.project(), &["add", "--force", "."]);
+    git(&origin.project(), &["commit", "-q", "--allow-empty", "-m", "all of it"]);
+    nothing_leaves(&origin, "a tracked journal", |_, code| assert!([0, 1, 4, 6].contains(&code)));
+    let clone = origin.copy();
+    let ran = clone.cmd(["tick", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(ran.stderr.contains("is not applied, because git tracks it"), "{ran}");
+    assert!(clone.agent("ada").join("quarantine/journal.jsonl").exists());
+    clone.run(["doctor"]);
+    clone.run(["tick", "ada", "--until-idle"]);
 }
 
 #[test]
@@ -201,9 +200,10 @@ fn a_journal_of_another_machine_is_put_aside() {
         let state = fs::read_to_string(sandbox.agent("ada").join("state.json")).unwrap();
         let record: serde_json::Value = serde_json::from_str(&state).unwrap();
         let revision = record["revision"].as_u64().unwrap();
-        let text = journal(2, r#"{"path":"state.json","content":"{}"}"#, "", "", revision);
-        let text = text.replacen("\"base_revision\"", "\"machine\":\"0123\",\"base_revision\"", 1);
-        fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+        let entry = serde_json::json!({ "schema": "dormouse/journal/1", "machine": "0123", "base_revision": revision,
+            "writes": [{ "path": "state.json", "content": "{}" }], "appends": [], "deletes": [], "number": 1 });
+        let text = line(&entry, NO_MARK, NO_MARK);
+        write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
         sandbox.run(["get", "ada"]);
         let ran = sandbox.cmd(["tick", "ada"]).output();
         assert!(ran.code() == 0 && ran.stderr.contains("written on another machine"), "{ran}");
@@ -238,6 +238,7 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
         "work/x.json",
         "tmp/x",
         "runs/x/run.json",
+        "journal.jsonl",
         "ledger/../agent.toml",
         "archive/x.jsonl",
         "cache/x",
@@ -245,16 +246,16 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
         "notes/x",
     ];
     for path in paths {
-        let write = format!(r#"{{"path":"{path}","content":"x"}}"#);
+        let put = format!(r#"{{"path":"{path}","content":"x"}}"#);
         let append = format!(r#"{{"path":"{path}","offset":0,"content":"x"}}"#);
         let delete = format!("\"{path}\"");
         for text in [
-            journal(2, &write, "", "", revision),
-            journal(2, "", &append, "", revision),
-            journal(2, "", "", &delete, revision),
+            journal(&put, "", "", revision),
+            journal("", &append, "", revision),
+            journal("", "", &delete, revision),
         ] {
             let sandbox = template.copy();
-            fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+            write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
             let before = picture(&sandbox.store());
             let ran = sandbox.cmd(["work", "add", "-a", "ada", "x"]).output();
             assert!(ran.code() == 6 && ran.stderr.contains("no transaction changes"), "{path}: {ran}");
@@ -267,7 +268,7 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
             sandbox.run(["doctor"]);
         }
     }
-    for (write, append, delete) in [
+    for (put, append, delete) in [
         (
             format!("work/work_{id}.plan.md"),
             "ledger/2026-01.jsonl".to_owned(),
@@ -280,10 +281,10 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
         ),
     ] {
         let sandbox = template.copy();
-        let write = format!(r#"{{"path":"{write}","content":"x"}}"#);
+        let put = format!(r#"{{"path":"{put}","content":"x"}}"#);
         let append = format!(r#"{{"path":"{append}","offset":0,"content":""}}"#);
-        let text = journal(2, &write, &append, &format!("\"{delete}\""), revision);
-        fs::write(sandbox.agent("ada").join("journal.json"), text).unwrap();
+        let text = journal(&put, &append, &format!("\"{delete}\""), revision);
+        write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
         let ran = sandbox.cmd(["stop", "ada"]).output();
         assert!(!ran.stderr.contains("no transaction changes"), "{ran}");
     }
@@ -302,7 +303,6 @@ fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
         .filter(|entry| entry.file_type().is_file())
         .map(|entry| entry.path().strip_prefix(&ada).unwrap().to_owned())
         .collect();
-    files.push("journal.json".into());
     files.push("tmp/apply".into());
     each_in_parallel(&files, |file| {
         for instead in ["pipe", "socket", "directory", "sparse"] {

@@ -10,7 +10,7 @@ use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{field, git, has_journal, make_repository, names, say, started, step};
 use crate::strace::{self, Call, Harm};
 
-const NO_MARK: &str = "--------------------------------";
+pub const NO_MARK: &str = "--------------------------------";
 const BOOT: &str = ",\"boot\":\"";
 
 /// A line of a journal, as the program writes it.
@@ -385,7 +385,7 @@ fn a_hostile_journal_costs_little_and_changes_nothing() {
     });
     let entry = |number: u64, path: &str| {
         json!({
-            "schema": "dormouse/journal/3", "base_revision": revision,
+            "schema": "dormouse/journal/1", "base_revision": revision,
             "writes": [{ "path": path, "content": "x" }], "appends": [], "deletes": [], "number": number,
         })
     };
@@ -425,9 +425,8 @@ fn a_hostile_journal_costs_little_and_changes_nothing() {
     }
 }
 
-/// What version 0.1 left: no journal of this sort, and perhaps one of the other.
 #[test]
-fn a_directory_of_the_version_before_goes_on() {
+fn a_missing_journal_is_made_and_its_name_is_durable() {
     let sandbox = started("true");
     sandbox.run(["tick", "ada", "--until-idle"]);
     fs::remove_file(path(&sandbox)).unwrap();

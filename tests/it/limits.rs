@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
+use crate::journal::{self, NO_MARK, line};
 use crate::setup::edit_policy;
 use crate::strace;
 
@@ -33,7 +34,7 @@ fn must(sandbox: &Sandbox, ran: Ran) -> Ran {
     ran
 }
 
-/// A journal that another version wrote, under whatever limits: it is finished under tight ones.
+/// A journal that a command wrote under wide limits is applied under tight ones.
 #[test]
 fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
     let sandbox = sandbox("true");
@@ -58,10 +59,10 @@ fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
         "writes": writes.chain([last]).collect::<Vec<_>>(),
         "appends": [],
         "deletes": [],
+        "number": 1,
     });
-    fs::write(dir.join("journal.json"), format!("{journal}\n")).unwrap();
+    journal::write(&dir.join("journal.jsonl"), line(&journal, NO_MARK, NO_MARK).as_bytes());
     must(&sandbox, under(&sandbox, &["nofile=64"], &["stop", "a"]).output());
-    assert!(!dir.join("journal.json").exists());
     assert_eq!(fs::read_dir(dir.join("work")).unwrap().count(), 3001);
     sandbox.run(["doctor"]);
 }
@@ -248,13 +249,12 @@ fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
         "writes": [write(&path, second), write(&path, read(&path)), write("state.json", read("state.json"))],
         "appends": [],
         "deletes": [],
+        "number": 1,
     });
     fs::write(dir.join("state.json"), state).unwrap();
-    // As a version that had no other journal left it.
-    fs::remove_file(dir.join("journal.jsonl")).unwrap();
-    fs::write(dir.join("journal.json"), format!("{journal}\n")).unwrap();
+    journal::write(&dir.join("journal.jsonl"), line(&journal, NO_MARK, NO_MARK).as_bytes());
     let before = sandbox.json(["work", "show", &item]);
-    assert!(dir.join("journal.json").exists() && before["objective"] == "third", "{before}");
+    assert_eq!(before["objective"], "third", "{before}");
     sandbox.run(["doctor"]);
     assert_eq!(sandbox.json(["work", "show", &item])["objective"], "third");
 }

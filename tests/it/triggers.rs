@@ -85,14 +85,6 @@ fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
     let deliver = ["trigger", "deliver", id, "--secret-file", "secret", "hello"];
     assert!(sandbox.run(deliver).starts_with("msg_"), "an agent that was never started keeps what it gets");
     sandbox.run(["start", "ada"]);
-    // One that was made by a version that knew neither modes nor counts.
-    let path = sandbox.agent("ada").join(format!("triggers/{id}.json"));
-    let mut old: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let fields = old.as_object_mut().unwrap();
-    fields.remove("verify");
-    let name = fields.remove("target_agent_id").unwrap();
-    fields.insert("agent".to_owned(), name);
-    fs::write(&path, serde_json::to_string_pretty(&old).unwrap()).unwrap();
     sandbox.run(deliver);
     assert_eq!(shown(&sandbox, id)["delivery_count"], 2);
 }
@@ -464,7 +456,7 @@ fn rotation_takes_the_old_secret_and_the_count_stays() {
 fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
     let sandbox = started("true");
     crate::setup::make_repository(&sandbox);
-    // As an older version has left it.
+    // A person has emptied the file.
     fs::write(sandbox.store().join(".gitignore"), "").unwrap();
     let id = make(&sandbox, &["--verify", "hmac_sha256"]);
     let trigger = shown(&sandbox, &id);

@@ -177,11 +177,11 @@ impl<'s> Play<'s> {
                 ends.extend(message.settlement.map(|end| format!("{} {:?}", end.status, end.reason)));
                 true
             })?;
-            seen.events(&state, None, |event| {
+            seen.events(None, |event| {
                 kinds.push(event.kind.name());
                 Ok(())
             })?;
-            let newest = seen.last_events(&state, 2, |event| event.kind == EventKind::MessageSettled)?;
+            let newest = seen.last_events(2, |event| event.kind == EventKind::MessageSettled)?;
             let mut runs: Vec<String> =
                 seen.runs(usize::MAX)?.0.iter().map(|run: &Run| format!("{} {}", run.attempt, run.terminal)).collect();
             // Those of one moment are in no order.

@@ -147,7 +147,7 @@ impl Play<'_> {
     fn records(&self) -> Result<Value> {
         self.agent.look(|seen, state| {
             let mut events = Vec::new();
-            seen.events(&state, None, |event| {
+            seen.events(None, |event| {
                 events.push(json!(event));
                 Ok(())
             })?;

@@ -17,7 +17,6 @@ use crate::model::trigger::Trigger;
 use super::change::Change;
 use super::journal::{Entry, Found, Journal};
 use super::layout::{self, AgentDir};
-use super::old_journal::Old;
 use super::record::{decode, encode};
 use super::snapshot::Snapshot;
 use super::view::View;
@@ -127,8 +126,7 @@ impl<'s> Agent<'s> {
     /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
         let is_finished = match Journal::look(&self.dir, false)? {
-            Found::Nothing => !self.dir.join(layout::OLD_JOURNAL).exists()?,
-            Found::Blank | Found::Applied(_) => true,
+            Found::Nothing | Found::Blank | Found::Applied(_) => true,
             Found::Open(_) => false,
         };
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
@@ -137,14 +135,7 @@ impl<'s> Agent<'s> {
     /// The transactions that were committed and are not applied, beside the `state.json` that was read.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<Entry>> {
         match Journal::look(&self.dir, false)? {
-            Found::Nothing => match Old::find(&self.dir)? {
-                Old::Nothing | Old::Foreign => Ok(Vec::new()),
-                old @ Old::Ours(_) => {
-                    let entry = old.at(&self.dir, self.state_of(state)?.revision)?;
-                    Ok(entry.into_iter().collect())
-                }
-            },
-            Found::Blank | Found::Applied(_) => Ok(Vec::new()),
+            Found::Nothing | Found::Blank | Found::Applied(_) => Ok(Vec::new()),
             Found::Open(found) if found.is_of_another_machine() => Ok(Vec::new()),
             Found::Open(found) => {
                 found.check_paths()?;

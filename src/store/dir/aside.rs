@@ -1,12 +1,8 @@
-//! What the state directory keeps in `state.json` for itself, among the fields that the record of an agent does not know:
-//! what lies in an inbox and can be neither admitted nor moved out of it, and events that a version before this one has
-//! not moved to the ledger.
+//! The list, in `state.json`, of the entries of an inbox that a step can neither admit nor move away.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::model::event::Event;
 use crate::model::state::State;
 use crate::model::time::Time;
 
@@ -14,7 +10,6 @@ use super::drops::{Dropped, Rejected};
 use super::{Agent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
-const EVENTS: &str = "events";
 
 /// How many are remembered. Steps try the others each time, without reporting them.
 const MOST: usize = 100;
@@ -29,20 +24,19 @@ pub struct PassedOver {
     changed_at: Time,
 }
 
-fn list<T: DeserializeOwned>(state: &State, field: &str) -> serde_json::Result<Vec<T>> {
-    state.extra.get(field).map_or_else(|| Ok(Vec::new()), Vec::deserialize)
+fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
+    state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), Vec::deserialize)
 }
 
 /// Whether these fields can be read; else none of the record is overwritten. `Err` says what is wrong.
 pub fn check(state: &State) -> std::result::Result<(), String> {
-    let damaged = |field| move |error| format!("`{field}` is not what this version writes: {error}");
-    list::<PassedOver>(state, PASSED_OVER).map_err(damaged(PASSED_OVER))?;
-    list::<Event>(state, EVENTS).map_err(damaged(EVENTS)).map(drop)
+    let damaged = |error| format!("`{PASSED_OVER}` is not what this version writes: {error}");
+    list(state).map_err(damaged).map(drop)
 }
 
 /// All that steps pass over.
 pub fn passed_over(state: &State) -> Vec<PassedOver> {
-    list(state, PASSED_OVER).unwrap_or_default()
+    list(state).unwrap_or_default()
 }
 
 /// The names of that, in the inbox.
@@ -56,18 +50,6 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
     } else {
         state.extra.insert(PASSED_OVER.to_owned(), json!(passed_over));
     }
-}
-
-/// The events that ride in it.
-pub fn riding(state: &State) -> Vec<Event> {
-    list(state, EVENTS).unwrap_or_default()
-}
-
-/// Takes them out of it.
-pub fn take_riding(state: &mut State) -> Vec<Event> {
-    let riding = riding(state);
-    state.extra.remove(EVENTS);
-    riding
 }
 
 impl Agent<'_> {
@@ -134,41 +116,31 @@ mod tests {
 
     use super::*;
 
-    /// A state as a version before this one wrote it, with what stood in these fields.
-    fn state(fields: &[(&str, Value)]) -> State {
+    /// Returns a state that has this value for the list.
+    fn state(value: &Value) -> State {
         let bytes = include_bytes!("../../../tests/data/format-1/agents/ada/state.json");
         let mut record: Value = serde_json::from_slice(bytes).unwrap();
-        fields.iter().for_each(|(name, value)| record[name] = value.clone());
+        record[PASSED_OVER] = value.clone();
         decode(Path::new("state.json"), record.to_string().as_bytes()).unwrap()
     }
 
     #[test]
-    fn what_versions_before_have_kept_is_kept_on() {
+    fn the_list_survives_a_read_and_a_write() {
         let one = json!({ "file": "x.json", "reason": "why", "changed_at": "2026-01-02T03:04:05.006Z" });
-        let event = json!({ "schema": "dormouse/event/1", "id": "evt_019b76e94e00700080007edcd88b35f8", "seq": 3,
-            "at": "2026-01-02T03:04:05.006Z", "agent": "ada", "kind": "agent_created" });
-        let mut state = state(&[(PASSED_OVER, json!([one])), (EVENTS, json!([event]))]);
+        let mut state = state(&json!([one]));
         assert_eq!(check(&state), Ok(()));
         assert_eq!(all_passed_over(&state), ["x.json"]);
-        assert_eq!(take_riding(&mut state).len(), 1);
         let again: Value = serde_json::from_slice(&encode(&state)).unwrap();
         assert_eq!(again[PASSED_OVER], json!([one]));
-        assert_eq!(again.get(EVENTS), None, "the ledger has them by then");
         remember(&mut state, &[]);
         assert_eq!(state.extra.get(PASSED_OVER), None);
     }
 
     #[test]
-    fn what_cannot_be_read_is_damage() {
-        for (field, value) in [
-            (PASSED_OVER, json!({})),
-            (PASSED_OVER, json!([{ "file": "x" }])),
-            (PASSED_OVER, Value::Null),
-            (EVENTS, json!("none")),
-            (EVENTS, json!([1])),
-        ] {
-            let found = check(&state(&[(field, value)])).unwrap_err();
-            assert!(found.starts_with(&format!("`{field}` is not what")), "{found}");
+    fn a_list_that_cannot_be_read_is_damage() {
+        for value in [json!({}), json!([{ "file": "x" }]), Value::Null, json!("none"), json!([1])] {
+            let found = check(&state(&value)).unwrap_err();
+            assert!(found.starts_with("`passed_over` is not what"), "{found}");
         }
     }
 }

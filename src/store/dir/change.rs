@@ -7,7 +7,6 @@ use std::rc::Rc;
 
 use crate::beneath::Version;
 use crate::error::{Error, Result};
-use crate::model::event::Event;
 use crate::model::message::InboxKey;
 use crate::model::state::State;
 use crate::model::task::Task;
@@ -22,7 +21,6 @@ use super::agent::Agent;
 use super::backlog::Filing;
 use super::changes::{Append, Write};
 use super::journal::{self, Encoded, Entry, Found, Journal, Unfinished};
-use super::old_journal::Old;
 use super::record::{encode, encode_plain_line};
 use super::snapshot::Snapshot;
 use super::view::View;
@@ -171,7 +169,6 @@ impl<'a> Change<'a> {
     /// Applies what interrupted commands have committed. Every process that takes the lock does this first.
     pub fn finish_journal(&self) -> Result<()> {
         self.journal.replace(Place::Unknown);
-        self.finish_old_journal()?;
         let place = match Journal::look(&self.agent.dir, true)? {
             Found::Nothing => Place::Nothing,
             Found::Blank => Place::Blank,
@@ -185,7 +182,7 @@ impl<'a> Change<'a> {
     fn finish(&self, found: Unfinished) -> Result<Place> {
         let dir = &self.agent.dir;
         if let Some(why) = self.why_not(&found)? {
-            self.set_journal_aside(layout::JOURNAL, why)?;
+            self.set_journal_aside(why)?;
             return Ok(Place::Nothing);
         }
         if found.is_torn {
@@ -220,36 +217,13 @@ impl<'a> Change<'a> {
         Ok((!goes_on).then_some("the records were put back to others since"))
     }
 
-    /// The journal of one transaction, which a version before this one has left.
-    fn finish_old_journal(&self) -> Result<()> {
-        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        let old = match Old::find(dir)? {
-            Old::Nothing => return Ok(()),
-            Old::Foreign => {
-                return self.set_journal_aside(layout::OLD_JOURNAL, "it was written on another machine");
-            }
-            Old::Ours(_) if self.agent.is_tracked(layout::OLD_JOURNAL) => {
-                return self.set_journal_aside(layout::OLD_JOURNAL, TRACKED);
-            }
-            old @ Old::Ours(_) => old,
-        };
-        let state = self.agent.state_file()?;
-        if let Some(entry) = old.at(dir, self.agent.state_of(state.as_ref())?.revision)? {
-            // The killed command may not have made the journal's name durable. That must come before its changes.
-            disk.sync_dir(dir.spot())?;
-            journal::changes([&entry]).apply(dir, disk)?;
-            disk.sync_file_system(dir.spot())?;
-        }
-        dir.join(layout::OLD_JOURNAL).remove()
-    }
-
     /// Moves a journal to the quarantine that must not be applied, and tells the person why.
-    fn set_journal_aside(&self, name: &str, why: &str) -> Result<()> {
+    fn set_journal_aside(&self, why: &str) -> Result<()> {
         let dir = &self.agent.dir;
         let quarantine = dir.join(layout::QUARANTINE);
         quarantine.make_dirs()?;
-        let place = files::free_place(&quarantine, OsStr::new(name))?;
-        files::rename(&dir.join(name), &place)?;
+        let place = files::free_place(&quarantine, OsStr::new(layout::JOURNAL))?;
+        files::rename(&dir.join(layout::JOURNAL), &place)?;
         (self.agent.store.opener.tell)(&format!(
             "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
             self.agent.name(),
@@ -398,8 +372,6 @@ impl<'a> Change<'a> {
     }
 
     fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<Entry> {
-        // Versions before this one kept some events in `state.json`.
-        let riding: Vec<Event> = aside::take_riding(state);
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
         // If there is no cache, none is made here, because a cache with one key would pass for a whole one. The next
@@ -424,7 +396,7 @@ impl<'a> Change<'a> {
             Some((_, lines)) => lines.extend_from_slice(&line),
             None => lines.push((path, line)),
         };
-        for event in riding.iter().chain(&transaction.events) {
+        for event in &transaction.events {
             add(layout::ledger(event.at), encode_plain_line(event));
         }
         for archived in &transaction.archived {

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::model::retention::Retention;
-use crate::model::run::Run;
 use crate::model::state::State;
 use crate::model::time::Time;
 
@@ -75,8 +74,6 @@ pub struct Collection {
     now: Time,
     dropping: Vec<Dropping>,
     staged: Vec<Staged>,
-    /// Runs of which only the directory is left to go.
-    moved: Vec<Run>,
 }
 
 impl Agent<'_> {
@@ -85,7 +82,7 @@ impl Agent<'_> {
         self.look(|seen, state| {
             let (dropping, old) = self.over(&seen, retention, now, false)?;
             let how = Sweeping { retention, now, removes: false, is_leased: false };
-            let (swept, _) = self.sweep_all(&seen.view, &state, how)?;
+            let swept = self.sweep_all(&seen.view, &state, how)?;
             let packed: Vec<_> = old.iter().map(|old| (old, None)).collect();
             Ok(Collected::new(swept, &dropping, &packed))
         })
@@ -96,7 +93,7 @@ impl Agent<'_> {
         let (dropping, old) = self.look(|seen, _| self.over(&seen, retention, now, true))?;
         let stage = |old: &Old| self.look(|seen, _| self.stage_packed(&seen, old.clone()));
         let staged = old.iter().map(stage).collect::<Result<_>>()?;
-        Ok(Collection { retention, now, dropping, staged, moved: Vec::new() })
+        Ok(Collection { retention, now, dropping, staged })
     }
 
     /// The months that go, and the files of others that can be packed.
@@ -117,14 +114,7 @@ impl Agent<'_> {
 impl Change<'_> {
     /// Collects all but what readers may be at: that goes after the next commit, for a reader sees meanwhile by the
     /// revision that it was overtaken. `is_leased`: the caller holds the agent's lease.
-    ///
-    /// Returns with it the runs whose records that commit has to bring into the archive.
-    pub fn collect(
-        &self,
-        collection: &mut Collection,
-        state: &State,
-        is_leased: bool,
-    ) -> Result<(Collected, Vec<Run>)> {
+    pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
         // What it names would be put back by it.
         self.empty_journal()?;
         let mut dropping = Vec::new();
@@ -140,17 +130,16 @@ impl Change<'_> {
             }
         }
         let how = Sweeping { retention: collection.retention, now: collection.now, removes: true, is_leased };
-        let (swept, moved) = self.agent.sweep_all(&self.view(), state, how)?;
+        let swept = self.agent.sweep_all(&self.view(), state, how)?;
         let packed: Vec<_> = staged.iter().map(|staged| (&staged.old, Some(staged.bytes()))).collect();
         let collected = Collected::new(swept, &dropping, &packed);
-        (collection.dropping, collection.staged, collection.moved) = (dropping, staged, moved.clone());
-        Ok((collected, moved))
+        (collection.dropping, collection.staged) = (dropping, staged);
+        Ok(collected)
     }
 
     /// Removes what was collected. Only after a commit since, if anything was.
     pub fn remove_collected(&self, collection: &Collection) -> Result<()> {
         self.empty_journal()?;
-        collection.moved.iter().try_for_each(|run| self.agent.remove_run(run.id))?;
         collection.staged.iter().try_for_each(|staged| self.remove_packed(staged))?;
         collection.dropping.iter().try_for_each(|month| self.remove_month(month))
     }

@@ -87,13 +87,7 @@ fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
         [layout::SLOTS | layout::WORKSPACES, ..] => true,
         [layout::AGENTS, _, name, rest @ ..] => match *name {
-            layout::LOCK
-            | layout::RUN_LOCK
-            | layout::JOURNAL
-            | layout::OLD_JOURNAL
-            | layout::TMP
-            | layout::KEYS
-            | "cache" => true,
+            layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::TMP | layout::KEYS | "cache" => true,
             layout::TASKS => rest.len() > 1 || rest.first().is_some_and(|name| name.ends_with(".lock")),
             layout::RUNS => {
                 rest.get(1).is_some_and(|name| matches!(*name, "leader" | "end.json" | "end.json.new"))

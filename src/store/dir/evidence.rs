@@ -11,16 +11,15 @@ use crate::model::id::{EventId, MessageId, RunId, TaskId, minted_at};
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
-use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
 
+use super::layout;
 use super::layout::AgentDir;
 use super::lines;
 use super::months::{self, Month};
 use super::record::{decode_at, decode_plain};
 use super::view::View;
-use super::{aside, layout};
 
 /// The files that tell how messages have ended, of a month and those after it.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
@@ -32,14 +31,9 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
     Ok(months.into_iter().flat_map(|month| month.files).collect())
 }
 
-/// Every event that `each` asks for, oldest first, and once, whatever a merge has left: the ledger, then what
-/// still rides in `state.json`. `since` skips the months before it without opening them.
-pub fn events(
-    view: &View<'_>,
-    state: &State,
-    since: Option<Time>,
-    mut each: impl FnMut(Event) -> Result<()>,
-) -> Result<()> {
+/// Calls `each` with every event of the ledger, oldest first, each once even if a merge has doubled its line. `since`
+/// skips the months before it without opening them.
+pub fn events(view: &View<'_>, since: Option<Time>, mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
     let mut seen = HashSet::new();
     let first_month = since.map(Time::month);
     for month in months::ledger(view)? {
@@ -48,18 +42,12 @@ pub fn events(
         }
         in_order(view, &month)?.into_iter().filter(|event| seen.insert(event.id)).try_for_each(&mut each)?;
     }
-    aside::riding(state).into_iter().filter(|event| !seen.contains(&event.id)).try_for_each(each)
+    Ok(())
 }
 
 /// The last events that satisfy `wanted`, newest first, at most `count`.
-pub fn last_events(
-    view: &View<'_>,
-    state: &State,
-    count: usize,
-    wanted: impl Fn(&Event) -> bool,
-) -> Result<Vec<Event>> {
-    let mut found: Vec<Event> =
-        aside::riding(state).into_iter().rev().filter(|event| wanted(event)).take(count).collect();
+pub fn last_events(view: &View<'_>, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+    let mut found: Vec<Event> = Vec::new();
     for month in months::ledger(view)?.into_iter().rev() {
         if found.len() >= count {
             break;
@@ -254,10 +242,6 @@ pub(super) fn id_in<Id: FromStr>(line: &[u8]) -> Option<Id> {
 /// The records of those of the runs that have one.
 pub(super) fn runs_among(view: &View<'_>, ids: &HashSet<RunId>) -> Result<HashMap<RunId, Run>> {
     let mut found = HashMap::new();
-    for id in ids {
-        // Versions before put it into the directory.
-        found.extend(view.record::<Run>(&layout::run(*id))?.map(|run| (*id, run)));
-    }
     among(view, ids, ids.iter().filter_map(|id| minted_at(id.0)).min(), &mut found)?;
     Ok(found)
 }
@@ -295,10 +279,6 @@ fn among<T: Record, Id: FromStr + Eq + Hash + Copy>(
 
 /// The record of a settled run; `None` for a live one.
 pub fn run(view: &View<'_>, id: RunId) -> Result<Option<Run>> {
-    // Versions before put it into its directory.
-    if let Some(run) = view.record(&layout::run(id))? {
-        return Ok(Some(run));
-    }
     last_word(view, &id.to_string(), None, |run: &Run| run.id == id)
 }
 
@@ -310,20 +290,6 @@ pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
         found.entry(run.id).or_insert(run);
         found.len() <= count
     })?;
-    let oldest = found.first_key_value().map(|(id, _)| *id).filter(|_| found.len() > count);
-    // Those of versions before have their record in their directory.
-    let mut before = 0;
-    for id in run_dirs(view.agent)? {
-        if oldest.is_some_and(|oldest| id < oldest) || before > count {
-            break;
-        }
-        if !found.contains_key(&id)
-            && let Some(run) = view.record(&layout::run(id))?
-        {
-            found.insert(id, run);
-            before += 1;
-        }
-    }
     let more = found.len() > count;
     Ok((found.into_values().rev().take(count).collect(), more))
 }
@@ -338,15 +304,6 @@ pub fn runs_since(view: &View<'_>, since: Time) -> Result<Vec<Run>> {
             found.entry(run.id).or_insert(run);
             Ok(true)
         })?;
-    }
-    // Those of versions before have their record in their directory.
-    for id in run_dirs(view.agent)?.into_iter().take_while(|id| minted_at(id.0).is_none_or(|at| at >= since))
-    {
-        if !found.contains_key(&id)
-            && let Some(run) = view.record::<Run>(&layout::run(id))?
-        {
-            found.insert(id, run);
-        }
     }
     Ok(found.into_values().rev().collect())
 }

@@ -30,7 +30,6 @@ agents/*/lock
 agents/*/run.lock
 agents/*/tasks/*.lock
 agents/*/tasks/*/
-agents/*/journal.json
 agents/*/journal.jsonl
 agents/*/tmp/
 agents/*/cache/

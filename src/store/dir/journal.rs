@@ -49,17 +49,16 @@ pub struct Entry {
     pub writes: Vec<Write>,
     pub appends: Vec<Append>,
     pub deletes: Vec<String>,
-    /// The number of the line, from 1.
-    #[serde(default)]
+    /// Number of the line, from 1.
     pub number: u64,
 }
 
-pub const SCHEMA: &str = "dormouse/journal/3";
+pub const SCHEMA: &str = "dormouse/journal/1";
 
 impl Entry {
-    /// Refuses an entry that has none of these schemas.
-    pub fn check(&self, path: &Path, schemas: &[&str]) -> Result<()> {
-        if !schemas.contains(&self.schema.as_str()) {
+    /// Refuses an entry of another schema.
+    fn check_schema(&self, path: &Path) -> Result<()> {
+        if self.schema != SCHEMA {
             let (path, found) = (path.to_owned(), self.schema.clone());
             return Err(Error::Newer { path, found, known: SCHEMA.to_owned() });
         }
@@ -87,8 +86,8 @@ impl Entry {
         matches!((&self.machine, machine::id()), (Some(there), Some(here)) if there != here)
     }
 
-    /// Whether it still counts beside a `state.json` of this revision: it was not applied, or not as a whole.
-    pub fn counts_at(&self, revision: u64) -> bool {
+    /// True if it is not applied, or not as a whole, beside a `state.json` of this revision.
+    fn counts_at(&self, revision: u64) -> bool {
         revision == self.base_revision || revision.checked_sub(1) == Some(self.base_revision)
     }
 
@@ -158,7 +157,7 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> 
         return Ok(None);
     }
     let entry: Entry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;
-    entry.check(path, &[SCHEMA])?;
+    entry.check_schema(path)?;
     if entry.number != number as u64 {
         return Err(Error::damaged(path, format!("line {number} says that it is line {}", entry.number)));
     }

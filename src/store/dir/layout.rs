@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::beneath::{Root, Spot};
-use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::{Kept, Plane};
@@ -26,8 +26,6 @@ pub const STATE: &str = "state.json";
 pub const IDENTITY: &str = "identity.json";
 pub const POLICY: &str = "agent.toml";
 pub const JOURNAL: &str = "journal.jsonl";
-/// The journal of one transaction, as versions before `journal.jsonl` left it.
-pub const OLD_JOURNAL: &str = "journal.json";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
@@ -59,8 +57,6 @@ pub const TMP: &str = "tmp";
 pub const QUARANTINE: &str = "quarantine";
 /// The lock that every process holds that has hooks to tell of a transition.
 pub const TELLING: &str = "tmp/telling.lock";
-/// The record of a settled run in its directory, where versions before this one put it.
-pub const RUN: &str = "run.json";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
 /// How far the last step has come that removed what is kept no longer.
@@ -165,11 +161,6 @@ pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }
 
-/// Where versions before this one put the record of a settled run.
-pub fn run(id: RunId) -> String {
-    format!("{RUNS}/{id}/{RUN}")
-}
-
 /// A checkpoint, in the directory of the run that saved it.
 pub fn checkpoint(checkpoint: Checkpoint) -> String {
     format!("{RUNS}/{}/{}", checkpoint.run_id, workdir::name_of(checkpoint))
@@ -204,7 +195,6 @@ pub fn may_write(path: &str) -> bool {
         [TIMERS, name] => is_named::<TimerId>(name, ".json"),
         [TASKS, name] => is_named::<TaskId>(name, ".json"),
         [TRIGGERS, name] => is_named::<TriggerId>(name, ".json"),
-        [RUNS, id, "run.json"] => id.parse::<RunId>().is_ok(),
         ["cache", "dedupe", day, name] => is_plain(day) && name.strip_suffix(".json").is_some_and(is_plain),
         _ => false,
     }

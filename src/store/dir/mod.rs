@@ -37,7 +37,6 @@ mod moved;
 mod news;
 mod notes;
 pub mod occupancy;
-pub mod old_journal;
 pub mod packed;
 pub mod prepared;
 pub mod record;

@@ -297,22 +297,12 @@ impl Snapshot<'_> {
     }
 
     /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older come as well.
-    pub fn events(
-        &self,
-        state: &State,
-        since: Option<Time>,
-        each: impl FnMut(Event) -> Result<()>,
-    ) -> Result<()> {
-        evidence::events(&self.view, state, since, each)
+    pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+        evidence::events(&self.view, since, each)
     }
 
     /// The last events that satisfy `wanted`, newest first, at most `count`.
-    pub fn last_events(
-        &self,
-        state: &State,
-        count: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> Result<Vec<Event>> {
-        evidence::last_events(&self.view, state, count, wanted)
+    pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+        evidence::last_events(&self.view, count, wanted)
     }
 }

@@ -27,9 +27,6 @@ use super::{Agent, Change, evidence, layout, lock};
 /// How many directories one step looks at, and how many it removes.
 const AT_ONCE: usize = 256;
 
-/// How many records `gc` moves into the archive at once.
-const MOST_MOVED: usize = 4096;
-
 /// How often a step looks at most.
 const DAY: Span = Span::from_secs(24 * 3600);
 
@@ -56,8 +53,6 @@ struct Progress {
     bytes: u64,
     /// The failed runs up to here were looked at, and are kept longer than those that went well.
     kept: Option<RunId>,
-    /// The records of the runs up to here are still in their directories: they are for `gc`.
-    passed: Option<RunId>,
 }
 
 impl Progress {
@@ -144,20 +139,9 @@ impl Change<'_> {
 }
 
 impl Agent<'_> {
-    /// Sweeps everything at once. The caller must hold the lock to remove anything. Returns also the runs whose record is
-    /// still in their directory, where versions before this one put it: that goes when the record is in the archive.
-    pub fn sweep_all(
-        &self,
-        witness: &dyn Witness,
-        state: &State,
-        how: Sweeping,
-    ) -> Result<(Swept, Vec<Run>)> {
+    /// Sweeps everything at once. The caller must hold the lock to remove anything.
+    pub fn sweep_all(&self, witness: &dyn Witness, state: &State, how: Sweeping) -> Result<Swept> {
         Sweep::new(self, witness, state, how, usize::MAX, Progress::default()).run()
-    }
-
-    /// Removes the directory of a run whose record is in the archive by now.
-    pub fn remove_run(&self, id: RunId) -> Result<()> {
-        self.workdir().run(id).spot().remove_tree()
     }
 
     /// Has the next step that comes to rest look, for a run has left much.
@@ -175,8 +159,6 @@ struct Sweep<'a> {
     most: usize,
     progress: Progress,
     swept: Swept,
-    /// Whose records are to go into the archive before their directories can go.
-    to_move: Vec<Run>,
     /// What open records name, once it is asked for; `None` in it: too many would have to be read.
     named: Option<Option<HashSet<Uuid>>>,
     is_noted: bool,
@@ -192,11 +174,10 @@ impl<'a> Sweep<'a> {
         progress: Progress,
     ) -> Sweep<'a> {
         let swept = Swept::default();
-        let to_move = Vec::new();
-        Sweep { agent, witness, state, how, most, progress, swept, to_move, named: None, is_noted: false }
+        Sweep { agent, witness, state, how, most, progress, swept, named: None, is_noted: false }
     }
 
-    fn run(mut self) -> Result<(Swept, Vec<Run>)> {
+    fn run(mut self) -> Result<Swept> {
         let items = self.items()?;
         let mut left = self.measure(&items)?;
         let known: Vec<Item> =
@@ -216,7 +197,7 @@ impl<'a> Sweep<'a> {
             self.progress.next_at = Some(self.how.now.after(pause));
             note(self.agent, &self.progress)?;
         }
-        Ok((self.swept, self.to_move))
+        Ok(self.swept)
     }
 
     /// The directories of what has ended, oldest first.
@@ -281,8 +262,7 @@ impl<'a> Sweep<'a> {
             let (short, long) = (short.shorter(archive), long.shorter(archive));
             let is_past = |keep: Keep| minted_at(item.uuid()).is_some_and(|made| keep.is_past(made, now));
             let is_known = Some(item.place()) <= self.progress.kept;
-            let is_passed = Some(item.place()) <= self.progress.passed;
-            if !is_passed && (is_past(long) || is_past(short) && !is_known) {
+            if is_past(long) || is_past(short) && !is_known {
                 candidates.push((*item, is_past(long)));
             }
             if candidates.len() >= self.most {
@@ -343,18 +323,7 @@ impl<'a> Sweep<'a> {
     fn remove(&mut self, item: Item) -> Result<()> {
         let dir = item.dir(self.agent);
         let bytes = size(&dir)?;
-        let is_gone = match self.record_inside(item)? {
-            Some(_) if self.most < usize::MAX || self.to_move.len() >= MOST_MOVED => {
-                self.progress.passed = self.progress.passed.max(Some(item.place()));
-                false
-            }
-            Some(run) => {
-                self.to_move.push(run);
-                true
-            }
-            None => !self.how.removes || self.take_away(item, &dir)?,
-        };
-        if is_gone {
+        if !self.how.removes || self.take_away(item, &dir)? {
             self.progress.bytes = self.progress.bytes.saturating_sub(bytes);
             self.swept.bytes += bytes;
             match item {
@@ -363,14 +332,6 @@ impl<'a> Sweep<'a> {
             }
         }
         Ok(())
-    }
-
-    /// The record of a run that a version before has settled.
-    fn record_inside(&self, item: Item) -> Result<Option<Run>> {
-        match item {
-            Item::Run(id) => self.witness.record_inside(id),
-            Item::Task(_) => Ok(None),
-        }
     }
 
     fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {

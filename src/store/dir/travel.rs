@@ -45,9 +45,7 @@ pub fn place(path: &Path) -> Place {
             _,
         ) => records(MAX_RECORD),
         (layout::LEDGER | layout::ARCHIVE, _) => records(MAX_LINES),
-        (layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::OLD_JOURNAL | layout::TAKEN, _) => {
-            Place::Local
-        }
+        (layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::TAKEN, _) => Place::Local,
         (layout::TMP | layout::CACHE | layout::FORMER, _) => Place::Local,
         (top, _) if top.starts_with('.') => Place::Local,
         _ => Place::Unknown,

@@ -11,7 +11,7 @@ use crate::model::state::State;
 use crate::model::task::Task;
 
 use super::view::View;
-use super::{aside, evidence, inbox, layout};
+use super::{evidence, inbox, layout};
 
 /// Who knows the records of an agent.
 pub trait Witness {
@@ -22,9 +22,6 @@ pub trait Witness {
 
     /// The records of those of the tasks that have ended.
     fn tasks_among(&self, ids: &HashSet<TaskId>) -> Result<HashMap<TaskId, Task>>;
-
-    /// The record of a run that a version before has left in its directory.
-    fn record_inside(&self, id: RunId) -> Result<Option<Run>>;
 
     /// Calls `each` with the texts of work items, waits, timers and tasks that are open, and of the messages in the inbox.
     /// Returns `false` if there are more messages than `most`; then these are left out.
@@ -50,10 +47,6 @@ impl Witness for View<'_> {
         evidence::tasks_among(self, ids)
     }
 
-    fn record_inside(&self, id: RunId) -> Result<Option<Run>> {
-        self.record(&layout::run(id))
-    }
-
     fn each_open(&self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
         for dir in [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS] {
             for path in self.record_paths(dir)? {
@@ -75,10 +68,7 @@ impl Witness for View<'_> {
 /// the inbox. `None`: there are more messages than `most`.
 pub fn named(witness: &dyn Witness, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
     let mut named = HashSet::new();
-    // The events that ride in it are evidence like those of the ledger.
-    let mut state = state.clone();
-    aside::take_riding(&mut state);
-    note_ids(&serde_json::to_vec(&state).unwrap_or_default(), &mut named);
+    note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
     let are_all = witness.each_open(most, &mut |text| note_ids(text, &mut named))?;
     Ok(are_all.then_some(named))
 }

@@ -250,8 +250,6 @@ impl<'a> Change<'a> {
     }
 
     fn pieces(&self, held: &Held<'_>, transaction: &Transaction, state: &mut State) -> Result<Vec<Piece>> {
-        // Versions before this one kept some events in the state.
-        let riding = aside::take_riding(state);
         let mut pieces = Vec::new();
         for put in &transaction.puts {
             if !held.is_outdated(put)? {
@@ -259,7 +257,7 @@ impl<'a> Change<'a> {
             }
         }
         pieces.extend(transaction.deletes.iter().map(|delete| pieces::delete(*delete)));
-        pieces.extend(riding.iter().chain(&transaction.events).map(pieces::event));
+        pieces.extend(transaction.events.iter().map(pieces::event));
         pieces.extend(transaction.archived.iter().map(pieces::ended));
         pieces.extend(held.along.take());
         if state.moved.is_some() != held.was_moved.get() {

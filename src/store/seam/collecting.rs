@@ -9,7 +9,6 @@ use crate::model::id::MessageId;
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::retention::{Keep, Retention};
-use crate::model::run::Run;
 use crate::model::state::State;
 use crate::model::time::Time;
 
@@ -77,7 +76,7 @@ impl Agent<'_> {
             let mut months = old_months(beside, &*sight, retention.archive, now)?;
             let seen = Seen::of(beside, Rc::clone(&sight));
             leave_needed(&mut months, &*sight, &seen, &state)?;
-            let (swept, _) = self.local().sweep_all(&seen, &state, how)?;
+            let swept = self.local().sweep_all(&seen, &state, how)?;
             Ok(Collected::of(swept, months.iter().map(Month::told).collect()))
         })
     }
@@ -96,14 +95,7 @@ impl Agent<'_> {
 
 impl Change<'_> {
     /// Collects all that may go before the next commit. What has to go with it, or after it, goes then.
-    ///
-    /// Returns with it the runs whose records that commit has to bring into the archive.
-    pub fn collect(
-        &self,
-        collection: &mut Collection,
-        state: &State,
-        is_leased: bool,
-    ) -> Result<(Collected, Vec<Run>)> {
+    pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
         let (retention, now, seen_at, months) = match collection {
             Collection::Dir(collection) => return self.dir().collect(collection, state, is_leased),
             Collection::Beside { retention, now, seen_at, months } => (*retention, *now, *seen_at, months),
@@ -113,9 +105,9 @@ impl Change<'_> {
         };
         leave_needed(months, &*hold.now()?, &seen, state)?;
         let how = Sweeping { retention, now, removes: true, is_leased };
-        let (swept, runs) = self.agent().local().sweep_all(&seen, state, how)?;
+        let swept = self.agent().local().sweep_all(&seen, state, how)?;
         self.change_along(months.iter().filter_map(|month| month.removed(seen_at)).flatten().collect());
-        Ok((Collected::of(swept, months.iter().map(Month::told).collect()), runs))
+        Ok(Collected::of(swept, months.iter().map(Month::told).collect()))
     }
 
     /// Removes what could not go before the commit.

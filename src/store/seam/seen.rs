@@ -351,25 +351,13 @@ impl<'a> Seen<'a> {
         self.sight()?.events(order, &mut |line| each(decode_plain(&place, 0, line.as_bytes())?))
     }
 
-    pub fn events(
-        &self,
-        state: &State,
-        since: Option<Time>,
-        mut each: impl FnMut(Event) -> Result<()>,
-    ) -> Result<()> {
-        self.each_event(Order::Since(since), |event| each(event).map(|()| true))?;
-        aside::riding(state).into_iter().try_for_each(each)
+    pub fn events(&self, since: Option<Time>, mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+        self.each_event(Order::Since(since), |event| each(event).map(|()| true))
     }
 
-    pub fn last_events(
-        &self,
-        state: &State,
-        count: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> Result<Vec<Event>> {
-        let riding = aside::riding(state).into_iter().rev();
-        let mut found: Vec<Event> = riding.filter(|event| wanted(event)).take(count).collect();
-        if found.len() < count {
+    pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+        let mut found: Vec<Event> = Vec::new();
+        if count > 0 {
             self.each_event(Order::NewestFirst, |event| {
                 found.extend(Some(event).filter(&wanted));
                 Ok(found.len() < count)
@@ -390,11 +378,6 @@ impl Witness for Seen<'_> {
 
     fn tasks_among(&self, ids: &HashSet<TaskId>) -> Result<HashMap<TaskId, Task>> {
         self.last_words(ids.iter().map(TaskId::to_string), |task: &Task| task.id)
-    }
-
-    /// No version has left one that is not in the archive here.
-    fn record_inside(&self, _: RunId) -> Result<Option<Run>> {
-        Ok(None)
     }
 
     fn each_open(&self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<bool> {

@@ -243,22 +243,12 @@ impl Snapshot<'_> {
     }
 
     /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older may come as well.
-    pub fn events(
-        &self,
-        state: &State,
-        since: Option<Time>,
-        each: impl FnMut(Event) -> Result<()>,
-    ) -> Result<()> {
-        either!(self, seen => seen.events(state, since, each), dir => dir.events(state, since, each))
+    pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+        either!(self, seen => seen.events(since, each), dir => dir.events(since, each))
     }
 
     /// The last events that satisfy `wanted`, newest first, at most `count`.
-    pub fn last_events(
-        &self,
-        state: &State,
-        count: usize,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> Result<Vec<Event>> {
-        either!(self, seen => seen.last_events(state, count, wanted), dir => dir.last_events(state, count, wanted))
+    pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+        either!(self, seen => seen.last_events(count, wanted), dir => dir.last_events(count, wanted))
     }
 }

@@ -96,7 +96,7 @@ fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
 }
 
 fn is_journal(agent: &Agent<'_>, path: &Spot) -> bool {
-    [layout::JOURNAL, layout::OLD_JOURNAL].iter().any(|name| *path == agent.dir().join(name))
+    *path == agent.dir().join(layout::JOURNAL)
 }
 
 fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {

@@ -7,7 +7,6 @@ use crate::error::Error;
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::record::{Kept, Record};
-use crate::model::run::Run;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
@@ -16,7 +15,6 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
 use super::super::journal::Journal;
-use super::super::old_journal::Old;
 use super::super::record::decode;
 use super::super::{Agent, aside, files, layout};
 use super::{About, ESSENTIAL, Finding, Remedy};
@@ -133,9 +131,6 @@ impl Checkup<'_> {
         if let Err(error) = Journal::check(self.agent.dir()) {
             self.unreadable(self.path(layout::JOURNAL), &error);
         }
-        if let Err(error) = Old::check(self.agent.dir()) {
-            self.unreadable(self.path(layout::OLD_JOURNAL), &error);
-        }
         for lock in [layout::LOCK, layout::RUN_LOCK] {
             let path = self.path(lock);
             if path.exists().is_ok_and(|there| there) && !path.is_file().is_ok_and(|is_file| is_file) {
@@ -173,8 +168,7 @@ impl Checkup<'_> {
         records
     }
 
-    /// Every run but the current one has its record: in the archive, or in its directory, where versions before
-    /// have put it.
+    /// Reports each directory of a run that is neither the current one nor in the archive.
     pub(super) fn runs(&mut self, state: &State, settled: &HashSet<RunId>) {
         let runs = self.path(layout::RUNS);
         let entries = runs.entries().unwrap_or_default();
@@ -188,24 +182,9 @@ impl Checkup<'_> {
             if state.current_run.as_ref().is_some_and(|run| run.run_id == id) {
                 continue;
             }
-            let record = path.join("run.json");
-            // A look that fails says nothing about the run.
-            if record.exists().is_ok_and(|there| !there) {
-                if !settled.contains(&id) {
-                    let message = "the archive has no record of it, and it is not the current run";
-                    self.note(path, "orphaned_run", message, Remedy::Quarantine);
-                }
-                continue;
-            }
-            if let Some(run) = self.record::<Run>(&record)
-                && (run.id != id || run.agent != *self.agent.name())
-            {
-                self.note(
-                    record,
-                    "wrong_name",
-                    format!("its content is {} of `{}`", run.id, run.agent),
-                    Remedy::Quarantine,
-                );
+            if !settled.contains(&id) {
+                let message = "the archive has no record of it, and it is not the current run";
+                self.note(path, "orphaned_run", message, Remedy::Quarantine);
             }
         }
     }
