@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::model::policy::Policy;
 use crate::model::state::CurrentRun;
 use crate::model::turn::Claimant;
+use crate::process::git::is_of_caller;
 use crate::process::{self, host};
 use crate::store::{Agent, Store};
 
@@ -49,12 +50,14 @@ pub fn environment(
 /// The password of the store in a database, for who steps its agents and nobody below (contract, fleet §4).
 const PASSWORD: &str = "PGPASSWORD";
 
-/// What is inherited, and what the policy sets over that. Nothing of ours.
+/// Returns the variables that are inherited, with those that the policy sets over them. The program's own
+/// variables are left out, and so are those by which a git hook that runs this command tells of its
+/// repository, unless the policy names them.
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.is_beside() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
-        None => true,
+        None => !is_of_caller(name),
     };
     let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()

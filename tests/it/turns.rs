@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
-    Beside, decision, decisions, eventually, extend_policy, field, in_time, lives, mode, names, objects,
-    own_name, say, started, step, wait_for,
+    Beside, decision, decisions, eventually, extend_policy, field, git, git_in, hook, in_time, lives,
+    make_repository, mode, names, objects, own_name, say, started, step, wait_for,
 };
 
 /// An agent whose `agent.toml` is this.
@@ -163,6 +164,74 @@ fn a_turn_inherits_the_environment_and_is_told_who_it_is() {
     ];
     expected.sort();
     assert_eq!(environment(&sandbox), expected);
+}
+
+/// Every variable by which a git, of any version, tells its hooks of one repository, one commit or one push.
+const OF_GIT: [&str; 20] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_AUTHOR_DATE",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REFLOG_ACTION",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+#[test]
+fn turns_hooks_and_tasks_inherit_no_repository_of_a_git_hook() {
+    let local = Command::new("git").args(["rev-parse", "--local-env-vars"]).output().unwrap();
+    let local = String::from_utf8(local.stdout).unwrap();
+    let unknown: Vec<&str> = local.lines().filter(|name| !OF_GIT.contains(name)).collect();
+    assert_eq!(unknown, <[&str; 0]>::default(), "git has variables that are not in the list");
+    let sandbox = with_policy(&format!(
+        "[turn]\nshell = true\ncommand = \"env > environment; {} task start -- sh -c 'env > of-task; mv of-task task'\"\n\
+         env = {{ GIT_DIR = \"mine\" }}\n",
+        own_name()
+    ));
+    hook(&sandbox.agent("ada"), "on-scheduled", "env > hook");
+    say(&sandbox, "hello");
+    let tick = OF_GIT.iter().fold(sandbox.cmd(["tick", "ada"]), |tick, name| tick.env(name, "theirs"));
+    assert_eq!(tick.env("GIT_AUTHOR_NAME", "Ada").output().code(), 0);
+    wait_for(&sandbox.project().join("task"));
+    for file in ["environment", "hook", "task"] {
+        let found = read(&sandbox, file);
+        let mut found: Vec<&str> = found.lines().filter(|line| line.starts_with("GIT_")).collect();
+        found.sort_unstable();
+        assert_eq!(found, ["GIT_AUTHOR_NAME=Ada", "GIT_DIR=mine"], "{file}");
+    }
+}
+
+#[test]
+fn a_turn_that_a_git_hook_runs_works_in_its_own_repository() {
+    let sandbox = started("cd mine && git add --all && git commit --quiet -m turn");
+    make_repository(&sandbox);
+    let (mine, theirs) = (sandbox.project().join("mine"), sandbox.project().join("theirs"));
+    git(&sandbox, &["init", "--quiet", "mine"]);
+    fs::write(mine.join("result"), "").unwrap();
+    git(&sandbox, &["init", "--quiet", "theirs"]);
+    fs::write(theirs.join("file"), "").unwrap();
+    git_in(&sandbox, &theirs, &["add", "file"]);
+    say(&sandbox, "hello");
+    let script =
+        format!("#!/bin/sh\nexport GIT_DIR=\"$PWD/.git\"\n{} tick ada > \"$HOME/said\"\n", own_name());
+    fs::create_dir_all(theirs.join(".git/hooks")).unwrap();
+    write_program(&theirs.join(".git/hooks/pre-commit"), &script);
+    git_in(&sandbox, &theirs, &["commit", "--quiet", "-m", "theirs"]);
+    let log = |dir: &Path| git_in(&sandbox, dir, &["log", "--format=%s", "--name-only"]);
+    assert_eq!((log(&mine).as_str(), log(&theirs).as_str()), ("turn\n\nresult\n", "theirs\n\nfile\n"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ pub mod exchange;
 mod index;
 mod lock;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
@@ -35,11 +36,14 @@ const GRACE: Duration = Duration::from_secs(2);
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
 
-/// Variables by which a git that runs dormouse (in a hook, say) names its own repository. They are removed:
-/// `--commit` is about the repository around the state directory.
-const OF_ANOTHER: &[&str] = &[
+/// The variables by which git tells its hooks and aliases of one repository: those that `git rev-parse
+/// --local-env-vars` lists in any version, and the one of a push that is not accepted yet. They mislead
+/// every command that works in another repository.
+const LOCAL: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_PARAMETERS",
     "GIT_DIR",
     "GIT_GRAFT_FILE",
     "GIT_IMPLICIT_WORK_TREE",
@@ -49,10 +53,25 @@ const OF_ANOTHER: &[&str] = &[
     "GIT_NO_REPLACE_OBJECTS",
     "GIT_OBJECT_DIRECTORY",
     "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
     "GIT_REPLACE_REF_BASE",
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 ];
+
+/// The variables that describe one commit of the git that runs this program: commits of a turn would get
+/// the date of that commit.
+const OF_ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
+
+/// Settings of one command that are passed in the environment. Git sets it for no hook, but lists it as
+/// local; the program's own git calls keep it, because it is a usual way to say `safe.directory`.
+const SETTINGS: &str = "GIT_CONFIG_COUNT";
+
+/// True if a variable belongs to one repository or one commit of the git that runs this program, so that no
+/// turn, hook or task may inherit it.
+pub fn is_of_caller(name: &OsStr) -> bool {
+    LOCAL.iter().chain(OF_ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
+}
 
 /// Files in git's directory that show that a person is in the middle of something, and of what.
 const IN_THE_MIDDLE: &[(&str, &str)] = &[
@@ -269,7 +288,7 @@ impl<'a> Repository<'a> {
         // What git says is compared, so it must be in English. It must not ask questions, because
         // no person is there to answer.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
-        for name in OF_ANOTHER {
+        for name in LOCAL {
             command.env_remove(name);
         }
         if let Some(index) = with.index {
