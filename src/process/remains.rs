@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use super::patience::timespec;
 use super::table::{self, Environment, Process, immortal, process_path};
-use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, host, kernel};
+use super::{KILL_TAKES, Mark, Patience, Signal, host, kernel};
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
@@ -28,8 +28,8 @@ const HELD: usize = 256;
 /// 3. it was started with the mark of this run (`DORMOUSE_RUN`), whatever group it is in now; or
 /// 4. its parent belongs to the run.
 ///
-/// Supervisors of background tasks that the run started are spared with everything below them, and so is this
-/// process. Zombies count as gone. A process is out of reach if it has left the group, dropped the
+/// Supervisors of background tasks that the run started, and everything below them, do not belong to it, and
+/// neither does this process. Zombies count as gone. A process is out of reach if it has left the group, dropped the
 /// environment and lost its parents while no tick was there to adopt it.
 #[derive(Debug)]
 pub struct Remains {
@@ -177,28 +177,23 @@ impl Remains {
         let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
         // A process that is older than the leader of the run can't have come from it.
         let oldest = self.leader.map_or(0, |leader| leader.start);
-        let (mut ours, mut spared) = (HashSet::new(), HashSet::new());
+        let mut ours = HashSet::new();
         // A supervisor does not have the mark of the turn that started it, but at first it is a child of that
         // turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
-            let environment = Environment::of(process.pid);
-            let is_ours = environment.is(self.mark.name, &self.mark.id);
-            if environment.has(SUPERVISOR) {
+            if table::supervises(process.pid) {
                 supervisors.insert(process.pid.as_raw_pid());
-                if is_ours {
-                    spared.insert(process.pid.as_raw_pid());
-                }
-            } else if is_ours || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group) {
+            } else if Environment::of(process.pid).is(self.mark.name, &self.mark.id)
+                || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group)
+            {
                 ours.insert(process.pid.as_raw_pid());
             }
         }
         with_descendants(&all, &mut ours, &supervisors);
-        with_descendants(&all, &mut spared, &HashSet::new());
         let this = rustix::process::getpid();
         let is_left = |process: &Process| {
-            let pid = process.pid.as_raw_pid();
-            ours.contains(&pid) && !spared.contains(&pid) && !process.zombie && process.pid != this
+            ours.contains(&process.pid.as_raw_pid()) && !process.zombie && process.pid != this
         };
         Ok(all.into_iter().filter(is_left).collect())
     }
@@ -287,6 +282,7 @@ mod tests {
     /// Longer than anything here takes, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(200);
+    const TASK: &str = "task_01890a5dac96774bbcceb302099a8057";
 
     /// A child that leads a group, as the leader of a turn would. Its end ends the group.
     struct Turn {
@@ -387,21 +383,38 @@ mod tests {
     }
 
     #[test]
-    fn supervisors_and_what_is_below_them_are_spared() {
-        let turn = Turn::start(
-            Some(run_id()),
-            "DORMOUSE_SUPERVISOR=1 sh -c 'env -u DORMOUSE_SUPERVISOR sleep 600 & echo; wait' & wait",
+    fn a_supervisor_is_spared_with_all_below_it_though_it_is_a_child_and_in_the_group_at_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join(format!("{TASK}.lock"));
+        let script = format!(
+            "env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR={TASK} \
+             sh -c 'exec 9>{}; flock 9; setsid sleep 600 9>&- & echo; wait' & wait",
+            lock.display()
         );
-        assert_eq!(turn.found(), [turn.pid()]);
+        let turn = Turn::start(Some(run_id()), &script);
+        // What it starts leaves the group when it runs its program.
+        while turn.found() != [turn.pid()] {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
-    fn a_supervisor_is_spared_though_it_is_a_child_and_in_the_group_at_first() {
-        let turn =
-            Turn::start(Some(run_id()), "env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR=1 sleep 600 & echo; wait");
-        // Until its exec it has the environment of the run.
-        while turn.found() != [turn.pid()] {
-            std::thread::yield_now();
+    fn a_variable_makes_no_supervisor() {
+        let dir = tempfile::tempdir().unwrap();
+        let lock = dir.path().join(format!("{TASK}.lock"));
+        for value in ["1", "", TASK] {
+            // The file is open, and another process has its lock, but not this one.
+            let script = format!(
+                "exec 9>{lock}; DORMOUSE_SUPERVISOR='{value}' setsid sleep 600 & exec 9>&-; echo; wait",
+                lock = lock.display()
+            );
+            let held = fs::File::create(&lock).unwrap();
+            rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            let turn = Turn::start(Some(run_id()), &script);
+            while turn.found().len() != 2 {
+                std::thread::yield_now();
+            }
+            turn.end(LONG);
         }
     }
 

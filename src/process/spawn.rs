@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Signal, setrlimit};
 
 use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
-use super::{SUPERVISOR, host, kernel, limits};
+use super::{host, kernel, limits};
 use crate::error::{Context, Error, Result, describe};
 
 /// What this process got as stdin, for itself alone: what it starts does not inherit it.
@@ -56,8 +56,6 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     command.args(arguments).current_dir(&spec.workdir);
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id);
-    // A tick may itself run below a supervisor. The turns that it starts are not supervisors.
-    command.env_remove(SUPERVISOR);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are

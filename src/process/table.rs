@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
 
+use super::SUPERVISOR;
 use crate::error::{Context, Error, Result};
+use crate::model::id::TaskId;
 
 /// The fields of /proc/PID/stat that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,10 +88,6 @@ impl Environment {
         Environment(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default())
     }
 
-    pub fn has(&self, name: &str) -> bool {
-        self.values(name).next().is_some()
-    }
-
     pub fn is(&self, name: &str, value: &str) -> bool {
         self.values(name).any(|found| found == value.as_bytes())
     }
@@ -99,6 +97,31 @@ impl Environment {
             .split(|byte| *byte == 0)
             .filter_map(move |entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     }
+}
+
+/// True if a process supervises a background task. Any process can have the variable that says so; a
+/// supervisor also holds the lock of that task.
+pub fn supervises(pid: Pid) -> bool {
+    let environment = Environment::of(pid);
+    let task = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<TaskId>().ok();
+    environment.values(SUPERVISOR).filter_map(task).any(|task| holds_lock(pid, &format!("{task}.lock")))
+}
+
+/// True if a process holds the exclusive lock on a file of this name. The kernel shows a lock beside the
+/// descriptor through which it was taken, also in a process that inherited the descriptor.
+fn holds_lock(pid: Pid, name: &str) -> bool {
+    let Ok(descriptors) = fs::read_dir(process_path(pid).join("fd")) else { return false };
+    descriptors.flatten().any(|descriptor| {
+        let is_of_file = fs::read_link(descriptor.path()).is_ok_and(|file| file.ends_with(name));
+        let info = process_path(pid).join("fdinfo").join(descriptor.file_name());
+        is_of_file && fs::read_to_string(info).is_ok_and(|info| info.lines().any(is_exclusive_lock))
+    })
+}
+
+/// True for a line like `lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:01:131 0 EOF`.
+fn is_exclusive_lock(line: &str) -> bool {
+    let mut words = line.split_ascii_whitespace();
+    words.next() == Some("lock:") && words.nth(1) == Some("FLOCK") && words.nth(1) == Some("WRITE")
 }
 
 fn children_by_scan() -> Result<Vec<Pid>> {
@@ -163,8 +186,8 @@ mod tests {
     #[test]
     fn an_environment_is_searched_by_whole_entries() {
         let environment = Environment(b"A=1\0XB=2\0B=run_1\0C\0".to_vec());
-        assert!(environment.has("A") && environment.has("B"));
-        assert!(!environment.has("X") && !environment.has("C"));
+        assert!(environment.is("A", "1") && environment.is("XB", "2"));
+        assert!(!environment.is("X", "") && !environment.is("C", ""));
         assert!(environment.is("B", "run_1"));
         assert!(!environment.is("B", "run_") && !environment.is("B", "run_11") && !environment.is("B", "2"));
     }

@@ -19,8 +19,8 @@ use super::patience::{is_past, timespec};
 use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
-use super::table::{self, Environment, immortal, process_path};
-use super::{KILL_TAKES, Mark, Patience, SUPERVISOR, Signal, kernel};
+use super::table::{self, immortal, process_path};
+use super::{KILL_TAKES, Mark, Patience, Signal, kernel};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::policy::FirstTold;
@@ -343,7 +343,7 @@ impl<'a> Live<'a> {
             // A child that has ended since the list was made has left its own children to this process, so
             // the list is made again.
             if children.len() == before {
-                children.retain(|child| !Environment::of(*child).has(SUPERVISOR));
+                children.retain(|child| !table::supervises(*child));
                 return Ok(children);
             }
         }
@@ -546,7 +546,6 @@ mod tests {
         let mut spec = sh(&dir, "cat; pwd; env | sort | grep -v '^_=\\|^PWD=\\|SHLVL'; echo oops >&2");
         let stdin = at(dir.path()).join("in");
         spec.stdin = Stdin::File(stdin);
-        spec.env.push((SUPERVISOR.into(), "1".into()));
         let ended = ended(&spec);
         let here = dir.path().canonicalize().unwrap();
         let said = format!("hello\n{}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
@@ -739,6 +738,9 @@ mod tests {
             "setsid sh -c 'sleep 600 & sleep 600; :' & exit 5",
             "env -i /usr/bin/setsid -f /bin/sleep 600; exit 5",
             "setsid sh -c \"trap '' TERM; env -i setsid -f sleep 600; sleep 600; :\" & sleep 0.1; exit 5",
+            "DORMOUSE_SUPERVISOR=1 setsid -f sleep 600; exit 5",
+            "exec 9>task_01890a5dac96774bbcceb302099a8057.lock; \
+             DORMOUSE_SUPERVISOR=task_01890a5dac96774bbcceb302099a8057 setsid -f sleep 600; exit 5",
         ] {
             let ended = ended(&sh(&dir, script));
             assert_eq!((ended.exit, ended.timed_out), (code(5), false), "{script}");
@@ -758,9 +760,12 @@ mod tests {
     fn a_supervisor_outlives_the_turn() {
         let _alone = alone();
         let dir = tempdir();
-        let script = "DORMOUSE_SUPERVISOR=1 setsid -f sh -c 'echo $$ >pid.new; mv pid.new pid; yes' ; \
-                      until test -e pid; do :; done; sleep 600 & exit 0";
-        let ended = run(&sh(&dir, script), &mut Nobody).unwrap();
+        let task = "task_01890a5dac96774bbcceb302099a8057";
+        let script = format!(
+            "exec 9>{task}.lock; DORMOUSE_SUPERVISOR={task} setsid -f sh -c 'flock 9; echo $$ >pid.new; \
+             mv pid.new pid; yes'; exec 9>&-; until test -e pid; do :; done; sleep 600 & exit 0"
+        );
+        let ended = run(&sh(&dir, &script), &mut Nobody).unwrap();
         let supervisor = pid_in(&dir.path().join("pid"));
         let left = table::children().unwrap();
         rustix::process::kill_process_group(supervisor, Signal::KILL).unwrap();

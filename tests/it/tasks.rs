@@ -96,6 +96,19 @@ fn a_task_starts_at_once_and_its_end_is_a_message() {
 }
 
 #[test]
+fn a_variable_keeps_no_process_of_a_task_or_a_turn_alive() {
+    let sandbox = agent_that("DORMOUSE_SUPERVISOR=1 setsid -f sleep 600; : > ready");
+    let script = "DORMOUSE_SUPERVISOR=$DORMOUSE_TASK setsid -f sleep 600; : > started; sleep 600";
+    let id = start(&sandbox, &[], script);
+    soon("its start", || sandbox.project().join("started").exists());
+    sandbox.run(["task", "stop", &id]);
+    sandbox.run(["enqueue", "ada", "go"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert!(sandbox.project().join("ready").exists());
+    nothing_left(&sandbox);
+}
+
+#[test]
 fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
     let turn = r#"test "$(cat "$HOME/turns" 2>/dev/null)" && exit
         echo started >> "$HOME/turns"
