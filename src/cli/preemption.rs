@@ -92,12 +92,16 @@ pub struct SafePoint {
 ///
 /// Only the latest checkpoint counts. The next run of the same message finds its path in DORMOUSE_CHECKPOINT:
 /// after a `yield`, a failure, a timeout, a kill or a requeue. It is removed when the message is settled. A
-/// turn that was told to end can still save a checkpoint until it is killed.
+/// turn that was told to end can still save a checkpoint until it is killed. An empty one is refused, because
+/// it would replace the last one if the command that makes it fails.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// A file, or `-` for stdin
     #[arg(value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub file: String,
+    /// Save it even if it is empty
+    #[arg(long)]
+    pub allow_empty: bool,
     #[command(flatten)]
     pub agent: PlaneAgent,
 }
@@ -114,6 +118,9 @@ pub struct Yield {
     /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
+    /// Save the checkpoint even if it is empty
+    #[arg(long, requires = "checkpoint")]
+    pub allow_empty: bool,
     /// Resume this turn by itself after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<String>,

@@ -62,7 +62,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 plan_status: parse_optional("--plan-status", plan_status.as_deref())?
                     .unwrap_or(PlanStatus::Ready),
                 todo: todo.iter().map(|word| step(word)).collect(),
-                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
+                plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
                 blocked_by,
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
@@ -91,7 +91,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 objective,
                 plan_status: parse_optional("--plan-status", plan_status.as_deref())?,
                 todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
-                plan: plan.map(|word| text("--plan", Some(&word), &PLAN)).transpose()?,
+                plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
             };
             change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
                 work::update(draft, id, change)
@@ -163,6 +163,16 @@ fn complete_work(
     show_changed(session, changed)
 }
 
+/// Reads a plan. An empty one out of a file or stdin is mostly what a command has left that failed.
+fn plan_text(name: &str, word: &str) -> Result<String> {
+    let plan = text(name, Some(word), &PLAN)?;
+    if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {
+        return Err(Error::refused("empty_plan", format!("{name} `{word}` is empty: no plan was saved"))
+            .with_hint("if that is meant, give '' as the text"));
+    }
+    Ok(plan)
+}
+
 fn plan(
     session: &mut Session,
     store: &Store,
@@ -171,7 +181,7 @@ fn plan(
     word: Option<String>,
 ) -> Result<Status> {
     if let Some(word) = word {
-        let plan = text("TEXT", Some(&word), &PLAN)?;
+        let plan = plan_text("TEXT", &word)?;
         let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
         return change_work(session, store, agent, part, |draft, id| work::update(draft, id, change));
     }

@@ -9,6 +9,7 @@ use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Change, Snapshot, Store};
 
 use super::load::{self, Purpose};
+use super::sections;
 use super::session::Session;
 
 /// A command and the agent that it works on.
@@ -70,7 +71,9 @@ impl<'a> Desk<'a> {
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
         let records = load::records(self.agent, seen, state, Lease::Free, now, Purpose::Look)?;
-        Ok(Draft::new(records, self.session.clock.stamp()?))
+        let mut draft = Draft::new(records, self.session.clock.stamp()?);
+        sections::close_abandoned(self.agent, &mut draft);
+        Ok(draft)
     }
 
     /// Changes the records by a rule, in one transaction. A rule that refuses, or changes nothing, commits

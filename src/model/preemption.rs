@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, RunId};
+use super::resource::Resource;
 use super::time::{Span, Time};
 
 /// The one pending request of a run.
@@ -19,9 +20,12 @@ pub struct Preemption {
     /// How long the run then stays suspended; absent: until `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
-    /// The more urgent agent that needs the run's slot, if that is the reason.
+    /// The more urgent agent that needs a resource of the run, if that is the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AgentName>,
+    /// The resource that this agent needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needed: Option<Resource>,
 }
 
 /// A critical section that a turn has open. It protects the run as long as it has time left.
@@ -31,6 +35,10 @@ pub struct Section {
     /// Its number among the open sections; the innermost has the highest.
     pub number: u32,
     pub until: Time,
+    /// True if a command runs in it (`non-preemptible -- CMD`). The process that runs the command holds a
+    /// lock for as long as the section is open.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_command: bool,
 }
 
 /// Names one checkpoint of a run. Each has a file of its own, so that the earlier one stays whole until it is

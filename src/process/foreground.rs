@@ -42,11 +42,13 @@ pub struct Ending {
     pub signal: Signal,
     /// How long after the signal SIGKILL follows.
     pub grace: Duration,
+    /// The signal that the command gets when this process is gone; `None` if the command goes on then.
+    pub orphaned: Option<Signal>,
 }
 
 impl Default for Ending {
     fn default() -> Ending {
-        Ending { signal: Signal::TERM, grace: Duration::ZERO }
+        Ending { signal: Signal::TERM, grace: Duration::ZERO, orphaned: None }
     }
 }
 
@@ -61,6 +63,9 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
     let signals = Signals::hold()?;
     let mut command = Command::new(program);
     spawn::give_back(command.args(arguments));
+    if let Some(signal) = ending.orphaned {
+        spawn::tie(&mut command, signal);
+    }
     let ran = match command.spawn() {
         Ok(child) => {
             let (status, was_ended) = watch(child, &signals, overseer, ending)?;

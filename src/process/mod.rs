@@ -9,6 +9,7 @@ pub mod host;
 pub mod jobs;
 pub mod keys;
 pub mod limits;
+pub mod machine;
 #[cfg(target_os = "linux")]
 pub mod notify;
 pub mod remains;
@@ -28,7 +29,8 @@ use std::time::Duration;
 pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
-/// The variable that marks the supervisor of a background task, which outlives the turn that started it.
+/// The variable with the id of the task that a process supervises. A supervisor outlives the turn that started
+/// it. The variable alone proves nothing: `table::supervises` asks for the task's lock.
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
 /// The variable with the id of a run. Everything that the run's turn starts has it.
 pub const RUN: &str = "DORMOUSE_RUN";

@@ -182,3 +182,12 @@ fn a_copy_that_an_earlier_edit_has_left_is_passed_by() {
         .unwrap();
     assert!(ran.status.success() && String::from_utf8_lossy(&ran.stdout).contains("-1.toml"), "{ran:?}");
 }
+
+#[test]
+fn an_empty_file_does_not_replace_the_settings() {
+    let sandbox = started("true");
+    let before = read(&sandbox, SETTINGS);
+    let ran = edit(&sandbox, "cat /dev/null >");
+    assert!(ran.code() == 1 && ran.stderr.contains("an empty file: nothing was changed"), "{ran}");
+    assert_eq!(read(&sandbox, SETTINGS), before);
+}

@@ -1332,3 +1332,16 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
         }
     });
 }
+
+#[test]
+fn an_empty_plan_from_a_command_that_failed_replaces_none() {
+    let sandbox = started("true");
+    let item = work(&sandbox, "asking", &["--plan", "first this"]);
+    fs::write(sandbox.project().join("nothing"), "").unwrap();
+    let plan = |words: &[&str]| sandbox.cmd([&["work"][..], words].concat()).stdin("").output().code();
+    assert_eq!(plan(&["plan", &item, "-"]), 4);
+    assert_eq!(plan(&["plan", &item, "@nothing"]), 4);
+    assert_eq!(plan(&["update", &item, "--plan", "-"]), 4);
+    assert_eq!(sandbox.run(["work", "plan", &item]), "first this\n");
+    assert_eq!(plan(&["plan", &item, ""]), 0, "given as the text it is meant");
+}

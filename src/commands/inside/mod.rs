@@ -4,6 +4,7 @@
 pub mod safe_point;
 
 use std::ffi::OsString;
+use std::fs::File;
 
 use serde_json::json;
 
@@ -19,8 +20,8 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::Span;
-use crate::process::foreground;
 use crate::process::turn::Nobody;
+use crate::process::{Signal, foreground};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
@@ -52,7 +53,7 @@ pub fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
 pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
-    let bytes = bytes(&args.file, &CHECKPOINT)?;
+    let bytes = checkpoint_bytes(&args.file, args.allow_empty)?;
     let agent = store.agent(&name)?;
     let (_, saved) =
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
@@ -67,11 +68,23 @@ pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status
     Ok(Status::Done)
 }
 
+/// Reads a checkpoint. An empty one is mostly what a command has left that failed.
+fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
+    let bytes = bytes(word, &CHECKPOINT)?;
+    if bytes.is_empty() && !allow_empty {
+        let from = if word == "-" { "stdin" } else { word };
+        return Err(Error::refused("empty_checkpoint", format!("{from} is empty: no checkpoint was saved"))
+            .with_hint("if that is meant, say --allow-empty"));
+    }
+    Ok(bytes)
+}
+
 pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
     let pause = parse_optional("--for", args.resume_after.as_deref())?;
-    let bytes = args.checkpoint.as_deref().map(|word| bytes(word, &CHECKPOINT)).transpose()?;
+    let bytes =
+        args.checkpoint.as_deref().map(|word| checkpoint_bytes(word, args.allow_empty)).transpose()?;
     let agent = store.agent(&name)?;
     let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
         rules::give_way(draft, run_id, bytes.is_some(), pause)
@@ -124,7 +137,10 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
         Some(SectionCommand::Begin { agent, deadline }) => {
             let time = parse("--deadline", &deadline)?;
             let (name, run_id) = own_run(session, &store, &agent)?;
-            let section = open(session, &store.agent(&name)?, run_id, time)?;
+            let agent = store.agent(&name)?;
+            let section =
+                Desk::new(session, &agent).change(|draft| rules::open_section(draft, run_id, time, false))?;
+            let section = section.made;
             show(session, &name, run_id, section, "open");
             Ok(Status::Done)
         }
@@ -138,8 +154,12 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
             let time = parse("--deadline", args.deadline.as_deref().unwrap_or_default())?;
             let (name, run_id) = own_run(session, &store, &args.agent)?;
             let agent = store.agent(&name)?;
-            let section = open(session, &agent, run_id, time)?;
-            within(session, &agent, run_id, section, &args.argv)
+            let (section, held) = open_for_command(session, &agent, run_id, time)?;
+            let status = within(session, &agent, run_id, section, &args.argv);
+            // A file that can't be removed is removed with what other killed commands left.
+            let _ = agent.remove_section(run_id, section.number);
+            drop(held);
+            status
         }
     }
 }
@@ -152,15 +172,10 @@ fn within(
     section: Section,
     argv: &[OsString],
 ) -> Result<Status> {
-    let ran = foreground::run(argv, &mut Nobody, &foreground::Ending::default());
-    match close(session, agent, run_id, Some(section.number)) {
-        // The run may have ended meanwhile, and all of its sections with it.
-        Ok(_) | Err(Error::Refused { .. } | Error::NoEdge { .. }) => {}
-        // The exit status of the command counts for the caller; the section has ended by itself.
-        Err(error) => {
-            session.out.note(&format!("the section stays open until {}: {error}", section.until.local()));
-        }
-    }
+    let ending = foreground::Ending { orphaned: Some(Signal::KILL), ..foreground::Ending::default() };
+    let ran = foreground::run(argv, &mut Nobody, &ending);
+    // The exit status of the command counts for the caller. A section that can't be closed ends with this process.
+    let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
         session.out.note(trouble);
@@ -168,8 +183,18 @@ fn within(
     Ok(Status::OfCommand(ran.status))
 }
 
-fn open(session: &Session, agent: &Agent<'_>, run_id: RunId, time: Span) -> Result<Section> {
-    Ok(Desk::new(session, agent).change(|draft| rules::open_section(draft, run_id, time))?.made)
+/// Opens a section that ends with this process. The returned file is its lock.
+fn open_for_command(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    time: Span,
+) -> Result<(Section, File)> {
+    let mut open = Desk::new(session, agent).open()?;
+    let section = rules::open_section(&mut open.draft, run_id, time, true)?;
+    let held = agent.hold_section(run_id, section.number)?;
+    open.commit()?;
+    Ok((section, held))
 }
 
 fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {

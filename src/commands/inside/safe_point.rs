@@ -9,6 +9,7 @@ use crate::commands::words::{parse, parse_optional};
 use crate::engine::desk::Desk;
 use crate::engine::load;
 use crate::engine::oversee::{Overseen, instant_of};
+use crate::engine::sections;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::{MessageId, RunId};
@@ -27,7 +28,8 @@ use super::{current, own_run};
 /// How many messages one safe point hands over; the next one has more.
 const HANDED_OVER: usize = 64;
 
-/// How often a safe point that runs a command looks whether the operator has said something.
+/// How often a safe point looks for changes that no record shows: messages of the operator beside its command,
+/// and sections whose process has ended.
 const LISTENS: Duration = Duration::from_millis(200);
 
 /// Why a command is ended although its turn is not to yield: the next safe point is to hand over what the
@@ -117,6 +119,7 @@ fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings>
         let said = said(session, agent, &seen, &state)?;
         Ok((state, said))
     })?;
+    let state = sections::settled(session, agent, state)?;
     let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
     Ok(Findings { state, reason, said })
 }
@@ -143,7 +146,8 @@ fn wait_for_something(
         let section = protected_until(current(&found.state, run_id)?, now);
         let section = section.and_then(|until| instant_of(until, now));
         let section = section.map(|end| end.saturating_duration_since(Instant::now()));
-        watch.wait(left.into_iter().chain(section).min());
+        let unseen = sections::end_unseen(current(&found.state, run_id)?).then_some(LISTENS);
+        watch.wait(left.into_iter().chain(section).chain(unseen).min());
     }
 }
 
@@ -212,9 +216,11 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
-    let ending = foreground::Ending { signal, grace: grace.as_std() };
+    // After this process no other one would tell the command of a request.
+    let ending = foreground::Ending { signal, grace: grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
-        let (run, now) = (current(state, run_id)?, session.clock.now());
+        let state = sections::settled(session, agent, state.clone())?;
+        let (run, now) = (current(&state, run_id)?, session.clock.now());
         if let Some(reason) = asks_to_yield(run, now) {
             return Ok(Some(reason.to_owned()));
         }

@@ -157,6 +157,11 @@ pub fn key_name(id: TriggerId, hash: &str) -> String {
     format!("{id}.{hash}")
 }
 
+/// The file in `tmp/` that is locked while a command runs in a section of a run.
+pub fn section(run: RunId, number: u32) -> String {
+    format!("section-{run}-{number}")
+}
+
 pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 
 use crate::beneath::Spot;
 use crate::error::Result;
-use crate::model::id::TaskId;
+use crate::model::id::{RunId, TaskId};
 use crate::model::time::Time;
 
 use super::lock::{self, Guard, Sharing};
@@ -62,6 +62,29 @@ impl Agent<'_> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
+    }
+
+    /// Makes and locks the file of a section in which a command runs. The section is open for as long as the
+    /// returned file is.
+    pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
+        let spot = self.section(run, number);
+        // An earlier section of this number was left by a process that is gone.
+        let _ = spot.remove();
+        self.store.disk.stage_unlocked(&spot, b"")
+    }
+
+    /// True if a living process has the section open.
+    pub fn is_section_held(&self, run: RunId, number: u32) -> Result<bool> {
+        lock::is_held(&self.section(run, number))
+    }
+
+    /// Removes the file of a section.
+    pub fn remove_section(&self, run: RunId, number: u32) -> Result<()> {
+        self.section(run, number).remove()
+    }
+
+    fn section(&self, run: RunId, number: u32) -> Spot {
+        self.tmp().join(layout::section(run, number))
     }
 
     /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.

@@ -11,7 +11,7 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::{AgentName, TaskId};
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
@@ -307,6 +307,22 @@ impl<'s> Agent<'s> {
     /// takes it alone. `None`: it is not free.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
         self.room()?.telling(sharing)
+    }
+
+    /// Makes and locks the file of a section in which a command runs. The section is open for as long as the
+    /// returned file is.
+    pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
+        self.room()?.hold_section(run, number)
+    }
+
+    /// True if a living process of this machine has the section open.
+    pub fn is_section_held(&self, run: RunId, number: u32) -> Result<bool> {
+        self.room()?.is_section_held(run, number)
+    }
+
+    /// Removes the file of a section.
+    pub fn remove_section(&self, run: RunId, number: u32) -> Result<()> {
+        self.room()?.remove_section(run, number)
     }
 
     /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.

@@ -239,3 +239,23 @@ fn a_run_that_is_held_from_before_goes_on() {
     sandbox.run(["recover", "ada"]);
     goes_on(&sandbox, 2);
 }
+
+#[test]
+fn an_empty_checkpoint_replaces_none_unless_that_is_meant() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let step = turn(
+        &sandbox,
+        r#"saved() { note "$? $(cat "$DORMOUSE_DIR/agents/ada/runs/$DORMOUSE_RUN"/checkpoint-*)"; }
+        echo good | $D checkpoint -; saved
+        false | $D checkpoint - 2> "$HOME/said"; saved
+        : > "$HOME/nothing"; $D checkpoint "$HOME/nothing" 2>/dev/null; saved
+        false | $D yield --checkpoint - 2>/dev/null; saved
+        $D checkpoint "$HOME/nothing" --allow-empty; saved"#,
+    );
+    assert_eq!(noted(&sandbox), ["0 good", "4 good", "4 good", "4 good", "0 "]);
+    assert_eq!(step["terminal"], "completed", "the run has not yielded");
+    let said = fs::read_to_string(sandbox.home().join("said")).unwrap();
+    assert!(said.contains("stdin is empty: no checkpoint was saved"), "{said}");
+    assert!(said.contains("--allow-empty"), "{said}");
+}

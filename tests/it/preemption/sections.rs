@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{lives, objects, record, say};
 
-use super::{agent, ended, go, noted, running, turn};
+use super::{agent, ended, go, noted, running, signal, turn};
 
 const ASK: &str = "outside preempt ada --reason urgent --grace 1d >/dev/null";
 
@@ -46,7 +46,6 @@ fn the_status_of_a_command_is_handed_on() {
     );
 }
 
-/// Whoever called it has to know that it was done, whatever became of the section.
 #[test]
 fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
     let sandbox = agent();
@@ -56,12 +55,10 @@ fn the_status_of_a_command_counts_where_its_section_could_not_be_closed() {
         r#"state=$DORMOUSE_DIR/agents/ada/state.json
         $D non-preemptible --deadline 5m -- mv "$state" "$HOME/state"; note $?
         mv "$HOME/state" "$state"
-        $D non-preemptible end"#,
+        $D non-preemptible end; note $?"#,
     );
     assert_eq!(step["terminal"], "completed", "{step}");
-    assert_eq!(noted(&sandbox), ["0"]);
-    let said = sandbox.run(["run", "show", step["run_id"].as_str().unwrap(), "--stderr"]);
-    assert!(said.contains("the section stays open until 2"), "{said}");
+    assert_eq!(noted(&sandbox), ["0", "4"], "the section has ended with its process");
 }
 
 #[test]
@@ -200,23 +197,6 @@ fn two_commands_at_once_have_a_section_each() {
     assert_eq!(noted(&sandbox), ["one left: 0", "none left: 10"]);
 }
 
-#[test]
-fn the_section_of_a_command_that_was_killed_ends_with_its_deadline() {
-    let sandbox = agent();
-    say(&sandbox, "hello");
-    turn(
-        &sandbox,
-        &format!(
-            r#"DORMOUSE_NOW=2026-01-02T04:00:00Z; export DORMOUSE_NOW; {ASK}
-        $D non-preemptible --deadline 5s -- sh -c ': > "$HOME/begun"; exec sleep 600' & come begun
-        kill -KILL $!; wait $!; note "killed: $?"
-        $D safe-point; note $?
-        DORMOUSE_NOW=2026-01-02T04:00:05.001Z; $D safe-point; note $?"#
-        ),
-    );
-    assert_eq!(noted(&sandbox), ["killed: 137", "0", "10"]);
-}
-
 /// A signal to the wrapper is meant for the command; its section is closed all the same.
 #[test]
 fn a_signal_is_passed_on_to_the_command() {
@@ -282,4 +262,87 @@ fn a_section_does_not_outlive_its_turn() {
     assert_eq!(stepped["terminal"], "completed");
     let pid = fs::read_to_string(sandbox.home().join("pid")).unwrap();
     assert!(!lives(pid.trim()));
+}
+
+/// Waits in a turn for the end of the process whose pid is in a file, and notes whether it has ended.
+const GONE: &str = r#"gone() {
+    for i in $(seq 1 1000); do
+        state=$(sed -n 's/^State:.\(.\).*/\1/p' "/proc/$(cat "$HOME/$1")/status" 2>/dev/null)
+        case $state in ""|Z|X) note "$1 is gone"; return;; esac
+        sleep 0.01
+    done
+    note "$1 lives"
+}
+"#;
+
+#[test]
+fn a_section_of_a_command_ends_with_its_wrapper_and_the_command_with_it() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        &format!(
+            r#"{GONE}
+        $D non-preemptible begin --deadline 10m
+        $D non-preemptible --deadline 10m -- sh -c 'echo $$ > "$HOME/new"; mv "$HOME/new" "$HOME/cmd"; exec sleep 600' &
+        wrapper=$!
+        come cmd
+        {ASK}
+        kill -KILL $wrapper
+        gone cmd
+        $D non-preemptible end
+        $D safe-point; note $?
+        $D non-preemptible end 2> "$HOME/err"; note $?"#
+        ),
+    );
+    assert_eq!(noted(&sandbox), ["cmd is gone", "10", "4"]);
+    let said = fs::read_to_string(sandbox.home().join("err")).unwrap();
+    assert!(said.contains("has no such section open"), "{said}");
+}
+
+#[test]
+fn a_run_is_forced_though_a_killed_wrapper_left_a_section() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(
+        &sandbox,
+        r#"$D non-preemptible --deadline 10m -- sh -c ': > "$HOME/in"; exec sleep 600' & echo $! > "$HOME/wrapper"
+        come in; up; come never"#,
+    );
+    sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "100ms"]);
+    assert_eq!(open(&sandbox).len(), 1);
+    let wrapper = fs::read_to_string(sandbox.home().join("wrapper")).unwrap();
+    signal("KILL", wrapper.trim().parse().unwrap());
+    assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_section_whose_wrapper_is_gone() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    let tick = running(
+        &sandbox,
+        r#"$D non-preemptible --deadline 10m -- sh -c ': > "$HOME/in"; exec sleep 600' & wrapper=$!
+        come in; kill -KILL $wrapper; up; come never"#,
+    );
+    sandbox.run(["stop", "ada", "--grace", "1s"]);
+    assert_eq!(ended(tick)["terminal"], "aborted");
+}
+
+#[test]
+fn a_command_at_a_safe_point_ends_with_its_wrapper() {
+    let sandbox = agent();
+    say(&sandbox, "hello");
+    turn(
+        &sandbox,
+        &format!(
+            r#"{GONE}
+        $D safe-point --signal USR1 -- sh -c 'trap "exit 3" USR1; echo $$ > "$HOME/new"; mv "$HOME/new" "$HOME/cmd"; while :; do sleep 0.01; done' &
+        wrapper=$!
+        come cmd
+        kill -KILL $wrapper
+        gone cmd"#
+        ),
+    );
+    assert_eq!(noted(&sandbox), ["cmd is gone"]);
 }

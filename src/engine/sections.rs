@@ -1,0 +1,45 @@
+//! Sections in which a command runs: each ends with the process that runs the command.
+
+use crate::error::Result;
+use crate::model::preemption::Section;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::Time;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::preemption as rules;
+use crate::store::Agent;
+
+use super::desk::Desk;
+use super::owner::Owner;
+use super::session::Session;
+
+/// True if the process that ran the command of a section is gone. A section that can't be looked at, or is of
+/// another machine, counts as open.
+fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
+    section.of_command
+        && Owner::of(agent, run, now).is_ok_and(|owner| owner == Owner::Here)
+        && agent.is_section_held(run.run_id, section.number).is_ok_and(|is_held| !is_held)
+}
+
+/// Closes abandoned sections in a draft.
+pub fn close_abandoned(agent: &Agent<'_>, draft: &mut Draft) {
+    let now = draft.now();
+    rules::close_abandoned(draft, |run, section| is_abandoned(agent, run, section, now));
+}
+
+/// True if a run has sections that end with a process: no record changes when that ends.
+pub fn end_unseen(run: &CurrentRun) -> bool {
+    run.sections.iter().any(|section| section.of_command)
+}
+
+/// Commits the end of abandoned sections, if there are any and no other process has the agent's lock. Returns
+/// the records as they are then.
+pub fn settled(session: &Session, agent: &Agent<'_>, state: State) -> Result<State> {
+    let now = session.clock.now();
+    let Some(run) = &state.current_run else { return Ok(state) };
+    if !run.sections.iter().any(|section| is_abandoned(agent, run, section, now)) {
+        return Ok(state);
+    }
+    // Opening the records closes the sections.
+    let opened = Desk::new(session, agent).try_open()?;
+    opened.map_or(Ok(state), |open| open.commit())
+}
