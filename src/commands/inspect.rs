@@ -202,6 +202,7 @@ fn machine_object(state: &State, history: &[Event]) -> Value {
         "state": execution.state,
         "code": execution.state.code(),
         "since": execution.since,
+        "terminal": execution.state.is_terminal(),
         "next": next(execution.state),
         "history": history.iter().map(transition).collect::<Vec<_>>(),
     });

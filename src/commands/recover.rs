@@ -67,7 +67,8 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun, force: bool) -
     }
     let Some(_lease) = agent.lease(Subject::Run, now)? else {
         let message = format!("{} is running: there is nothing to recover", run.run_id);
-        return Err(Error::refused("turn_in_progress", message).with_hint("`dormouse stop` ends it"));
+        let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
+        return Err(refusal.hint("`dormouse stop` ends it").into());
     };
     Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
 }

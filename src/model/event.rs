@@ -47,6 +47,23 @@ names! {
     }
 }
 
+names! {
+    /// The kind of occasion at which the status of an agent changes. It stands in the event that tells of the
+    /// change.
+    "boundary" Boundary {
+        /// A control action on a living agent.
+        Control = "control",
+        /// The agent is made, or started for the first time.
+        Bootstrap = "bootstrap",
+        /// The agent closes its own gate, or a stop ends its run.
+        Shutdown = "shutdown",
+        /// The agent comes to rest.
+        LifecycleSleep = "lifecycle_sleep",
+        /// A message is taken in, claimed or settled.
+        MessageAdmission = "message_admission",
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event {

@@ -29,6 +29,11 @@ impl ExecutionState {
     pub const fn code(self) -> u8 {
         self as u8
     }
+
+    /// True if the state ends the work on one message. The agent goes on with the next one.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, ExecutionState::Completed)
+    }
 }
 
 /// The execution as `state.json` holds it. Timeouts are computed from `since`.

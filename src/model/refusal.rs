@@ -9,7 +9,7 @@ pub struct Refusal {
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
-    /// The two states between which there is no edge.
+    /// The two states of a transition that was refused.
     pub edge: Option<(&'static str, &'static str)>,
 }
 
@@ -23,14 +23,18 @@ impl Refusal {
         self
     }
 
-    pub fn between(mut self, from: &'static str, to: &'static str) -> Refusal {
-        self.edge = Some((from, to));
-        self
-    }
-
     /// A pair of states that no edge joins (contract, execution §1).
     pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
-        Refusal::new("invalid_state_transition", format!("invalid state transition: {from} -> {to}"))
-            .between(from.name(), to.name())
+        Refusal::action(from, to, format!("invalid state transition: {from} -> {to}"))
+    }
+
+    /// An action that would lead from one state to another, and is not allowed now.
+    pub fn action(from: ExecutionState, to: ExecutionState, message: impl Into<String>) -> Refusal {
+        Refusal::between(from.name(), to.name(), message)
+    }
+
+    /// A transition of any record from one state to another.
+    pub fn between(from: &'static str, to: &'static str, message: impl Into<String>) -> Refusal {
+        Refusal { edge: Some((from, to)), ..Refusal::new("invalid_state_transition", message) }
     }
 }

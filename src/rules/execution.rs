@@ -1,11 +1,16 @@
 //! The machine of twelve states: its 23 edges, the statuses that each state goes with, and its timeouts.
 
 use crate::model::agent::Status;
+use crate::model::closure::{Closure, WaitingReason};
+use crate::model::decision::DecisionKind;
 use crate::model::execution::{Execution, ExecutionState};
+use crate::model::id::TaskId;
 use crate::model::policy::Timeouts;
+use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
+use crate::model::wait::Wait;
 
 use super::deferral::is_known;
 
@@ -74,6 +79,20 @@ pub const fn statuses(state: ExecutionState) -> &'static [Status] {
         }
         Scheduled | Running | Resumed | ShuttingDown => &[Status::AwakeRunning],
         Waiting => &[Status::AwaitingTask, Status::Asleep, Status::AwakeIdle],
+    }
+}
+
+/// The status of an agent that rests: it awaits a task if its execution waits and either the step has decided
+/// that, or the closure waits for a task that has not ended.
+pub fn resting_status(records: &Records, closure: &Closure, decision: Option<DecisionKind>) -> Status {
+    let is_open = |id: TaskId| records.tasks.iter().any(|task| task.id == id && !task.status.is_terminal());
+    let awaits_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
+        && records.waits.iter().filter(|wait| wait.is_waiting()).filter_map(Wait::task_id).any(is_open);
+    let is_decided = decision == Some(DecisionKind::WaitForTask);
+    if records.state.execution.state == Waiting && (is_decided || awaits_task) {
+        Status::AwaitingTask
+    } else {
+        Status::Asleep
     }
 }
 

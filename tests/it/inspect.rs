@@ -358,6 +358,7 @@ fn state_shows_the_machine() {
         state,
         json!({
             "agent": "ada", "state": "runnable", "code": 1, "since": "2026-01-02T03:04:07.000Z", "next": ["scheduled"],
+            "terminal": false,
             "history": [{ "at": "2026-01-02T03:04:07.000Z", "from": "initializing", "to": "runnable", "cause": "start" }],
         })
     );

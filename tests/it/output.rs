@@ -67,7 +67,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
     let cases: &[(&[&str], i32, &str)] = &[
         (&["create", "ada", "--", "true"], 4, "agent_exists"),
         (&["create", "Ada", "--", "true"], 2, "usage"),
-        (&["start", "ada"], 4, "already_started"),
+        (&["start", "ada"], 4, "invalid_state_transition"),
         (&["start", "nobody"], 3, "no_agent"),
         (&["stop", "nobody"], 3, "no_agent"),
         (&["enqueue", "nobody", "x"], 3, "no_agent"),

@@ -120,7 +120,7 @@ fn a_turn_can_not_yield_before_it_is_begun() {
     assert_eq!(noted(&sandbox), ["4"]);
     let answer: Value =
         serde_json::from_str(&fs::read_to_string(sandbox.home().join("answer")).unwrap()).unwrap();
-    assert_eq!(answer["error"]["kind"], "not_begun");
+    assert_eq!(answer["error"]["kind"], "invalid_state_transition");
 }
 
 /// What a test does to a run whose hook runs.

@@ -6,9 +6,9 @@ use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
+use crate::engine::make_way::requested;
 use crate::engine::owner::Owner;
 use crate::engine::session::Session;
-use crate::engine::slot::requested;
 use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
@@ -30,7 +30,7 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     let mut open = Desk::new(session, &agent).open()?;
     let now = open.draft.now();
     if !is_live(&agent, &open.draft.records.state, now)? {
-        return Err(rules::no_live_turn(agent.name()).into());
+        return Err(rules::no_live_turn(&open.draft.records.state).into());
     }
     let grace = grace.unwrap_or(open.draft.records.policy.preemption.grace);
     rules::request(&mut open.draft, args.reason, grace, resume_after)?;

@@ -41,6 +41,7 @@ fn asked(reason: &str, force_at: i64) -> Preemption {
         force_at: at(force_at),
         resume_after: None,
         asked_by: None,
+        needed: None,
     }
 }
 
@@ -51,7 +52,11 @@ fn saved(run: u32) -> Checkpoint {
 
 /// A run with these sections open, of which a request may be pending whose grace ends then.
 fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
-    let open = |(index, until): (usize, &i64)| Section { number: index as u32 + 1, until: at(*until) };
+    let open = |(index, until): (usize, &i64)| Section {
+        number: index as u32 + 1,
+        until: at(*until),
+        of_command: false,
+    };
     CurrentRun {
         preemption: grace.map(|end| asked("make room", end)),
         sections: sections.iter().enumerate().map(open).collect(),
@@ -125,6 +130,7 @@ fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
             force_at: at(until),
             resume_after: pause,
             asked_by: None,
+            needed: None,
         };
         assert_eq!(pending, Some(expected));
     }
@@ -137,9 +143,15 @@ fn of_several_requests_the_latest_says_why_and_the_earliest_until_when() {
 fn nobody_asks_a_run_that_is_being_ended_or_is_none() {
     let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
     for (records, kind) in [
-        (super::records(), "no_live_turn"),
-        (live(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) }), "already_ending"),
-        (live(CurrentRun { condemned: Some("x".to_owned()), ..current_run(&prompt(1)) }), "already_ending"),
+        (super::records(), "invalid_state_transition"),
+        (
+            live(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) }),
+            "invalid_state_transition",
+        ),
+        (
+            live(CurrentRun { condemned: Some("x".to_owned()), ..current_run(&prompt(1)) }),
+            "invalid_state_transition",
+        ),
     ] {
         let mut draft = draft(records);
         let refused = request(&mut draft, "why".to_owned(), secs(1), None).expect_err("refused");
@@ -155,8 +167,8 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
         run.map(|run| run.sections.iter().map(|section| section.number).collect()).unwrap_or_default()
     };
     for number in [1, 2, 3] {
-        let section = open_section(&mut draft, run_id(1), secs(5)).expect("open");
-        assert_eq!(section, Section { number, until: at(5000) });
+        let section = open_section(&mut draft, run_id(1), secs(5), false).expect("open");
+        assert_eq!(section, Section { number, until: at(5000), of_command: false });
     }
     assert_eq!(close_section(&mut draft, run_id(1), Some(2)).map(|section| section.number), Ok(2));
     assert_eq!(
@@ -165,7 +177,7 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
     );
     assert_eq!(numbers(&draft), [1, 3]);
     // A number is not used again while a later one is open.
-    assert_eq!(open_section(&mut draft, run_id(1), secs(1)).map(|section| section.number), Ok(4));
+    assert_eq!(open_section(&mut draft, run_id(1), secs(1), false).map(|section| section.number), Ok(4));
     for left in [&[1, 3][..], &[1], &[]] {
         close_section(&mut draft, run_id(1), None).expect("closed");
         assert_eq!(numbers(&draft), left);
@@ -179,7 +191,7 @@ fn sections_are_one_stretch() {
     let mut records = live(current_run(&prompt(1)));
     let opened = |records: &mut Records, moment: i64, time: u64| {
         let mut draft = Draft::new(records.clone(), stamp_at(at(moment)));
-        let section = open_section(&mut draft, run_id(1), secs(time)).expect("open");
+        let section = open_section(&mut draft, run_id(1), secs(time), false).expect("open");
         *records = draft.records;
         section.until
     };
@@ -224,7 +236,7 @@ fn no_section_begins_once_the_run_had_to_yield() {
         (CurrentRun { told: Some("x".to_owned()), ..run_with(None, &[]) }, false),
     ] {
         let mut draft = draft(live(run.clone()));
-        let opened = open_section(&mut draft, run_id(1), secs(1));
+        let opened = open_section(&mut draft, run_id(1), secs(1), false);
         assert_eq!((opened.is_ok(), draft.is_empty()), (opens, !opens), "{run:?}");
     }
 }
@@ -233,7 +245,7 @@ fn no_section_begins_once_the_run_had_to_yield() {
 fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
     let refused = |result: Result<(), crate::model::refusal::Refusal>| result.expect_err("refused").kind;
     let mut draft = draft(live(current_run(&prompt(1))));
-    assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1)).map(|_| ())), "run_not_current");
+    assert_eq!(refused(open_section(&mut draft, run_id(2), secs(1), false).map(|_| ())), "run_not_current");
     assert_eq!(refused(close_section(&mut draft, run_id(2), None).map(|_| ())), "run_not_current");
     assert_eq!(refused(give_way(&mut draft, run_id(2), true, None).map(|_| ())), "run_not_current");
     assert_eq!(refused(interject(&mut draft, run_id(2), &[prompt(2)])), "run_not_current");

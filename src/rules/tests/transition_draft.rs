@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete, Put};
@@ -49,11 +49,11 @@ fn a_draft_is_empty_until_something_changes() {
     let fresh = || draft(records());
     assert!(fresh().is_empty());
     let mut same_status = fresh();
-    same_status.set_status(Status::AwakeIdle);
+    same_status.set_status(Status::AwakeIdle, Boundary::Control);
     assert!(same_status.is_empty());
 
     let mut other_status = fresh();
-    other_status.set_status(Status::Asleep);
+    other_status.set_status(Status::Asleep, Boundary::LifecycleSleep);
     let mut with_event = fresh();
     with_event.event(EventKind::Advisory, None, json!({}));
     let mut with_put = fresh();
@@ -77,10 +77,13 @@ fn entering_a_state_notes_since_when_for_which_message_and_the_cause_in_the_ledg
     let execution = draft.records.state.execution.clone();
     assert_eq!(execution.state, ExecutionState::Scheduled);
     assert_eq!((execution.since, execution.task_id, execution.reason), (now(), Some(message_id(4)), None));
-    draft.set_status(Status::AwakeRunning);
+    draft.set_status(Status::AwakeRunning, Boundary::MessageAdmission);
     let transaction = finish(draft);
     assert_eq!(path(&transaction.events), ["runnable -> scheduled"]);
-    assert_eq!(word(&transaction.events[0].data, "cause"), "claimed");
+    let data = &transaction.events[0].data;
+    assert_eq!(word(data, "cause"), "claimed");
+    assert_eq!((word(data, "previous_status"), word(data, "next_status")), ("awake_idle", "awake_running"));
+    assert_eq!(word(data, "boundary"), "message_admission");
 }
 
 #[test]

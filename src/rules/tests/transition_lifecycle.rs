@@ -51,7 +51,7 @@ fn start_is_accepted_for_booting_and_stopped_alone() {
             assert_eq!(result, Ok(()), "{status} {state}");
             assert_eq!(draft.records.state.status, Status::AwakeIdle);
         } else {
-            assert_eq!(result.expect_err("refused").kind, "already_started", "{status} {state}");
+            assert_eq!(result.expect_err("refused").kind, "invalid_state_transition", "{status} {state}");
             assert_eq!(draft.records, before);
             assert!(draft.is_empty(), "a refused start leaves no trace");
         }
@@ -99,19 +99,20 @@ fn start_waits_for_a_stop_that_has_not_ended_its_run() {
     let mut records = records_in(Status::Stopped, ExecutionState::ShuttingDown);
     records.state.current_run = Some(current_run(&prompt(1)));
     let mut draft = draft(records);
-    assert_eq!(start(&mut draft, &OPERATOR).expect_err("refused").kind, "still_stopping");
+    assert_eq!(start(&mut draft, &OPERATOR).expect_err("refused").kind, "invalid_state_transition");
     assert!(draft.is_empty());
 }
 
 #[test]
-fn stop_is_accepted_in_every_status_and_the_second_one_changes_nothing() {
+fn stop_is_accepted_in_every_status_and_the_second_one_leaves_its_event_only() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
         let changed = stop(&mut draft, secs(30), false, None, &OPERATOR).expect("stopped");
         assert_eq!(changed, status != Status::Stopped, "{status} {state}");
-        assert_eq!(draft.is_empty(), status == Status::Stopped, "{status} {state}");
         assert_eq!(draft.records.state.status, Status::Stopped);
         assert_eq!(draft.records.state.execution.state, state, "only the gate is closed");
+        let told = [EventKind::ControlRequestAdmitted, EventKind::ControlApplied];
+        assert_eq!(kinds(&finish(draft).events), told, "{status} {state}");
     }
 }
 

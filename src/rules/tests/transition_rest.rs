@@ -6,14 +6,15 @@ use crate::model::decision::{Decision, DuplicateTick, Rest};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
+use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::ladder::decide;
 use crate::rules::projection::project;
 use crate::rules::transition::rest::{decided, rest};
 
 use super::{
-    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, task_id, timer, timer_id, wait,
-    wait_id, word, work, work_id,
+    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, subsets, task, task_id, timer,
+    timer_id, wait, wait_id, word, work, work_id,
 };
 
 fn on_item(reason: WaitingReason) -> Decision {
@@ -62,12 +63,39 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     }
 }
 
+/// Records that rest, with these waits of the agent's own, whose task has this status.
+fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Records {
+    let mut records = records_in(status, ExecutionState::Waiting);
+    records.waits = kinds.iter().zip(1..).map(|(kind, number)| wait(number, *kind)).collect();
+    records.tasks = vec![task(1, task_status)];
+    records
+}
+
+/// Contract, execution §3: in every combination of the waits of an agent, its task and the status before.
 #[test]
-fn an_agent_that_rests_already_keeps_its_status() {
-    let decisions = [for_task(), for_timer(), on_item(WaitingReason::AwaitingTaskResult), Decision::StayIdle];
-    for status in [Status::Asleep, Status::AwaitingTask] {
-        for decision in &decisions {
-            assert_eq!(status_after(decision, status, ExecutionState::Waiting), status, "{decision:?}");
+fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended() {
+    use WaitKind::{External, Operator, System, Task, Timer};
+    for before in [Status::AwakeIdle, Status::Asleep, Status::AwaitingTask] {
+        for kinds in subsets(&[Operator, External, Timer, Task, System]) {
+            for task_status in [TaskStatus::Running, TaskStatus::Completed] {
+                for with_timer in [false, true] {
+                    let mut records = waiting(before, &kinds, task_status);
+                    records.timers.extend(with_timer.then(|| timer(1, 1000)));
+                    let decision = decide(&project(&records, now()));
+                    if !matches!(decision, Decision::Rest(_) | Decision::Sleep | Decision::StayIdle) {
+                        continue;
+                    }
+                    let is_other = |kind: &WaitKind| matches!(kind, Operator | External | Timer);
+                    let is_for_task = kinds.contains(&Task) && !kinds.iter().any(is_other);
+                    let is_decided = is_for_task && !with_timer;
+                    let awaits = is_for_task && (is_decided || task_status == TaskStatus::Running);
+                    let mut draft = draft(records);
+                    rest(&mut draft, &decision);
+                    let expected = if awaits { Status::AwaitingTask } else { Status::Asleep };
+                    let found = finish(draft).state.status;
+                    assert_eq!(found, expected, "{before} {kinds:?} {task_status} {with_timer} {decision:?}");
+                }
+            }
         }
     }
 }

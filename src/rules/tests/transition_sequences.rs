@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind};
-use crate::model::event::EventKind;
+use crate::model::event::{Event, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
@@ -177,7 +177,7 @@ fn acts() -> impl Strategy<Value = Act> {
 }
 
 /// Contract, semantics §2: from where to where one transition may lead, apart from `stopped`.
-const STATUS_TABLE: [(Status, Status); 12] = [
+const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::Booting, Status::AwakeIdle),
     (Status::Stopped, Status::AwakeIdle),
     (Status::AwakeIdle, Status::AwakeRunning),
@@ -190,7 +190,19 @@ const STATUS_TABLE: [(Status, Status); 12] = [
     (Status::AwakeRunning, Status::AwakeIdle),
     (Status::Asleep, Status::AwakeIdle),
     (Status::AwaitingTask, Status::AwakeIdle),
+    // The agent rests on, for something else.
+    (Status::AwaitingTask, Status::Asleep),
+    (Status::Asleep, Status::AwaitingTask),
 ];
+
+/// The status after events that begin in another one. Each change must begin where the last one has led.
+fn told_status(events: &[Event], before: Status) -> Status {
+    events.iter().filter(|event| event.data.get("boundary").is_some()).fold(before, |status, event| {
+        let Some(next) = event.data.get("next_status") else { return status };
+        assert_eq!(event.data["previous_status"], serde_json::json!(status), "{event:?}");
+        serde_json::from_value(next.clone()).expect("a status")
+    })
+}
 
 /// A directory in memory: what a store would hold of one agent.
 #[derive(Clone)]
@@ -519,7 +531,7 @@ impl World {
                 self.control(live, |draft| request(draft, "why".to_owned(), secs(*grace), pause.map(secs)));
             }
             Act::Section(Some(time)) => {
-                self.inside(|draft, run| open_section(draft, run, secs(*time)).map(drop))
+                self.inside(|draft, run| open_section(draft, run, secs(*time), false).map(drop))
             }
             Act::Section(None) => self.inside(|draft, run| close_section(draft, run, None).map(drop)),
             Act::SafePoint => {
@@ -743,6 +755,7 @@ fn check(before: &State, transaction: &Transaction) {
         from == to || to == Status::Stopped || STATUS_TABLE.contains(&(from, to)),
         "no row leads from {from} to {to}"
     );
+    assert_eq!(told_status(&transaction.events, from), to, "the events tell of every change of the status");
     if after.current_run.is_none() && to != Status::Stopped {
         assert_ne!(to, Status::AwakeRunning, "nothing runs");
     }

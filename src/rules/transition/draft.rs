@@ -6,7 +6,7 @@ use crate::model::agent::Status;
 use crate::model::attention::{About, Attention, Mark, Subject};
 use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
-use crate::model::event::{Event, EventKind, EventSchema};
+use crate::model::event::{Boundary, Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus};
@@ -252,10 +252,19 @@ impl Draft {
         self.records.state.held = Some(held);
     }
 
-    pub fn set_status(&mut self, status: Status) {
-        if self.records.state.status != status {
-            self.touched = true;
-            self.records.state.status = status;
+    /// Changes the status. The last event of the transaction tells of that: which status the agent had, which it
+    /// has, and at which boundary it changed.
+    pub fn set_status(&mut self, status: Status, boundary: Boundary) {
+        let previous = std::mem::replace(&mut self.records.state.status, status);
+        if previous == status {
+            return;
+        }
+        self.touched = true;
+        if let Some(Value::Object(data)) = self.events.last_mut().map(|event| &mut event.data) {
+            // Two changes in one event are one.
+            data.entry("previous_status").or_insert_with(|| json!(previous));
+            data.insert("next_status".to_owned(), json!(status));
+            data.insert("boundary".to_owned(), json!(boundary));
         }
     }
 

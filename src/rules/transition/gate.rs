@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::Origin;
 use crate::model::refusal::Refusal;
@@ -28,6 +28,9 @@ pub(super) fn close(
     by: &Origin,
 ) -> bool {
     let previous = draft.records.state.status;
+    let itself = authority::agent(&draft.records.state.agent);
+    let boundary = if *by == itself { Boundary::Shutdown } else { Boundary::Control };
+    control(draft, ("stop", boundary), previous, Status::Stopped, by, reason.as_deref());
     if previous == Status::Stopped {
         let stopped_by = &mut draft.records.state.stopped_by;
         if *by == authority::OPERATOR && stopped_by.as_ref().is_some_and(|before| before != by) {
@@ -41,7 +44,6 @@ pub(super) fn close(
         }
         return false;
     }
-    control(draft, "stop", previous, Status::Stopped, by, reason.as_deref());
     draft.records.state.stopped_by = Some(by.clone());
     let now = draft.now();
     let max_section = draft.records.policy.preemption.max_section;
@@ -49,7 +51,7 @@ pub(super) fn close(
         let kill_at = kill_at(run, now, max_section, grace);
         run.stopping = Some(Stopping { requested_at: now, kill_at, requeue, reason });
     }
-    draft.set_status(Status::Stopped);
+    draft.set_status(Status::Stopped, boundary);
     ignore_hints(draft, "stopped");
     true
 }
@@ -96,7 +98,7 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
 /// The two events of a control action, with what it affects.
 pub(super) fn control(
     draft: &mut Draft,
-    action: &str,
+    (action, boundary): (&str, Boundary),
     previous: Status,
     next: Status,
     by: &Origin,
@@ -113,7 +115,7 @@ pub(super) fn control(
         "action": action,
         "previous_status": previous,
         "next_status": next,
-        "boundary": "control",
+        "boundary": boundary,
         "run_id": run_id,
         "task_ids": tasks,
         "workspace": draft.records.policy.workspace.path,

@@ -7,7 +7,7 @@ use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::id::MessageId;
 use crate::model::message::{
     AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement, WakeHint,
@@ -65,7 +65,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         set_aside(draft, message.id);
     }
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
-        draft.set_status(Status::AwakeIdle);
+        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     }
     if continuation.is_some() {
         draft.records.state.last_continuation = continuation;
@@ -115,7 +115,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
         }
     }
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {
-        draft.set_status(Status::AwakeIdle);
+        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     }
     let message = tick_message(draft, tick, hint);
     draft.records.inbox.offer(&message);

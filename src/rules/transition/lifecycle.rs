@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Origin;
@@ -84,7 +84,11 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         triggers: Vec::new(),
     };
     let mut draft = Draft::new(records, stamp);
-    draft.event(EventKind::AgentCreated, None, json!({ "status": Status::Booting }));
+    draft.event(
+        EventKind::AgentCreated,
+        None,
+        json!({ "status": Status::Booting, "boundary": Boundary::Bootstrap }),
+    );
     draft.finish()
 }
 
@@ -117,7 +121,7 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     if let Some((_, reason)) = overdue {
         draft.enter(ExecutionState::Failed, None, reason)?;
         recovery::pause(draft, reason);
-        draft.set_status(Status::Stopped);
+        draft.set_status(Status::Stopped, Boundary::Bootstrap);
         draft.raise(Subject::AgentStopped, About::default(), reason);
         draft.records.state.stopped_by = Some(authority::agent(&draft.records.state.agent));
     }
@@ -139,12 +143,13 @@ pub fn is_uninitialized(state: &State) -> bool {
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     may_start(&draft.records.state, by)?;
-    control(draft, "start", previous, Status::AwakeIdle, by, None);
+    let boundary = if previous == Status::Booting { Boundary::Bootstrap } else { Boundary::Control };
+    control(draft, ("start", boundary), previous, Status::AwakeIdle, by, None);
+    draft.set_status(Status::AwakeIdle, boundary);
     draft.records.state.stopped_by = None;
     if previous == Status::Stopped {
         ignore_hints(draft, "stopped");
     }
-    draft.set_status(Status::AwakeIdle);
     draft.acknowledge(|seen| seen.subject == Subject::AgentStopped);
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
@@ -158,13 +163,14 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     match state.status {
         Status::Booting => Ok(()),
         Status::Stopped if state.current_run.is_some() => {
-            Err(Refusal::new("still_stopping", format!("`{}` is still being stopped", state.agent))
+            let message = format!("`{}` is still being stopped", state.agent);
+            Err(Refusal::action(state.execution.state, ExecutionState::Runnable, message)
                 .hint("finish it with `dormouse stop`"))
         }
         Status::Stopped => authority::may_start(state, by),
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {
             let message = format!("`{}` is {}: it is started", state.agent, state.status);
-            Err(Refusal::new("already_started", message))
+            Err(Refusal::action(state.execution.state, ExecutionState::Runnable, message))
         }
     }
 }
@@ -228,9 +234,9 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
             "`{}` is {from}: only what runs, waits, shuts down or recovers can be failed",
             state.agent
         );
-        return Err(Refusal::new("nothing_to_fail", message).hint(way_on(state)));
+        return Err(Refusal::action(from, ExecutionState::Failed, message).hint(way_on(state)));
     };
-    control(draft, "fail", status, status, by, Some(reason));
+    control(draft, ("fail", Boundary::Control), status, status, by, Some(reason));
     match given {
         Given::Run(_) => {}
         Given::Held(_) => fail_held(draft, reason)?,
@@ -244,10 +250,9 @@ pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     if !try_anew(draft) {
         let state = &draft.records.state;
-        let refusal = check(state.execution.state, ExecutionState::Recovering).err();
-        let refusal = refusal.unwrap_or_else(|| Refusal::new("nothing_held", "there is nothing to try"));
+        let refusal = Refusal::transition(state.execution.state, ExecutionState::Recovering);
         return Err(refusal.hint(way_on(state)));
     }
-    control(draft, "recover", status, status, by, None);
+    control(draft, ("recover", Boundary::Control), status, status, by, None);
     Ok(())
 }

@@ -4,21 +4,21 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::refusal::Refusal;
 use crate::model::resource::Resource;
-use crate::model::state::{CurrentRun, Held};
+use crate::model::state::{CurrentRun, Held, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
 use crate::rules::closure::derive;
 use crate::rules::continuation::Trigger;
 use crate::rules::execution::{check, way_on};
-use crate::rules::preemption::{force_at, is_being_ended, is_overdue, leaves_its_slot, why_suspended};
+use crate::rules::preemption::{force_at, is_being_ended, is_leaving, is_overdue, why_suspended};
 use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
 
@@ -40,10 +40,12 @@ pub fn request(
     resume_after: Option<Span>,
 ) -> Result<(), Refusal> {
     let now = draft.now();
-    let agent = draft.records.state.agent.clone();
-    let Some(run) = &mut draft.records.state.current_run else { return Err(no_live_turn(&agent)) };
+    let no_turn = no_live_turn(&draft.records.state);
+    let from = draft.records.state.execution.state;
+    let Some(run) = &mut draft.records.state.current_run else { return Err(no_turn) };
     if is_being_ended(run) {
-        return Err(Refusal::new("already_ending", format!("{} is being ended already", run.run_id)));
+        let message = format!("{} is being ended already", run.run_id);
+        return Err(Refusal::action(from, ExecutionState::Suspended, message));
     }
     if reason.trim().is_empty() {
         return Err(Refusal::new("empty_reason", "the reason is empty: say why the turn should yield"));
@@ -56,6 +58,7 @@ pub fn request(
         reason,
         resume_after,
         asked_by: None,
+        needed: None,
     };
     let data = json!({
         "reason": request.reason,
@@ -68,26 +71,40 @@ pub fn request(
     Ok(())
 }
 
-/// Asks a run to leave its slot to a more urgent agent. Returns `false` if the run has ended or is about to
-/// leave the slot anyway.
-pub fn request_slot(draft: &mut Draft, run_id: RunId, by: &AgentName, grace: Span) -> Result<bool, Refusal> {
-    let asked = current(draft, run_id).is_ok_and(|run| !leaves_its_slot(run));
+/// Asks a run to leave a resource to a more urgent agent. Returns `false` if the run has ended or is about to
+/// leave it anyway.
+pub fn request_resource(
+    draft: &mut Draft,
+    run_id: RunId,
+    by: &AgentName,
+    needed: Resource,
+    grace: Span,
+) -> Result<bool, Refusal> {
+    let asked = current(draft, run_id).is_ok_and(|run| !is_leaving(run));
     if asked {
-        request(draft, format!("{by} is more urgent and needs its slot"), grace, None)?;
-        let request = current(draft, run_id)?.preemption.as_mut();
-        request.into_iter().for_each(|request| request.asked_by = Some(by.clone()));
+        request(draft, format!("{by} is more urgent and needs its {needed}"), grace, None)?;
+        if let Some(request) = &mut current(draft, run_id)?.preemption {
+            (request.asked_by, request.needed) = (Some(by.clone()), Some(needed));
+        }
     }
     Ok(asked)
 }
 
 /// The refusal of `preempt` if no turn runs.
-pub fn no_live_turn(agent: &impl std::fmt::Display) -> Refusal {
-    Refusal::new("no_live_turn", format!("no turn of `{agent}` runs: there is nothing to preempt"))
+pub fn no_live_turn(state: &State) -> Refusal {
+    let message = format!("no turn of `{}` runs: there is nothing to preempt", state.agent);
+    Refusal::action(state.execution.state, ExecutionState::Suspended, message)
 }
 
 /// Opens a critical section of the run. Sections that are open at the same time are one stretch, which ends
-/// with the deadline of the first; a later one does not make it longer.
-pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Section, Refusal> {
+/// with the deadline of the first; a later one does not make it longer. `of_command`: it ends with the
+/// process that runs a command in it.
+pub fn open_section(
+    draft: &mut Draft,
+    run_id: RunId,
+    time: Span,
+    of_command: bool,
+) -> Result<Section, Refusal> {
     let now = draft.now();
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
@@ -104,7 +121,7 @@ pub fn open_section(draft: &mut Draft, run_id: RunId, time: Span) -> Result<Sect
         None => now.after(time),
     };
     let number = run.sections.last().map_or(1, |innermost| innermost.number.saturating_add(1));
-    let section = Section { number, until };
+    let section = Section { number, until, of_command };
     run.sections.push(section);
     draft.touch();
     Ok(section)
@@ -120,6 +137,19 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
     run.sections.clear();
     run.stopping.iter_mut().for_each(|stopping| stopping.kill_at = stopping.kill_at.min(kill_at));
     draft.touch();
+}
+
+/// Closes the sections of commands whose process is gone, however that ended.
+pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Section) -> bool) {
+    let Some(run) = &mut draft.records.state.current_run else { return };
+    let mut sections = std::mem::take(&mut run.sections);
+    let before = sections.len();
+    sections.retain(|section| !section.of_command || !is_abandoned(run, section));
+    let is_changed = sections.len() != before;
+    run.sections = sections;
+    if is_changed {
+        draft.touch();
+    }
 }
 
 /// Notes that the tick of a run tells its turn to end, so that commands inside the turn know of it.
@@ -170,11 +200,9 @@ pub fn give_way(
     let run = current(draft, run_id)?;
     // There is nothing to suspend yet, and no edge leads from `scheduled` to `suspended`.
     if execution == ExecutionState::Scheduled {
-        return Err(Refusal::new(
-            "not_begun",
-            format!("the turn of {run_id} has not begun: there is nothing to suspend"),
-        )
-        .hint("exit with a status other than 0: the turn does not start then"));
+        let message = format!("the turn of {run_id} has not begun: there is nothing to suspend");
+        return Err(Refusal::action(execution, ExecutionState::Suspended, message)
+            .hint("exit with a status other than 0: the turn does not start then"));
     }
     run.yielded_at.get_or_insert(now);
     run.resume_after = pause.or(run.resume_after);
@@ -248,7 +276,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has left its slot to another goes on by itself, as soon as there is a slot for it again.
+    // A run that has left a resource to another agent goes on by itself, as soon as it can have it again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
     // Where both say when, it is away for as long as either wants.
@@ -258,7 +286,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     // A turn that yields ends a row of deferrals.
     draft.records.state.held = Some(Held {
         missing: format!("suspended: {reason}"),
-        resource: made_way_for.as_ref().map(|_| Resource::Slot),
+        resource: request.and_then(|request| request.needed),
         not_before,
         checkpoint: run.checkpoint,
         made_way_for,
@@ -289,7 +317,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         json!({ "action": "resume", "message_id": message_id, "boundary": "control" }),
     );
     if draft.records.state.status == Status::Asleep {
-        draft.set_status(Status::AwakeIdle);
+        draft.set_status(Status::AwakeIdle, Boundary::Control);
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
+use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::policy::OnExhausted;
 use crate::model::refusal::Refusal;
@@ -51,7 +52,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     if draft.records.state.status == Status::Stopped {
         return Ok(());
     }
-    draft.set_status(Status::AwakeIdle);
+    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     if exhausted && then == OnExhausted::Stop {
         // The next start has as many tries again.
         draft.records.state.recovery_failures = 0;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::model::agent::Status;
 use crate::model::continuation::Continuation;
 use crate::model::decision::DecisionReport;
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
@@ -80,7 +80,7 @@ pub fn lack(
     to_running(draft, message.id)?;
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);
-    draft.set_status(Status::AwakeIdle);
+    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     Ok(())
 }
 
@@ -178,7 +178,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     };
     fail_attempt(draft, failed, reason.to_owned())?;
     if draft.records.state.status != Status::Stopped {
-        draft.set_status(Status::AwakeIdle);
+        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     }
     Ok(())
 }

@@ -3,11 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::decision::{Decision, DecisionKind, DecisionReport};
-use crate::model::event::EventKind;
-use crate::model::execution::ExecutionState;
+use crate::model::decision::{Decision, DecisionReport};
+use crate::model::event::{Boundary, EventKind};
 
 use crate::rules::advisory::{Advisory, advisories};
+use crate::rules::closure::derive;
+use crate::rules::execution;
+use crate::rules::projection::closure_facts;
 
 use super::draft::Draft;
 
@@ -29,7 +31,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     let mut found = advisories(&draft.records, draft.now());
     found.truncate(ADVISED);
     advise(draft, &found);
-    let status = resting_status(draft, decision);
+    let status = status_after(draft, decision);
     // The decision that the next step would make.
     let found_next = if matches!(decision, Decision::Sleep) { &Decision::StayIdle } else { decision };
     let report = found_next.report();
@@ -44,8 +46,8 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     }
     // Advisories that have ended are forgotten here. That alone makes no commit.
     draft.records.state.advised = found.iter().map(Advisory::key).collect();
-    draft.set_status(status);
     decided(draft, &decision.report());
+    draft.set_status(status, Boundary::LifecycleSleep);
     draft.rest(report);
 }
 
@@ -62,21 +64,14 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
     }
 }
 
-fn resting_status(draft: &Draft, decision: &Decision) -> Status {
-    let state = &draft.records.state;
+/// The status after a decision. It may change from `asleep` to `awaiting_task` or back, because what the agent
+/// waits for can change while it rests.
+fn status_after(draft: &Draft, decision: &Decision) -> Status {
+    let records = &draft.records;
     match decision {
-        // The status stays the same until something wakes the agent.
-        Decision::Rest(_) if matches!(state.status, Status::Asleep | Status::AwaitingTask) => state.status,
-        Decision::Rest(_) => {
-            let for_task = decision.kind() == DecisionKind::WaitForTask;
-            // Only an execution that is `waiting` itself shows what it waits for.
-            if for_task && state.execution.state == ExecutionState::Waiting {
-                Status::AwaitingTask
-            } else {
-                Status::Asleep
-            }
+        Decision::Rest(_) | Decision::Sleep | Decision::StayIdle => {
+            execution::resting_status(records, &derive(&closure_facts(records)), Some(decision.kind()))
         }
-        Decision::Sleep => Status::Asleep,
         Decision::Stop
         | Decision::NotStarted
         | Decision::TurnInProgress { .. }
@@ -88,7 +83,6 @@ fn resting_status(draft: &Draft, decision: &Decision) -> Status {
         | Decision::StartTurn { .. }
         | Decision::Reduce { .. }
         | Decision::EmitTick(_)
-        | Decision::Duplicate(_)
-        | Decision::StayIdle => state.status,
+        | Decision::Duplicate(_) => records.state.status,
     }
 }

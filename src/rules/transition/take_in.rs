@@ -1,6 +1,7 @@
 //! What a step does before it decides: it takes in what has arrived and what is due.
 
 use crate::model::agent::Status;
+use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
 use crate::model::message::{Body, DUPLICATE, Message, MessageKind};
@@ -113,7 +114,7 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
         not_before: draft.now().after(pause),
         reason: reason.to_owned(),
     });
-    draft.set_status(Status::AwakeIdle);
+    draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     Ok(())
 }
 

@@ -76,8 +76,8 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     if leads {
         Ok(())
     } else {
-        Err(Refusal::new("task_transition", format!("a task that is {from} does not become {to}"))
-            .between(from.name(), to.name()))
+        let message = format!("a task that is {from} does not become {to}");
+        Err(Refusal::between(from.name(), to.name(), message))
     }
 }
 

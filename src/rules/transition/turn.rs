@@ -5,21 +5,20 @@ use serde_json::json;
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::Continuation;
-use crate::model::event::EventKind;
+use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::Checkpoint;
-use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run, Terminal};
 use crate::model::state::CurrentRun;
 use crate::model::time::Span;
 use crate::model::turn::{Claimant, TurnEnd};
-use crate::model::wait::Wait;
 
 use crate::rules::closure::derive;
 use crate::rules::deferral::row_since;
+use crate::rules::execution::resting_status;
 use crate::rules::limits;
 use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
@@ -103,7 +102,7 @@ pub fn claim(
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
     let stands_in = approach(draft, message.id)?;
-    draft.set_status(Status::AwakeRunning);
+    draft.set_status(Status::AwakeRunning, Boundary::MessageAdmission);
     Ok(Claimed { run, message, stands_in, lost: None })
 }
 
@@ -244,7 +243,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     draft.event(
         EventKind::CurrentRunAborted,
         Some(run.run_id),
-        json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue }),
+        json!({ "message_id": run.message_id, "killed": killed, "requeued": requeue, "boundary": Boundary::Shutdown }),
     );
     // The run may have ended before the shutdown began.
     shut_down(draft, Span::ZERO)?;
@@ -293,8 +292,6 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
 fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     let closure = derive(&closure_facts(&draft.records));
     draft.records.state.last_closure = Some(closure.clone());
-    let waits_for_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
-        && awaited_task_runs(&draft.records, &closure);
     if draft.records.state.execution.state == ExecutionState::ShuttingDown {
         draft.enter(ExecutionState::Completed, None, IN_TIME)?;
     } else if terminal == Terminal::Completed {
@@ -302,24 +299,18 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
             ClosureOutcome::Waiting => {
                 let cause = closure.waiting_reason.map_or("waiting_system", WaitingReason::name);
                 draft.enter(ExecutionState::Waiting, None, cause)?;
-                draft.set_status(if waits_for_task { Status::AwaitingTask } else { Status::Asleep });
+                let status = resting_status(&draft.records, &closure, None);
+                draft.set_status(status, Boundary::LifecycleSleep);
             }
             ClosureOutcome::Completed | ClosureOutcome::Continuable | ClosureOutcome::Failed => {
                 draft.enter(ExecutionState::Completed, None, closure.outcome.name())?;
-                draft.set_status(Status::AwakeIdle);
+                draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
             }
         }
     } else if draft.records.state.status != Status::Stopped {
-        draft.set_status(Status::AwakeIdle);
+        draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     }
     Ok(closure)
-}
-
-/// Whether the task that a closure waits for has not ended.
-fn awaited_task_runs(records: &Records, closure: &Closure) -> bool {
-    let wait = records.waits.iter().find(|wait| Some(wait.id) == closure.wait_id);
-    let awaited = wait.and_then(Wait::task_id);
-    records.tasks.iter().any(|task| Some(task.id) == awaited && !task.status.is_terminal())
 }
 
 /// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a clone. The

@@ -49,18 +49,18 @@ const PREEMPT: &[&str] = &["preempt", "ada", "--reason", "urgent"];
 fn who_runs_no_turn_is_not_preempted() {
     let sandbox = agent();
     hook(&sandbox, "on-preempt-request", r#"note "asked""#);
-    let ran = changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    let ran = changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     assert_eq!(failure(&ran)["message"], "no turn of `ada` runs: there is nothing to preempt");
     say(&sandbox, "hello");
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     turn(&sandbox, "$D yield >/dev/null");
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     sandbox.run(["resume", "ada"]);
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     assert_eq!(turn(&sandbox, "exit 75")["terminal"], "deferred");
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     sandbox.run(["stop", "ada"]);
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
 }
 
 /// A run whose tick is gone is none that could yield.
@@ -69,7 +69,7 @@ fn a_run_whose_tick_was_killed_is_not_preempted() {
     let sandbox = agent();
     say(&sandbox, "hello");
     drop(running(&sandbox, "up; come never"));
-    changes_nothing(&sandbox, PREEMPT, "no_live_turn");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn a_run_that_is_being_stopped_is_not_preempted() {
         (record(&sandbox, "state.json")["status"] == "stopped").then_some(())
     });
     // This one waits for the lock, and so until the stop has marked its line in the journal.
-    refused(&sandbox.cmd(["--json"].iter().chain(PREEMPT).copied()).output(), "already_ending");
-    changes_nothing(&sandbox, PREEMPT, "already_ending");
+    refused(&sandbox.cmd(["--json"].iter().chain(PREEMPT).copied()).output(), "invalid_state_transition");
+    changes_nothing(&sandbox, PREEMPT, "invalid_state_transition");
     go(&sandbox, "go");
     assert_eq!(stop.end().code(), 0);
     assert_eq!(ended(tick)["terminal"], "aborted");

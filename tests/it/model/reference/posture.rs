@@ -1,5 +1,6 @@
 //! Semantics §2 and §3: the status and the posture.
 
+use super::waits::Wait;
 use super::{Millis, Model, Word};
 
 impl Model {
@@ -20,6 +21,16 @@ impl Model {
             () if waits("timer") || waits("system") || self.held.is_some() => "blocked",
             () => "idle",
         }
+    }
+
+    /// Execution §3: the status of an agent that rests. `decided`: the step waits for a task.
+    pub fn at_rest(&self, decided: bool) -> Word {
+        let is_open = |wait: &Wait| {
+            self.tasks.iter().any(|task| Some(&task.tag) == wait.task.as_ref() && task.is_open())
+        };
+        let for_task = self.closure().reason == Some("awaiting_task_result");
+        let awaits = for_task && self.counting("task").any(is_open);
+        if self.execution == "waiting" && (decided || awaits) { "awaiting_task" } else { "asleep" }
     }
 
     /// Whatever is taken up wakes the agent.

@@ -115,19 +115,13 @@ impl Model {
                 }
                 self.complete_turn()?;
                 let closure = self.closure();
-                let awaited = self.waits.iter().find(|wait| Some(&wait.tag) == closure.wait.as_ref());
-                let awaited = awaited.and_then(|wait| wait.task.clone());
-                let runs =
-                    self.tasks.iter().any(|task| Some(&task.tag) == awaited.as_ref() && task.is_open());
-                let (execution, status) = match closure.outcome {
-                    "waiting" if closure.reason == Some("awaiting_task_result") && runs => {
-                        ("waiting", "awaiting_task")
-                    }
-                    "waiting" => ("waiting", "asleep"),
-                    _ => ("completed", "awake_idle"),
-                };
-                self.enter(execution, None);
-                self.status = status;
+                if closure.outcome == "waiting" {
+                    self.enter("waiting", None);
+                    self.status = self.at_rest(false);
+                } else {
+                    self.enter("completed", None);
+                    self.status = "awake_idle";
+                }
                 Some("completed")
             }
             End::TickEnded => self.fail(now, "interrupted", None),

@@ -231,7 +231,7 @@ impl Model {
         }
         // Rungs 19, 20
         match self.status {
-            "asleep" | "awaiting_task" => say("stay_idle", "already_asleep", About::Nothing),
+            "asleep" | "awaiting_task" => rest("stay_idle", "already_asleep"),
             _ => rest("sleep", "no_pending_scheduler_facts"),
         }
     }
@@ -277,10 +277,7 @@ impl Model {
                 self.tick_of(tag, 2);
                 self.wake_up();
             }
-            (_, About::Rest { task }) if self.status == "awake_idle" => {
-                let for_task = *task && self.execution == "waiting";
-                self.status = if for_task { "awaiting_task" } else { "asleep" };
-            }
+            (_, About::Rest { task }) => self.status = self.at_rest(*task),
             _ => {}
         }
         decision
