@@ -23,12 +23,13 @@ use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, Store, Subject, Watch};
 
 use super::desk::Desk;
-use super::hooks::{self, Occasion};
+use super::hooks::{self, Hook, Occasion};
 use super::installed;
 use super::litter;
 use super::oversee::Grace;
 use super::owner::{Owner, TICK_GONE};
 use super::patience::wait_until;
+use super::sections;
 use super::session::Session;
 use super::turn::{KILL_GRACE, surroundings};
 
@@ -127,15 +128,36 @@ impl Halted {
 
 /// Closes the gate of an agent, and ends its run.
 pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Halted> {
-    let Closed { state, previous, changed, run: run_before, recovered, grace, preemption } =
-        close_gate(session, store, agent, how)?;
+    let (closed, beside) = close_gate(session, store, agent, how)?;
+    let Closed { previous, changed, grace, .. } = closed;
+    let end = || end_what_runs(session, store, agent, closed);
+    let (state, run, ended) = match beside {
+        None => end()?,
+        Some((hook, occasion)) => {
+            let (ended, ran) = hook.run_beside(session, &occasion, end);
+            hooks::recorded(session, ran);
+            ended?
+        }
+    };
+    Ok(Halted { state, previous, changed, run, grace, ended })
+}
+
+/// Ends the run of an agent whose gate is closed. Returns the agent as it is then, the run that ended, and what
+/// kept it from ending.
+fn end_what_runs(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    closed: Closed,
+) -> Result<(State, Option<EndedRun>, Result<()>)> {
+    let Closed { state, run: run_before, recovered, grace, preemption, .. } = closed;
     if state.status != AgentStatus::Stopped {
         // The run had ended while the hook ran.
         let run = run_before.map(|id| EndedRun::of(id, &state));
-        return Ok(Halted { state, previous, changed, run, grace, ended: Ok(()) });
+        return Ok((state, run, Ok(())));
     }
     // A stop that was itself interrupted has left its run; any later stop ends it.
-    let (state, run, ended) = match state.current_run.clone() {
+    Ok(match state.current_run.clone() {
         Some(run) => {
             wait_for_section(session, agent, &run, &preemption)?;
             let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
@@ -159,8 +181,7 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
             let ended = run_before.map(|id| EndedRun::of(id, &state));
             (state, ended, Ok(()))
         }
-    };
-    Ok(Halted { state, previous, changed, run, grace, ended })
+    })
 }
 
 /// An agent whose gate is closed, and what it was doing.
@@ -176,8 +197,13 @@ struct Closed {
 }
 
 /// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
-/// hook both are one.
-fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Closed> {
+/// hook both are one, and also where the turn is ended beside the hook, which is then returned.
+fn close_gate<'a>(
+    session: &Session,
+    store: &'a Store,
+    agent: &'a Agent<'a>,
+    how: &Stop,
+) -> Result<(Closed, Option<(Hook<'a>, Occasion)>)> {
     let desk = Desk::new(session, agent);
     let mut open = desk.open()?;
     let draft = &mut open.draft;
@@ -186,23 +212,28 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
     let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
     // Should this stop be killed while its hook runs, the tick ends the turn after that much.
     let at_most = match &hook {
-        Some(_) => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
-        None => grace,
+        Some(_) if !how.now => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        Some(_) | None => grace,
     };
     if how.now {
         cut_sections(draft, grace);
     }
     let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
+    let mut beside = None;
+    let occasion = |state: &State| Occasion::of(state, ExecutionState::ShuttingDown, how.reason.clone());
     let state = match hook.filter(|_| is_to_be_shut_down(&draft.records.state)) {
+        Some(hook) if how.now => {
+            beside = Some((hook, occasion(&draft.records.state)));
+            open.change(|draft| shut_down(draft, grace))?.state
+        }
         None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
-            let closed = open.commit()?;
-            let occasion = Occasion::of(&closed, ExecutionState::ShuttingDown, how.reason.clone());
+            let occasion = occasion(&open.commit()?);
             hooks::recorded(session, hook.run(session, &occasion));
             desk.change(|draft| shut_down(draft, grace))?.state
         }
     };
-    Ok(Closed {
+    let closed = Closed {
         state,
         previous: before.status,
         changed,
@@ -210,7 +241,8 @@ fn close_gate(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -
         recovered: before.execution.state != ExecutionState::Recovering,
         grace,
         preemption,
-    })
+    };
+    Ok((closed, beside))
 }
 
 /// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
@@ -286,14 +318,16 @@ pub fn wait_for_section(
     watch.follow_records(agent);
     loop {
         let now = session.clock.now();
-        let state = agent.peek()?;
+        let state = sections::settled(session, agent, agent.peek()?)?;
         let current = state.current_run.filter(|current| current.run_id == run.run_id);
+        let unseen = current.as_ref().is_some_and(sections::end_unseen).then_some(LOOKS_AGAIN);
         let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
         let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
         if is_past(end) || !agent.is_leased(Subject::Run)? {
             return Ok(());
         }
-        watch.wait(end.map(|end| end.saturating_duration_since(Instant::now())));
+        let end = end.map(|end| end.saturating_duration_since(Instant::now()));
+        watch.wait(end.into_iter().chain(unseen).min());
     }
 }
 

@@ -5,18 +5,18 @@
 //! a hook could cause itself to be called again.
 
 use std::path::PathBuf;
+use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::beneath::Spot;
-use crate::error::Result;
+use crate::error::{Context, Error, Result};
 use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::policy::Policy;
 use crate::model::run::Exit;
-use crate::model::state::{FailureTold, State, Untold};
+use crate::model::state::{CurrentRun, FailureTold, State, Untold};
 use crate::model::time::Span;
 use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
@@ -139,6 +139,13 @@ pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> O
     Some(Hook { store, agent, name, program, fence: None })
 }
 
+/// In whose name the commands of a hook speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Speaks {
+    AsItsRun,
+    AsOperator,
+}
+
 /// How a hook ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
@@ -194,9 +201,43 @@ impl Hook<'_> {
         limit: Option<Span>,
         overseer: &mut dyn Overseer,
     ) -> Result<Ran> {
-        let policy = self.agent.policy()?;
-        let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
-        let (ended, said) = hook::run(&self.spec(&policy, occasion, timeout)?, overseer)?;
+        let (spec, timeout) = self.spec(occasion, limit, Speaks::AsItsRun)?;
+        let ran = hook::run(&spec, overseer)?;
+        self.conclude(session, occasion, timeout, ran)
+    }
+
+    /// Runs it while `act` ends the run that it is about. The hook speaks as the operator: what has the mark of
+    /// the run is ended.
+    pub fn run_beside<T>(
+        &self,
+        session: &Session,
+        occasion: &Occasion,
+        act: impl FnOnce() -> T,
+    ) -> (T, Result<Ran>) {
+        let (spec, timeout) = match self.spec(occasion, None, Speaks::AsOperator) {
+            Ok(prepared) => prepared,
+            Err(error) => return (act(), Err(error)),
+        };
+        let (made, ran) = thread::scope(|scope| {
+            let hook = thread::Builder::new().spawn_scoped(scope, || hook::run(&spec, &mut Nobody));
+            let made = act();
+            let ran = match hook.context("start a thread for", &self.program) {
+                Ok(hook) => hook.join().unwrap_or_else(|_| Err(Error::failed("the thread of a hook broke"))),
+                Err(error) => Err(error),
+            };
+            (made, ran)
+        });
+        (made, ran.and_then(|ran| self.conclude(session, occasion, timeout, ran)))
+    }
+
+    /// Records how it ended.
+    fn conclude(
+        &self,
+        session: &Session,
+        occasion: &Occasion,
+        timeout: Option<Span>,
+        (ended, said): (Ended, String),
+    ) -> Result<Ran> {
         session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
         let failure = failure(&ended, timeout).map(|how| Failure {
             agent: occasion.agent.clone(),
@@ -212,28 +253,38 @@ impl Hook<'_> {
         Ok(Ran { failure })
     }
 
-    fn spec(&self, policy: &Policy, occasion: &Occasion, timeout: Option<Span>) -> Result<HookSpec> {
+    /// The hook as a program to be run, and its time.
+    fn spec(
+        &self,
+        occasion: &Occasion,
+        limit: Option<Span>,
+        speaks: Speaks,
+    ) -> Result<(HookSpec, Option<Span>)> {
         let Hook { store, agent, .. } = self;
+        let policy = agent.policy()?;
+        let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
         // Only while the run is the current one do commands of the hook speak as its turn.
-        let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == occasion.run_id);
+        let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == occasion.run_id;
+        let current = agent.peek()?.current_run.filter(is_its);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
         }
         let log = self.log(occasion);
-        let mut env = environment(store, agent, policy, current.as_ref());
+        let mut env = environment(store, agent, &policy, current.as_ref());
         if let Some(fence) = self.fence.filter(|_| current.is_some()) {
             set(&mut env, FENCE, fence.to_string().into());
         }
-        Ok(HookSpec {
+        let spec = HookSpec {
             name: self.name,
             program: self.program.clone(),
-            workdir: workspace_path(store, policy),
+            workdir: workspace_path(store, &policy),
             env,
             document: document(self.name, occasion),
             tmp: agent.workdir().tmp(),
             log,
             timeout: timeout.map(Span::as_std),
-        })
+        };
+        Ok((spec, timeout))
     }
 
     /// The log of its run; `None` if the hook is about no run, or about one whose directory is gone.

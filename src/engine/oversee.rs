@@ -4,17 +4,21 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::id::{RunId, TaskId};
+use crate::model::policy::{Critical, PreemptionPolicy};
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::process::is_past;
 use crate::process::turn::{Fate, Overseer};
+use crate::process::{is_past, machine};
 use crate::report::progress::Age;
+use crate::rules::critical::{Left, first_to_go, lacks};
 use crate::rules::preemption::{force_at, protected_until};
-use crate::rules::transition::preemption::{force, tell_to_end};
+use crate::rules::transition::preemption::{force, request, tell_to_end};
 use crate::store::{Agent, Leased, Version};
 
 use super::desk::Desk;
+use super::resources::making_way_when_low;
+use super::sections;
 use super::session::Session;
 
 /// How often the tick looks whether the record has changed. A watch of the kernel would cost every step more,
@@ -176,6 +180,8 @@ pub fn of_run<'a>(
 ) -> impl Overseer + 'a {
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
+        let settled = sections::settled(session, agent, state.clone());
+        let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Another process has settled the run, as if it would not begin any more.
         let Some(run) = run else { return Fate::Ends };
@@ -192,7 +198,8 @@ pub fn of_run<'a>(
         };
         let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
         if end.is_none_or(|end| Instant::now() < end) {
-            return Fate::GoesOn { ask_again: end };
+            let unseen = sections::end_unseen(run).then(|| Instant::now() + LOOKS);
+            return Fate::GoesOn { ask_again: end.into_iter().chain(unseen).min() };
         }
         if run.condemned.is_some() || run.stopping.is_some() {
             return Fate::Ends;
@@ -215,20 +222,60 @@ pub struct OfTurn<'a, O> {
     max_section: Span,
     section: Grace,
     age: Age,
+    preemption: PreemptionPolicy,
+    /// When the machine is measured next; `None` if the policy does not ask for that.
+    measured_at: Option<Instant>,
 }
 
 pub fn of_turn<'a>(
     session: &'a Session,
     agent: &'a Agent<'a>,
     run_id: RunId,
-    max_section: Span,
+    preemption: PreemptionPolicy,
 ) -> OfTurn<'a, impl Overseer + 'a> {
+    let max_section = preemption.max_section;
     let run = of_run(session, agent, run_id, max_section);
     let age = Age::new(agent.name(), session.out.is_quiet());
-    OfTurn { run, session, agent, run_id, max_section, section: Grace::default(), age }
+    let measured_at = (preemption.critical != Critical::default()).then(Instant::now);
+    OfTurn {
+        run,
+        session,
+        agent,
+        run_id,
+        max_section,
+        section: Grace::default(),
+        age,
+        preemption,
+        measured_at,
+    }
 }
 
+/// How often the tick measures what is left of the machine.
+const MEASURES: Duration = Duration::from_secs(1);
+
+/// How long a turn stays suspended that has made way on a machine that was low on something.
+const RELIEF: Span = Span::from_secs(60);
+
 impl<O> OfTurn<'_, O> {
+    /// Asks the own turn to yield if the machine is low on memory or disk, and no other turn makes way first. A
+    /// look that fails is repeated with the next measurement.
+    fn make_way_if_low(&mut self) {
+        if !is_past(self.measured_at) {
+            return;
+        }
+        self.measured_at = Instant::now().checked_add(MEASURES);
+        let store = self.agent.store();
+        let dir = store.anchor().path();
+        let left = Left { memory: machine::available_memory(), disk: machine::free_disk(dir) };
+        let Some(reason) = lacks(&self.preemption.critical, &left) else { return };
+        let turns = making_way_when_low(store, self.session.clock.now()).unwrap_or_default();
+        if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {
+            let grace = self.preemption.grace;
+            let _ = Desk::new(self.session, self.agent)
+                .try_change(|draft| request(draft, reason, grace, Some(RELIEF)));
+        }
+    }
+
     /// Notes why the turn is told to end, so that a command of its own for which its leader waits can see
     /// that. If another process keeps the records locked, the turn is told to end without the note.
     fn tell(&self, why: &str) {
@@ -249,14 +296,18 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
     fn ask(&mut self) -> Fate {
         // No wake-up is made for this: the tick looks at the records often enough.
         self.age.show();
-        self.run.ask()
+        self.make_way_if_low();
+        let fate = self.run.ask();
+        let Fate::GoesOn { ask_again } = fate else { return fate };
+        Fate::GoesOn { ask_again: ask_again.into_iter().chain(self.measured_at).min() }
     }
 
     /// The turn's timeout is over: an open section is still respected, and no other one begins.
     fn late(&mut self) -> Fate {
         self.tell("turn.timeout was reached");
         let now = self.session.clock.now();
-        let state = self.agent.peek().ok();
+        let state =
+            self.agent.peek().and_then(|state| sections::settled(self.session, self.agent, state)).ok();
         let run = state.as_ref().and_then(|state| state.current_run.as_ref());
         let run = run.filter(|run| run.run_id == self.run_id);
         let Some(until) = run.and_then(|run| protected_until(run, now)) else { return Fate::Ends };

@@ -7,14 +7,14 @@ use crate::error::{Error, Result, describe};
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
-use crate::model::policy::WorkspaceMode;
+use crate::model::policy::{Critical, Policy, WorkspaceMode};
 use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::time::{Span, Time};
 use crate::process::Mark;
 use crate::process::remains::Remains;
-use crate::rules::preemption::leaves_its_slot;
-use crate::rules::priority::Slotted;
+use crate::rules::preemption::is_leaving;
+use crate::rules::priority::Occupying;
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
@@ -79,6 +79,12 @@ fn take(
 ) -> Result<std::result::Result<Grant, Shortage>> {
     let policy = &records.policy;
     let mut grant = Grant::default();
+    let made_way =
+        records.state.held.as_ref().and_then(|held| Some((held.made_way_for.as_ref()?, held.resource?)));
+    if let Some((other, resource)) = made_way.filter(|(other, _)| still_waits(store, other, now)) {
+        let evidence = vec![format!("kept for {other}, for which this run made way")];
+        return Ok(Err(Shortage { resource, evidence, back_at: None }));
+    }
     if let Some(mode) = policy.workspace.mode {
         match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
             Ok(held) => grant._workspace = held,
@@ -87,13 +93,6 @@ fn take(
     }
     // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the others.
     if let Some(slots) = store.max_running() {
-        let held = records.state.held.as_ref();
-        if let Some(other) =
-            held.and_then(|held| held.made_way_for.as_ref()).filter(|other| still_waits(store, other, now))
-        {
-            let evidence = vec![format!("kept for {other}, for which this run made way")];
-            return Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }));
-        }
         match slot(store, agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
@@ -167,39 +166,73 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
 }
 
-/// For how long after its time to look again a slot is still kept for an agent.
+/// For how long after its time to look again a resource is still kept for an agent.
 const KEPT: Span = Span::from_secs(60);
 
-/// Whether an agent for which a turn made way still waits for a slot, and looks for one.
+/// Whether an agent for which a turn made way still waits for a slot or a workspace, and looks for it.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
-    let held = state.held.filter(|held| held.resource == Some(Resource::Slot));
+    let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
     let looks_until = held.and_then(|held| held.not_before).map(|at| at.after(KEPT));
     state.status != Status::Stopped
         && state.execution.state == ExecutionState::WaitingResources
         && looks_until.is_some_and(|until| now <= until)
 }
 
-/// The turns that run in the slots, as far as can be seen.
-pub fn slotted(store: &Store, slots: u32, now: Time) -> Vec<Slotted> {
-    let holders = store.slot_holders(slots).into_iter().filter_map(|holder| holder.agent);
-    let turn = |name: AgentName| -> Option<Slotted> {
-        let agent = store.agent(&name).ok()?;
-        let run = agent.peek().ok()?.current_run?;
-        // The file of a free slot still names the agent that had it last.
-        let is_live =
-            Owner::of(&agent, &run, now).ok()? == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
-        let priority = agent.policy().ok()?.scheduler.priority;
-        is_live.then(|| Slotted {
-            agent: name,
-            run_id: run.run_id,
-            priority: i32::from(priority),
-            claimed_at: run.claimed_at,
-            asked_by: run.preemption.as_ref().and_then(|request| request.asked_by.clone()),
-            leaves: leaves_its_slot(&run),
-        })
+/// The turns that have what an agent lacks, as far as can be seen. Of several agents that share its workspace
+/// only the last one that came is known.
+pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
+    let holders: Vec<AgentName> = match lacked {
+        Resource::Slot => {
+            let Some(slots) = store.max_running() else { return Ok(Vec::new()) };
+            // A free slot is kept for another agent, or was left meanwhile.
+            if store.has_slot(slots, agent.name())? {
+                return Ok(Vec::new());
+            }
+            store.slot_holders(slots).into_iter().filter_map(|holder| holder.agent).collect()
+        }
+        Resource::Workspace => {
+            let Ok(workspace) = store.anchor().workspace(&agent.policy()?.workspace.path) else {
+                return Ok(Vec::new());
+            };
+            store.occupant(&workspace).agent.into_iter().collect()
+        }
+        Resource::TurnsPerHour | Resource::TurnsPerDay | Resource::CostPerDay | Resource::TokensPerDay => {
+            Vec::new()
+        }
     };
-    holders.filter_map(turn).collect()
+    Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
+}
+
+/// The turns that run on this machine and would make way if it is low on something, as far as can be seen.
+pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
+    let gives_way = |policy: &Policy, owner: Owner| {
+        owner == Owner::Here && policy.preemption.critical != Critical::default()
+    };
+    let names = store.agents()?;
+    Ok(names.iter().filter_map(|name| running_turn(store, name, now, gives_way)).collect())
+}
+
+fn running_turn(
+    store: &Store,
+    name: &AgentName,
+    now: Time,
+    counts: impl FnOnce(&Policy, Owner) -> bool,
+) -> Option<Occupying> {
+    let agent = store.agent(name).ok()?;
+    let run = agent.peek().ok()?.current_run?;
+    // The lock file of a free resource still names the agent that had it last.
+    let owner = Owner::of(&agent, &run, now).ok()?;
+    let is_live = owner == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
+    let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, owner))?;
+    Some(Occupying {
+        agent: name.clone(),
+        run_id: run.run_id,
+        priority: i32::from(policy.scheduler.priority),
+        claimed_at: run.claimed_at,
+        asked_by: run.preemption.as_ref().and_then(|request| request.asked_by.clone()),
+        leaves: is_leaving(&run),
+    })
 }
 
 /// The agents that have a workspace, in which run, and until when at the latest.

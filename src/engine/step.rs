@@ -9,7 +9,6 @@ use crate::model::id::MessageId;
 use crate::model::message::Message;
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
-use crate::model::resource::Resource;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::context::Past;
@@ -33,11 +32,11 @@ use super::foresee::{Foreseen, at_rest, foresee};
 use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
+use super::make_way;
 use super::owner::{given_up_at, is_elsewhere};
 use super::recover::{Recovery, carry_out, repair_lease};
 use super::resources::{self, Grant, Hold};
 use super::session::Session;
-use super::slot;
 use super::turn::{self, Turn};
 
 /// One step.
@@ -173,9 +172,7 @@ fn act(
             let priority = i32::from(draft.records.policy.scheduler.priority);
             let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
             drop(locked);
-            if shortage.resource == Resource::Slot {
-                slot::ask_for_slot(session, store, agent, priority);
-            }
+            make_way::ask_for(session, store, agent, priority, shortage.resource);
             Ok(report)
         }
         Decision::StartRecovery { .. } => {

@@ -87,10 +87,10 @@ pub fn look_for_checkpoint(
 /// can't be read.
 pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
-    let section = turn.records.policy.preemption.max_section;
+    let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
     let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
-        let overseer = oversee::of_turn(session, turn.agent, run_id, section);
+        let overseer = oversee::of_turn(session, turn.agent, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }

@@ -151,7 +151,7 @@ pub struct Held {
     /// run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
-    /// The more urgent agent to which the run has left its slot.
+    /// The more urgent agent to which the run has left its `resource`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_way_for: Option<AgentName>,
 }

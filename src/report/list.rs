@@ -158,6 +158,9 @@ pub struct Line {
     /// What will be tried again, and when.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
+    /// Why the message of a run that was suspended or lacks a resource does not go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
     /// Hand-written files that could not be admitted.
     #[serde(skip_serializing_if = "is_none")]
     pub rejected: usize,
@@ -189,6 +192,7 @@ impl Line {
             moved: state.moved.clone(),
             dead: state.counters.dead,
             retry: state.retry.clone(),
+            missing: state.held.as_ref().map(|held| held.missing.clone()),
             lineage,
             hint: next_act(state.status),
             pending: arrivals.queued.len() + records.inbox.drops,
@@ -268,9 +272,33 @@ impl Line {
                 format!("failed, {what} {}: {}", when(retry.not_before), one_line(&retry.reason, 60))
             });
         let why = one_line(&self.reason, 60);
+        let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
         let moved = self.moved.as_ref().map(|moved| one_line(&moved.to_string(), 70));
-        let wrong: Vec<String> = moved.into_iter().chain(attention).chain(dead).chain(retry).collect();
+        let wrong: Vec<String> =
+            moved.into_iter().chain(attention).chain(dead).chain(retry).chain(state).collect();
         if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
+    }
+
+    /// The state of the execution, where it keeps the agent from its queue.
+    fn state_words(&self) -> Option<String> {
+        match self.execution_state {
+            ExecutionState::Suspended => self.missing.clone(),
+            ExecutionState::WaitingResources => {
+                self.missing.as_ref().map(|missing| format!("missing: {missing}"))
+            }
+            ExecutionState::Failed if self.retry.is_none() => Some("failed, recovers first".to_owned()),
+            ExecutionState::Recovering => Some("recovering".to_owned()),
+            ExecutionState::Initializing
+            | ExecutionState::Runnable
+            | ExecutionState::Scheduled
+            | ExecutionState::Running
+            | ExecutionState::Waiting
+            | ExecutionState::Resumed
+            | ExecutionState::Completed
+            | ExecutionState::Failed
+            | ExecutionState::ShuttingDown => None,
+        }
+        .map(|words| one_line(&words, 60))
     }
 }
 

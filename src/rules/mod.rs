@@ -7,6 +7,7 @@ pub mod authority;
 pub mod clock;
 pub mod closure;
 pub mod continuation;
+pub mod critical;
 pub mod deferral;
 pub mod delegation;
 pub mod delivery;

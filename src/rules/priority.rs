@@ -45,35 +45,35 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
     (drawn < agents.len()).then(|| agents.swap_remove(drawn).0)
 }
 
-/// A turn that runs in one of the slots.
+/// A running turn that has a resource for which another agent waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Slotted {
+pub struct Occupying {
     pub agent: AgentName,
     pub run_id: RunId,
     /// The agent's own, from `agent.toml`. A waiting agent does not get more urgent than a running turn by
-    /// waiting: otherwise two agents would take the slot from each other again and again.
+    /// waiting: otherwise two agents would take the resource from each other again and again.
     pub priority: i32,
     pub claimed_at: Time,
-    /// The agent that has asked the turn for its slot.
+    /// The agent that has asked the turn for a resource.
     pub asked_by: Option<AgentName>,
-    /// Whether the turn is about to leave its slot, for whatever reason.
+    /// Whether the turn is about to leave the resource, for whatever reason.
     pub leaves: bool,
 }
 
-/// The turn that should leave its slot to an agent that finds none: of the turns that are less urgent by the
+/// The turn that should leave a resource to an agent that lacks it: of the turns that are less urgent by the
 /// margin, the least urgent one, and among equals the one that began last. `None` if a turn was asked for
 /// this agent already.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,
     margin: u32,
-    turns: &'a [Slotted],
-) -> Option<&'a Slotted> {
+    turns: &'a [Occupying],
+) -> Option<&'a Occupying> {
     if turns.iter().any(|turn| turn.asked_by.as_ref() == Some(agent)) {
         return None;
     }
     let is_less_urgent =
-        |turn: &&Slotted| i64::from(turn.priority) - i64::from(priority) >= i64::from(margin);
+        |turn: &&Occupying| i64::from(turn.priority) - i64::from(priority) >= i64::from(margin);
     let candidates = turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent);
     candidates.max_by_key(|turn| (turn.priority, turn.claimed_at, turn.run_id))
 }

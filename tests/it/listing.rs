@@ -53,3 +53,25 @@ fn who_needs_attention_comes_first_and_numbers_count() {
     assert_eq!(names(&["--sort", "queue", "--limit", "2"]), ["a10", "a2"]);
     assert_eq!(sandbox.cmd(["list", "--columns", "nonsense"]).output().code(), 2);
 }
+
+#[test]
+fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
+    let program = crate::setup::own_name();
+    let sandbox = started("exit 75");
+    let turns = [("bob", format!("{program} yield >/dev/null; exit 1")), ("cyd", "kill -9 $$".to_owned())];
+    for (name, turn) in &turns {
+        add(&sandbox, name, turn);
+    }
+    for name in ["ada", "bob", "cyd"] {
+        sandbox.run(["enqueue", name, "one"]);
+        sandbox.cmd(["tick", name]).output();
+        sandbox.run(["enqueue", name, "two"]);
+    }
+    let text = sandbox.run(["list", "--columns", "agent,posture,note"]);
+    let line = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(line("ada").contains("has_queued_input  missing: the turn asked to come back later"), "{text}");
+    assert!(line("bob").contains("has_queued_input  suspended: its turn yielded; next is"), "{text}");
+    assert!(line("cyd").contains("has_queued_input  failed, attempt 2"), "{text}");
+    let bob = sandbox.json_lines(["list"]).into_iter().find(|line| line["id"] == "bob").unwrap();
+    assert_eq!(bob["missing"], "suspended: its turn yielded");
+}

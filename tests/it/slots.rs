@@ -159,3 +159,50 @@ fn only_a_turn_that_is_less_urgent_by_the_margin_and_stays_is_asked() {
         assert_eq!(terminal(bob), "completed", "{name}");
     }
 }
+
+/// `bob` and `eve` work in the same directory, each alone.
+fn in_one_workspace() -> Sandbox {
+    let sandbox = settings(9, "preempt_margin = 5");
+    agent(&sandbox, "bob", 3);
+    add(&sandbox, "eve", "true");
+    extend_policy(&sandbox, "eve", "\n[scheduler]\npriority = -2\n");
+    sandbox.run(["enqueue", "eve", "hurry"]);
+    for name in ["bob", "eve"] {
+        extend_policy(&sandbox, name, "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n");
+    }
+    sandbox
+}
+
+#[test]
+fn a_less_urgent_turn_leaves_an_exclusive_workspace() {
+    let sandbox = in_one_workspace();
+    let bob = up(&sandbox, "bob");
+    assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
+    assert_eq!(terminal(bob), "suspended");
+    assert_eq!(asked(&sandbox, "bob"), ["eve is more urgent and needs its workspace"]);
+    let kept = tick(&sandbox, "bob");
+    assert_eq!(
+        (&kept["reason"], &kept["evidence"]),
+        (&json!("workspace"), &json!(["kept for eve, for which this run made way"]))
+    );
+    assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
+    assert_eq!(tick(&sandbox, "bob")["terminal"], "completed");
+    assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
+}
+
+#[test]
+fn a_turn_in_a_workspace_is_asked_only_by_a_more_urgent_agent_and_where_that_is_on() {
+    let sandbox = in_one_workspace();
+    let path = sandbox.store().join("dormouse.toml");
+    let on = fs::read_to_string(&path).unwrap();
+    fs::write(&path, on.replace("preempt_margin = 5\n", "")).unwrap();
+    let bob = up(&sandbox, "bob");
+    assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
+    assert_eq!(asked(&sandbox, "bob"), <[&str; 0]>::default());
+    fs::write(&path, on.replace("preempt_margin = 5\n", "preempt_margin = 6\n")).unwrap();
+    sandbox.pass(60);
+    assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
+    assert_eq!(asked(&sandbox, "bob"), <[&str; 0]>::default());
+    fs::write(sandbox.home().join("go"), "").unwrap();
+    assert_eq!(terminal(bob), "completed");
+}

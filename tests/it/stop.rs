@@ -383,3 +383,80 @@ fn a_stop_clears_what_would_wake_the_agent_and_keeps_what_it_knows() {
     );
     is_sound(&sandbox, "ada");
 }
+
+/// Also a hook that never ends keeps no turn alive.
+#[test]
+fn stop_now_ends_the_turn_beside_the_hook() {
+    let (sandbox, _, tick) = running(&format!("echo $$ > pid.new; mv pid.new pid; {DEAF}"));
+    let script = r#"for i in $(seq 1 1000); do
+        grep -q '^State:.[^Z]' "/proc/$(cat pid)/status" 2>/dev/null || { echo "gone $DORMOUSE_RUN" > seen; exit; }
+        sleep 0.01
+    done
+    echo lives > seen"#;
+    hook(&sandbox.agent("ada"), "on-shutdown", script);
+    let ran = sandbox.cmd(["stop", "ada", "--now", "--grace", "10ms", "--json"]).output();
+    assert!(ended_well(ran)["aborted_run_id"].is_string());
+    assert_eq!(objects(&tick.end().stdout)[0]["terminal"], "aborted");
+    let seen = fs::read_to_string(sandbox.project().join("seen")).unwrap();
+    assert_eq!(seen, "gone \n", "its commands speak as the operator");
+    is_sound(&sandbox, "ada");
+}
+
+#[test]
+fn every_stop_has_its_event() {
+    let sandbox = started("true");
+    for _ in 0..2 {
+        sandbox.run(["stop", "ada"]);
+    }
+    sandbox.run(["start", "ada"]);
+    let applied = sandbox.json_lines(["events", "ada", "--kind", "control_applied"]);
+    let shown = |event: &Value| {
+        let word = |name: &str| event["data"][name].as_str().unwrap().to_owned();
+        format!("{} {} {} {}", word("action"), word("previous_status"), word("next_status"), word("boundary"))
+    };
+    assert_eq!(
+        applied.iter().map(shown).collect::<Vec<_>>(),
+        [
+            "start booting awake_idle bootstrap",
+            "stop awake_idle stopped control",
+            "stop stopped stopped control",
+            "start stopped awake_idle control"
+        ]
+    );
+}
+
+/// Semantics §14: whatever changes the status leaves an event that says from where to where, and at which boundary.
+#[test]
+fn every_change_of_the_status_has_an_event_with_its_boundary() {
+    let sandbox = started("true");
+    step(&sandbox);
+    say(&sandbox, "hello");
+    for _ in 0..2 {
+        step(&sandbox);
+    }
+    sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "you"]);
+    sandbox.run(["wake", "ada"]);
+    for _ in 0..2 {
+        step(&sandbox);
+    }
+    let events = sandbox.json_lines(["events", "ada"]);
+    let changes = events.iter().map(|event| &event["data"]).filter(|data| data["next_status"].is_string());
+    let shown = changes.map(|data| {
+        let word = |name: &str| data[name].as_str().unwrap();
+        format!("{} {}", word("boundary"), word("next_status"))
+    });
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            "bootstrap awake_idle",
+            "lifecycle_sleep asleep",
+            "message_admission awake_running",
+            "message_admission awake_idle",
+            "lifecycle_sleep asleep",
+            "message_admission awake_idle",
+            "message_admission awake_running",
+            "lifecycle_sleep asleep"
+        ]
+    );
+    assert_eq!(events[0]["data"]["boundary"], "bootstrap");
+}

@@ -1,8 +1,9 @@
 //! Who goes first: the more urgent, but nobody waits for ever.
 
-use crate::model::policy::Policy;
+use crate::model::policy::{Critical, Percent, Policy};
 use crate::model::scheduling::SchedulingPolicy;
-use crate::rules::priority::{Slotted, next_of, rank, to_make_way};
+use crate::rules::critical::{Left, first_to_go, lacks};
+use crate::rules::priority::{Occupying, next_of, rank, to_make_way};
 
 use super::{at, now, run_id};
 
@@ -59,7 +60,7 @@ fn a_priority_is_between_minus_19_and_20_and_0_unless_set() {
 
 #[test]
 fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_began_last() {
-    let turn = |number: u32, priority: i32, claimed_at: i64| Slotted {
+    let turn = |number: u32, priority: i32, claimed_at: i64| Occupying {
         agent: format!("agent{number}").parse().expect("a name"),
         run_id: run_id(number),
         priority,
@@ -69,20 +70,59 @@ fn the_least_urgent_turn_that_stays_makes_way_and_among_equals_the_one_that_bega
     };
     let eve = "eve".parse().expect("a name");
     let chosen =
-        |margin: u32, turns: &[Slotted]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);
+        |margin: u32, turns: &[Occupying]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);
     let turns = [turn(1, 3, 0), turn(2, 8, 0), turn(3, 8, 5), turn(4, -2, 9)];
     assert_eq!(chosen(5, &turns), Some(run_id(3)));
     assert_eq!(chosen(10, &turns), Some(run_id(3)), "exactly the margin is enough");
     assert_eq!(chosen(11, &turns), None);
-    let leaves = Slotted { leaves: true, ..turns[2].clone() };
+    let leaves = Occupying { leaves: true, ..turns[2].clone() };
     assert_eq!(chosen(5, &[turns[0].clone(), leaves.clone()]), Some(run_id(1)));
     assert_eq!(chosen(5, &[leaves]), None);
-    let asked = Slotted { asked_by: Some(eve.clone()), leaves: true, ..turns[1].clone() };
+    let asked = Occupying { asked_by: Some(eve.clone()), leaves: true, ..turns[1].clone() };
     assert_eq!(chosen(5, &[turns[0].clone(), asked]), None, "one slot is enough");
-    let other = Slotted { asked_by: Some("joe".parse().expect("a name")), leaves: true, ..turns[1].clone() };
+    let other =
+        Occupying { asked_by: Some("joe".parse().expect("a name")), leaves: true, ..turns[1].clone() };
     assert_eq!(chosen(5, &[turns[0].clone(), other]), Some(run_id(1)), "that slot is another's");
-    let own = Slotted { agent: eve.clone(), ..turns[1].clone() };
+    let own = Occupying { agent: eve.clone(), ..turns[1].clone() };
     assert_eq!(chosen(1, &[own]), None);
+}
+
+#[test]
+fn on_a_machine_that_is_low_the_least_urgent_turn_goes_first_and_alone() {
+    let turn = |number: u32, priority: i32, claimed_at: i64| Occupying {
+        agent: format!("agent{number}").parse().expect("a name"),
+        run_id: run_id(number),
+        priority,
+        claimed_at: at(claimed_at),
+        asked_by: None,
+        leaves: false,
+    };
+    let turns = [turn(1, 3, 0), turn(2, 8, 0), turn(3, 8, 5), turn(4, -2, 9)];
+    assert_eq!(first_to_go(&turns).map(|turn| turn.run_id), Some(run_id(3)));
+    let leaves = Occupying { leaves: true, ..turns[0].clone() };
+    assert_eq!(first_to_go(&[leaves, turns[2].clone()]), None, "that may be enough");
+    assert_eq!(first_to_go(&[]), None);
+}
+
+#[test]
+fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
+    let critical = Critical { memory: Some(Percent(5.0)), disk: Some(Percent(1.5)) };
+    let left = |memory, disk| Left { memory, disk };
+    let rows = [
+        (critical, left(Some(5.0), Some(1.5)), None),
+        (critical, left(None, None), None),
+        (
+            critical,
+            left(Some(4.94), Some(0.0)),
+            Some("memory: 4.9% is left (preemption.critical.memory = 5%)"),
+        ),
+        (critical, left(None, Some(1.4)), Some("disk: 1.4% is left (preemption.critical.disk = 1.5%)")),
+        (Critical::default(), left(Some(0.0), Some(0.0)), None),
+    ];
+    for (critical, left, expected) in rows {
+        let expected = expected.map(|words| format!("the machine is low on {words}"));
+        assert_eq!(lacks(&critical, &left), expected, "{left:?}");
+    }
 }
 
 #[test]

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, eventually, extend_policy, failure, field, lives, record, say, step, wait_for,
+    Beside, decision, edit_policy, eventually, extend_policy, failure, field, lives, record, say, step,
+    wait_for,
 };
 
 use super::{
@@ -273,7 +274,7 @@ fn fail_is_refused_where_nothing_runs() {
         failure(&ran)["message"].as_str().unwrap().to_owned()
     };
     // An edge that only a timeout takes.
-    fails(&sandbox, "nothing_to_fail");
+    fails(&sandbox, "invalid_state_transition");
     sandbox.run(["start", "ada"]);
     assert_eq!(fails(&sandbox, "invalid_state_transition"), "invalid state transition: runnable -> failed");
     say(&sandbox, "hello");
@@ -355,5 +356,49 @@ fn a_run_that_is_given_up_in_its_hook_starts_no_turn() {
             let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
             assert_eq!(runs[0]["terminal"], terminal, "{case}");
         }
+    }
+}
+
+/// The thresholds are so high that every machine is low.
+#[test]
+fn on_a_machine_that_is_low_a_turn_is_asked_to_yield_and_then_forced() {
+    for (what, script, terminal) in [
+        ("memory", "while $D safe-point; do sleep 0.01; done; $D yield >/dev/null", "suspended"),
+        ("disk", "come never", "failed"),
+    ] {
+        let sandbox = agent();
+        extend_policy(
+            &sandbox,
+            "ada",
+            &format!("\n[preemption]\ngrace = \"100ms\"\ncritical = {{ {what} = \"100%\" }}\n"),
+        );
+        if terminal == "suspended" {
+            edit_policy(&sandbox, "ada", |text| text.replace("100ms", "1h"));
+        }
+        say(&sandbox, "hello");
+        let step = turn(&sandbox, script);
+        assert_eq!(step["terminal"], terminal, "{step}");
+        let asked = events(&sandbox, "preemption_requested");
+        let reason = asked[0]["data"]["reason"].as_str().unwrap();
+        assert!(reason.starts_with(&format!("the machine is low on {what}: ")), "{reason}");
+        assert_eq!(asked.len(), 1);
+        if terminal == "failed" {
+            assert_eq!(step["terminal_reason"], "forced_preemption");
+        } else {
+            assert_eq!(sandbox.json(["tick", "ada"])["decision"], "wait_for_resources");
+            sandbox.pass(120);
+            assert_eq!(turn(&sandbox, "exit 0")["terminal"], "completed", "it goes on by itself");
+        }
+    }
+}
+
+#[test]
+fn a_threshold_is_a_percentage() {
+    let sandbox = agent();
+    for wrong in ["\"5\"", "5", "\"101%\"", "\"-1%\"", "\"much\""] {
+        extend_policy(&sandbox, "ada", &format!("\n[preemption]\ncritical = {{ memory = {wrong} }}\n"));
+        let ran = sandbox.cmd(["get", "ada"]).output();
+        assert!(ran.code() == 6 && ran.stderr.contains("agent.toml"), "{wrong}: {ran}");
+        edit_policy(&sandbox, "ada", |text| text.split("\n[preemption]").next().unwrap().to_owned());
     }
 }
