@@ -138,7 +138,7 @@ pub struct Stop {
     /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// Don't wait for a critical section of the turn or the on-shutdown hook
+    /// Don't wait for a critical section of the turn
     #[arg(long)]
     pub now: bool,
     /// Put the message of a running turn back into the queue instead of aborting it; also a message that is

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::model::critical::Critical;
 use crate::model::id::{RunId, TaskId};
-use crate::model::policy::{Critical, PreemptionPolicy};
+use crate::model::policy::PreemptionPolicy;
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};

@@ -15,6 +15,7 @@ pub mod authority;
 pub mod bound;
 pub mod closure;
 pub mod continuation;
+pub mod critical;
 pub mod decision;
 pub mod dedupe;
 pub mod digest;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, de};
 
 use super::authority::Authority;
+use super::critical::Critical;
 use super::inbox::InboxPolicy;
 use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
@@ -163,52 +164,6 @@ pub struct PreemptionPolicy {
     pub max_section: Span,
     pub signal: FirstTold,
     pub critical: Critical,
-}
-
-/// How little of the machine's memory and disk may be left while a turn runs. Nothing is measured where neither
-/// is set.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Critical {
-    /// Available memory, of all memory.
-    pub memory: Option<Percent>,
-    /// Free space of the file system of the state directory, of its size.
-    pub disk: Option<Percent>,
-}
-
-/// A part of a hundred, written like `"5%"`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Percent(pub f64);
-
-impl std::fmt::Display for Percent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}%", self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        let percent = number.filter(|number| (0.0..=100.0).contains(number));
-        percent
-            .map(Percent)
-            .ok_or_else(|| de::Error::custom(format!("`{text}` is no percentage such as \"5%\"")))
-    }
-}
-
-#[cfg(test)]
-impl schemars::JsonSchema for Percent {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Percent".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[0-9.]+ *%$", "examples": ["5%"] })
-    }
 }
 
 impl Default for PreemptionPolicy {

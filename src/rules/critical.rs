@@ -1,6 +1,6 @@
 //! When a turn should yield because its machine is low on memory or disk (contract, execution §6).
 
-use crate::model::policy::{Critical, Percent};
+use crate::model::critical::{Critical, Percent};
 
 use super::priority::Occupying;
 

@@ -436,7 +436,7 @@ fn every_change_of_the_status_has_an_event_with_its_boundary() {
     }
     sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "you"]);
     sandbox.run(["wake", "ada"]);
-    for _ in 0..2 {
+    for _ in 0..3 {
         step(&sandbox);
     }
     let events = sandbox.json_lines(["events", "ada"]);
@@ -454,7 +454,6 @@ fn every_change_of_the_status_has_an_event_with_its_boundary() {
             "message_admission awake_idle",
             "lifecycle_sleep asleep",
             "message_admission awake_idle",
-            "message_admission awake_running",
             "lifecycle_sleep asleep"
         ]
     );

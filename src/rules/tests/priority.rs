@@ -1,6 +1,7 @@
 //! Who goes first: the more urgent, but nobody waits for ever.
 
-use crate::model::policy::{Critical, Percent, Policy};
+use crate::model::critical::{Critical, Percent};
+use crate::model::policy::Policy;
 use crate::model::scheduling::SchedulingPolicy;
 use crate::rules::critical::{Left, first_to_go, lacks};
 use crate::rules::priority::{Occupying, next_of, rank, to_make_way};

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::beneath::{Root, Spot};
-use crate::model::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
+use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::{Kept, Plane};
