@@ -8,6 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::{Context, Error, Result};
 use crate::model::stamp::Stamp;
 use crate::model::time::Time;
+use crate::model::zone;
+
+mod local;
 
 /// The time of one invocation: the system's, or a pinned one.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +27,7 @@ impl Clock {
 
     /// Reads `DORMOUSE_NOW`. Fails with a usage error if it is set to something that is not a time.
     pub fn from_env() -> Result<Clock> {
+        zone::set_source(local::find);
         let pinned = match std::env::var("DORMOUSE_NOW") {
             Ok(text) if !text.is_empty() => {
                 Some(Time::parse(&text).map_err(|error| Error::usage(format!("DORMOUSE_NOW: {error}")))?)
@@ -46,9 +50,14 @@ impl Clock {
         })
     }
 
-    /// The name of the machine's time zone; UTC where it has none.
-    pub fn time_zone(&self) -> String {
-        iana_time_zone::get_timezone().unwrap_or_else(|_| "UTC".to_owned())
+    /// The name or the POSIX rule of the local time zone.
+    pub fn time_zone(&self) -> Result<String> {
+        let zone = zone::local().map_err(|problem| {
+            let hint = "name the zone: --tz Europe/Berlin, or in JSON \"time_zone\": \"Europe/Berlin\"";
+            let message = format!("the local time zone is not known: {problem}");
+            Error::refused("unknown_time_zone", message).with_hint(hint)
+        })?;
+        Ok(zone.to_string())
     }
 
     /// The moment for one transition, with fresh randomness.

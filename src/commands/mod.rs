@@ -57,6 +57,7 @@ use crate::clock::Clock;
 use crate::engine::attention;
 use crate::engine::session::{Said, Session};
 use crate::error::{Result, Status};
+use crate::model::zone;
 use crate::process::{limits, signals};
 use crate::report::output::{Output, Style};
 use crate::report::progress;
@@ -83,6 +84,12 @@ pub fn run(cli: Cli) -> Status {
         Some(command) => dispatch(&mut session, command),
         None => standing::standing(&mut session),
     };
+    if done.is_ok()
+        && !cli.global.json
+        && let Some(problem) = zone::problem()
+    {
+        session.out.note(&format!("times are in UTC, because {problem}"));
+    }
     let status = done.unwrap_or_else(|error| session.fail(error));
     attention::tell_rest(&session);
     session.out.finish(status)

@@ -302,7 +302,10 @@ pub fn surroundings(
                     around.objections.push((at, objection(error)?));
                 }
             }
-            Action::TimerAdd { .. } => around.time_zone = session.clock.time_zone(),
+            Action::TimerAdd { cron: Some(_), time_zone: None, .. } => match session.clock.time_zone() {
+                Ok(zone) => around.time_zone = zone,
+                Err(error) => around.objections.push((at, objection(error)?)),
+            },
             Action::WorkComplete { id, .. } => {
                 around.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
             }
@@ -324,6 +327,7 @@ pub fn surroundings(
             | Action::WorkPick { .. }
             | Action::WorkBlock { .. }
             | Action::WorkUnblock { .. }
+            | Action::TimerAdd { .. }
             | Action::Wait { .. } => {}
         }
     }

@@ -51,3 +51,4 @@ pub mod trigger;
 pub mod turn;
 pub mod wait;
 pub mod work;
+pub mod zone;

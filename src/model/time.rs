@@ -4,13 +4,14 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{
-    DateTime, Datelike, Days, Local, LocalResult, NaiveDate, NaiveDateTime, NaiveTime, SecondsFormat,
-    TimeZone, Timelike, Utc, Weekday,
+    DateTime, Datelike, Days, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Offset, SecondsFormat,
+    Timelike, Utc, Weekday,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::id::Malformed;
 use super::text;
+use super::zone::{self, Zone};
 
 /// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,8 +46,15 @@ impl Time {
         self.utc().format("%Y-%m-%d").to_string()
     }
 
-    fn here(self) -> DateTime<Local> {
-        self.utc().with_timezone(&Local)
+    /// This moment as clocks in a zone show it.
+    fn shown_in(self, zone: &Zone) -> DateTime<FixedOffset> {
+        let offset = i32::try_from(zone.offset(self.0.div_euclid(1000))).ok().and_then(FixedOffset::east_opt);
+        self.utc().with_timezone(&offset.unwrap_or(Utc.fix()))
+    }
+
+    /// This moment in the local time zone, or in UTC if that zone is not known.
+    fn here(self) -> DateTime<FixedOffset> {
+        self.shown_in(zone::local().unwrap_or(&Zone::UTC))
     }
 
     /// `yyyy-mm-dd` in the local time zone.
@@ -93,6 +101,11 @@ impl Time {
         self.here().to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
+    /// This moment as RFC 3339 in a zone, with its offset.
+    pub fn in_zone(self, zone: &Zone) -> String {
+        self.shown_in(zone).to_rfc3339_opts(SecondsFormat::Millis, true)
+    }
+
     /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`, `tomorrow`,
     /// `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its beginning. A time of day or a weekday alone
     /// is the nearest one in that direction from `now`.
@@ -119,7 +132,7 @@ impl Time {
             _ => return on_calendar(text).unwrap_or_else(unknown),
         };
         let Some(time) = time else { return on_calendar(text).unwrap_or_else(unknown) };
-        let today = now.here().date_naive();
+        let today = now.shown_in(known_zone()?).date_naive();
         let day = day.map(str::to_lowercase);
         let near = match day.as_deref() {
             Some("today") => return at_local(today, time),
@@ -161,10 +174,25 @@ pub enum Direction {
     Back,
 }
 
+/// A moment with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints, which leave out
+/// the colon of the offset, or the seconds.
+fn with_offset(text: &str) -> Option<Time> {
+    let iso = || {
+        let (day, time) = text.split_once(['T', ' '])?;
+        let (time, offset) = time.split_at(time.find(['+', '-', 'Z'])?);
+        let offset = if offset == "Z" { "+0000" } else { offset };
+        let text = format!("{day}T{time}{offset}");
+        let forms = ["%Y-%m-%dT%H:%M:%S%.f%z", "%Y-%m-%dT%H:%M%z"];
+        forms.iter().find_map(|form| DateTime::parse_from_str(&text, form).ok())
+    };
+    let at = DateTime::parse_from_rfc3339(text).ok().or_else(iso)?;
+    Some(Time::from_millis(at.timestamp_millis()))
+}
+
 /// The moment that a date and a time of day name; `None` where the text is none of these.
 fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
-    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-        return Some(Ok(Time::from_millis(at.timestamp_millis())));
+    if let Some(at) = with_offset(text) {
+        return Some(Ok(at));
     }
     let local = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"]
         .iter()
@@ -173,15 +201,21 @@ fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
     Some(at_local(local.date(), local.time()))
 }
 
+/// The local time zone, where a local time can't be read without it.
+fn known_zone() -> Result<&'static Zone, Malformed> {
+    zone::local().map_err(|problem| {
+        Malformed(format!("a local time can't be read, because {problem}; or write a time with its offset"))
+    })
+}
+
 /// The moment at which clocks here show this: the first of two, where they are put back. Where they are put forward
 /// some times of day are shown never, and that is an error.
 fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
-    match Local.from_local_datetime(&date.and_time(time)) {
-        LocalResult::Single(at) => Ok(Time::from_millis(at.timestamp_millis())),
-        // Not every source of time zones has them in order.
-        LocalResult::Ambiguous(one, other) => Ok(Time::from_millis(one.min(other).timestamp_millis())),
-        LocalResult::None => Err(Malformed(format!(
-            "no clock here shows {time} on {date}: clocks are put forward then; name another time, or one with its offset"
+    let zone = known_zone()?;
+    match zone.moments(date.and_time(time)).first() {
+        Some(at) => Ok(Time::from_millis(at.saturating_mul(1000))),
+        None => Err(Malformed(format!(
+            "no clock here shows {time} on {date}: clocks are put forward then ({zone}); name another time, or one with its offset"
         ))),
     }
 }
@@ -248,9 +282,7 @@ impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         text::read(deserializer, |text| match Time::read(text) {
             Some(at) => Ok(at),
-            None => DateTime::parse_from_rfc3339(text)
-                .map(|at| Time::from_millis(at.timestamp_millis()))
-                .map_err(|_| format!("`{text}` is not an RFC 3339 time")),
+            None => with_offset(text).ok_or_else(|| format!("`{text}` is not an RFC 3339 time")),
         })
     }
 }

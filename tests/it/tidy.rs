@@ -406,6 +406,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/engine/session.rs",
     "src/engine/turn.rs",
     "src/clock.rs",
+    "src/clock/local.rs",
     "src/process/",
     "src/report/output.rs",
     "src/store/anchor.rs",

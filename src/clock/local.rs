@@ -1,0 +1,349 @@
+//! The local time zone: what `TZ` says, else what the machine is set to. A zone that is not known is an error:
+//! a guess would let timers fire at another time of day than their user meant.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::model::zone::Zone;
+
+/// The directory of zones below which a path names one.
+const ZONES: &str = "zoneinfo/";
+
+const LOCALTIME: &str = "etc/localtime";
+const TIMEZONE: &str = "etc/timezone";
+
+const DAY: i64 = 24 * 3600;
+
+/// How many links may lead from one to the next until they count as a circle.
+const LINKS: usize = 16;
+
+/// Finds the zone of this process.
+pub fn find() -> Result<Zone, String> {
+    #[expect(clippy::disallowed_methods, reason = "this belongs to the clock")]
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    zone(std::env::var_os("TZ").as_deref(), Path::new("/"), now)
+}
+
+/// The zone of a process with this `TZ`, on the machine whose files are below `root`.
+fn zone(tz: Option<&OsStr>, root: &Path, now: i64) -> Result<Zone, String> {
+    let Some(tz) = tz else { return machine(root, now) };
+    let shown = tz.to_string_lossy();
+    let problem = |problem: &str| format!("TZ is `{shown}`, and {problem}");
+    let said = shown.strip_prefix(':').unwrap_or(&shown);
+    if said.is_empty() {
+        return Ok(Zone::UTC);
+    }
+    let Some(path) = said.strip_prefix('/') else {
+        return said
+            .parse()
+            .map_err(|_| problem("no time zone is written like that: set it to one such as Europe/Berlin"));
+    };
+    match of_file(&root.join(path), root, now) {
+        Some(found) => found.map_err(|error| problem(&error)),
+        None => Err(problem("that file is not there")),
+    }
+}
+
+/// The zone that a machine is set to. A machine without a setting has UTC, as the C library has it.
+fn machine(root: &Path, now: i64) -> Result<Zone, String> {
+    if let Some(found) = of_file(&root.join(LOCALTIME), root, now) {
+        return found.map_err(|error| format!("{error}; set TZ to a zone such as Europe/Berlin"));
+    }
+    match said_by_debian(root) {
+        None => Ok(Zone::UTC),
+        Some(name) => {
+            name.parse().map_err(|_| format!("/{TIMEZONE} names `{name}`, which is not a time zone"))
+        }
+    }
+}
+
+fn said_by_debian(root: &Path) -> Option<String> {
+    let text = fs::read_to_string(root.join(TIMEZONE)).ok()?;
+    let name = text.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+/// The zone of a file: the one that its path or a link names, else the one that its content describes. `None`
+/// if there is neither a link nor a file.
+fn of_file(path: &Path, root: &Path, now: i64) -> Option<Result<Zone, String>> {
+    let mut at: PathBuf = path.to_owned();
+    let mut is_link = false;
+    for _ in 0..LINKS {
+        if let Some(zone) = named_by(&at) {
+            return Some(Ok(zone));
+        }
+        let Ok(target) = fs::read_link(&at) else { break };
+        is_link = true;
+        at = match target.strip_prefix("/") {
+            Ok(below) => root.join(below),
+            Err(_) => at.parent().unwrap_or(root).join(target),
+        };
+    }
+    match fs::read(&at) {
+        Ok(bytes) => {
+            Some(of_content(&bytes, root, now).map_err(|problem| format!("{}: {problem}", path.display())))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound && !is_link => None,
+        Err(error) => Some(Err(format!("{}: {error}", path.display()))),
+    }
+}
+
+fn named_by(path: &Path) -> Option<Zone> {
+    let path = std::str::from_utf8(path.as_os_str().as_bytes()).ok()?;
+    let (_, name) = path.rsplit_once(ZONES)?;
+    name.strip_prefix("posix/").unwrap_or(name).parse().ok()
+}
+
+/// The zone that a compiled file describes: the one that `/etc/timezone` names or the rule at the file's end,
+/// whichever agrees with the file from a year ago on.
+fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
+    let file = Compiled::read(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
+    let named = said_by_debian(root).and_then(|name| name.parse().ok());
+    named
+        .into_iter()
+        .chain([file.rule.clone()])
+        .find(|zone| file.agrees(zone, now - 365 * DAY))
+        .ok_or_else(|| "is a compiled time zone without a name, and no rule describes it".to_owned())
+}
+
+/// The content of a compiled time zone (RFC 9636): offsets, each from a moment on, and a rule for the time
+/// after the last.
+struct Compiled {
+    offsets: Vec<(i64, i64)>,
+    rule: Zone,
+}
+
+/// The counts at the beginning of each part of a compiled file.
+struct Header {
+    isutcnt: usize,
+    isstdcnt: usize,
+    leapcnt: usize,
+    timecnt: usize,
+    typecnt: usize,
+    charcnt: usize,
+}
+
+impl Header {
+    fn take(bytes: &mut &[u8]) -> Option<Header> {
+        if take(bytes, 4)? != b"TZif" || take(bytes, 16)?[0] < b'2' {
+            return None;
+        }
+        let mut count = || Some(usize::try_from(number(take(bytes, 4)?)).ok()?);
+        let (isutcnt, isstdcnt, leapcnt) = (count()?, count()?, count()?);
+        let (timecnt, typecnt, charcnt) = (count()?, count()?, count()?);
+        Some(Header { isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt })
+    }
+
+    /// Skips what follows the offsets in a part with moments of so many bytes.
+    fn skip_rest(&self, bytes: &mut &[u8], width: usize) -> Option<()> {
+        let leaps = self.leapcnt.checked_mul(width + 4)?;
+        take(bytes, self.charcnt.checked_add(leaps)?.checked_add(self.isstdcnt)?.checked_add(self.isutcnt)?)?;
+        Some(())
+    }
+}
+
+fn take<'b>(bytes: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
+    let (taken, left) = bytes.split_at_checked(length)?;
+    *bytes = left;
+    Some(taken)
+}
+
+/// A signed number, with the highest byte first.
+fn number(bytes: &[u8]) -> i64 {
+    let sign = if bytes.first().is_some_and(|byte| byte & 0x80 != 0) { -1 } else { 0 };
+    bytes.iter().fold(sign, |number, byte| number << 8 | i64::from(*byte))
+}
+
+impl Compiled {
+    fn read(mut bytes: &[u8]) -> Option<Compiled> {
+        let bytes = &mut bytes;
+        // The first part has moments of four bytes and is there for old readers.
+        let old = Header::take(bytes)?;
+        take(bytes, old.timecnt.checked_mul(5)?.checked_add(old.typecnt.checked_mul(6)?)?)?;
+        old.skip_rest(bytes, 4)?;
+        let header = Header::take(bytes)?;
+        if header.leapcnt != 0 {
+            return None;
+        }
+        let moments = take(bytes, header.timecnt.checked_mul(8)?)?;
+        let kinds = take(bytes, header.timecnt)?;
+        let types = take(bytes, header.typecnt.checked_mul(6)?)?;
+        header.skip_rest(bytes, 8)?;
+        let rule = std::str::from_utf8(bytes).ok()?.strip_prefix('\n')?.strip_suffix('\n')?.parse().ok()?;
+        let offsets = moments.chunks_exact(8).zip(kinds).map(|(at, kind)| {
+            let offset = types.chunks_exact(6).nth(usize::from(*kind))?.get(..4)?;
+            Some((number(at), number(offset)))
+        });
+        Some(Compiled { offsets: offsets.collect::<Option<_>>()?, rule })
+    }
+
+    /// True if a zone has the offsets of this file from a moment on.
+    fn agrees(&self, zone: &Zone, since: i64) -> bool {
+        let last = self.offsets.last().map_or(i64::MIN, |(at, _)| *at);
+        let until_next = self.offsets.iter().skip(1).map(|(at, _)| *at).chain([i64::MAX]);
+        let is_listed = self.offsets.iter().zip(until_next).all(|((at, offset), next)| {
+            // The rule holds from the last moment on.
+            next <= since
+                || *at == last
+                || [since.max(*at), next - 1].iter().all(|at| zone.offset(*at) == *offset)
+        });
+        if !is_listed || *zone == self.rule {
+            return is_listed;
+        }
+        // Five years show every change that a rule makes.
+        let mut at = since.max(last);
+        let until = at + 5 * 366 * DAY;
+        loop {
+            if zone.offset(at) != self.rule.offset(at) {
+                return false;
+            }
+            at = match (zone.next_change(at, until), self.rule.next_change(at, until)) {
+                (Some(one), Some(other)) if one == other => one,
+                (None, None) => return true,
+                (Some(_), Some(_)) | (Some(_), None) | (None, Some(_)) => return false,
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const NOW: i64 = 1_780_000_000;
+
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new() -> Machine {
+            let root = tempfile::tempdir().unwrap();
+            fs::create_dir(root.path().join("etc")).unwrap();
+            Machine(root)
+        }
+
+        fn link(self, target: &str) -> Machine {
+            symlink(target, self.0.path().join(LOCALTIME)).unwrap();
+            self
+        }
+
+        fn content(self, bytes: &[u8]) -> Machine {
+            fs::write(self.0.path().join(LOCALTIME), bytes).unwrap();
+            self
+        }
+
+        fn debian(self, name: &str) -> Machine {
+            fs::write(self.0.path().join(TIMEZONE), name).unwrap();
+            self
+        }
+
+        fn zone(&self, tz: Option<&str>) -> String {
+            match zone(tz.map(OsStr::new), self.0.path(), NOW) {
+                Ok(zone) => zone.to_string(),
+                Err(problem) => format!("! {problem}").replace(&*self.0.path().to_string_lossy(), ""),
+            }
+        }
+    }
+
+    /// A compiled zone: no moments in its old part, these in the new one.
+    fn compiled(offsets: &[(i64, i32)], rule: &str) -> Vec<u8> {
+        let header = |times: u32, types: u32| {
+            let counts = [0, 0, 0, times, types, 4u32].map(u32::to_be_bytes).concat();
+            [b"TZif2".as_slice(), &[0; 15], &counts].concat()
+        };
+        let count = u32::try_from(offsets.len()).unwrap();
+        let mut bytes = [header(0, 1), vec![0; 6], b"LMT\0".to_vec(), header(count, count)].concat();
+        bytes.extend(offsets.iter().flat_map(|(at, _)| at.to_be_bytes()));
+        bytes.extend(0..u8::try_from(count).unwrap());
+        bytes.extend(
+            offsets.iter().flat_map(|(_, offset)| [offset.to_be_bytes().as_slice(), &[0, 0]].concat()),
+        );
+        bytes.extend(b"LMT\0");
+        bytes.extend(format!("\n{rule}\n").bytes());
+        bytes
+    }
+
+    const BERLIN: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
+
+    #[test]
+    fn tz_says_the_zone_before_the_machine_does() {
+        let machine = Machine::new().link("/usr/share/zoneinfo/Asia/Tokyo");
+        for (tz, expected) in [
+            ("Europe/Berlin", "Europe/Berlin"),
+            (":Europe/Berlin", "Europe/Berlin"),
+            ("", "UTC"),
+            (":", "UTC"),
+            (BERLIN, BERLIN),
+            ("<+0330>-3:30", "<+0330>-3:30"),
+            ("EST5EDT", "EST5EDT"),
+            ("/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"),
+            (":/usr/share/zoneinfo/posix/Europe/Berlin", "Europe/Berlin"),
+            (":/etc/localtime", "Asia/Tokyo"),
+        ] {
+            assert_eq!(machine.zone(Some(tz)), expected, "{tz}");
+        }
+        for tz in ["Europe/Nowhere", "CET-1CEST", "nonsense", "/etc/nothing", "/usr/share/zoneinfo/Nowhere"] {
+            assert!(machine.zone(Some(tz)).starts_with(&format!("! TZ is `{tz}`, and ")), "{tz}");
+        }
+        assert_eq!(machine.zone(None), "Asia/Tokyo");
+    }
+
+    #[test]
+    fn a_machine_says_its_zone_by_a_link_a_name_or_the_content_of_a_file() {
+        let berlin = compiled(&[(828_234_000, 7200), (846_378_000, 3600)], BERLIN);
+        // Morocco leaves its offset each Ramadan, which the rule of its file does not say.
+        let listed = [
+            (1_711_850_400, 3600),
+            (1_771_120_800, 0),
+            (1_774_144_800, 3600),
+            (1_801_965_600, 0),
+            (1_804_989_600, 3600),
+        ];
+        let casablanca = compiled(&listed, "<+01>-1");
+        for (machine, expected) in [
+            (Machine::new(), "UTC"),
+            (Machine::new().link("../usr/share/zoneinfo/Europe/Berlin"), "Europe/Berlin"),
+            (Machine::new().link("/etc/zoneinfo/Europe/Berlin").debian("Asia/Tokyo\n"), "Europe/Berlin"),
+            (Machine::new().debian("Europe/Berlin\n"), "Europe/Berlin"),
+            (Machine::new().content(&berlin).debian("Europe/Berlin\n"), "Europe/Berlin"),
+            (Machine::new().content(&berlin).debian("Etc/UTC\n"), BERLIN),
+            (Machine::new().content(&berlin), BERLIN),
+            (Machine::new().content(&compiled(&[], "UTC0")), "UTC0"),
+            (Machine::new().debian("Nowhere\n"), "! /etc/timezone names `Nowhere`, which is not a time zone"),
+        ] {
+            assert_eq!(machine.zone(None), expected);
+        }
+        for refused in [
+            Machine::new().content(b"nonsense"),
+            Machine::new().content(&berlin[..berlin.len() - 9]),
+            Machine::new().content(b""),
+            Machine::new().content(&casablanca),
+            Machine::new().link("localtime"),
+            Machine::new().link("/nowhere"),
+        ] {
+            let problem = refused.zone(None);
+            assert!(problem.starts_with("! /etc/localtime: ") && problem.contains("set TZ"), "{problem}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_compiled_zone_is_refused_without_a_panic() {
+        let whole = compiled(&[(828_234_000, 7200), (846_378_000, 3600)], BERLIN);
+        for length in 0..whole.len() {
+            assert!(Compiled::read(&whole[..length]).is_none(), "{length}");
+        }
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] = 0xff;
+            if let Some(file) = Compiled::read(&damaged) {
+                file.agrees(&Zone::UTC, NOW);
+            }
+        }
+    }
+}
