@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod advisory;
 pub mod authority;
+pub mod calendar;
 pub mod clock;
 pub mod closure;
 pub mod continuation;

@@ -1,18 +1,18 @@
 //! When a timer fires: computed from its schedule, and never from when a step noticed a fire.
 
-use chrono_tz::Tz;
-use croner::Cron;
-use croner::parser::{CronParser, Seconds};
-
+use crate::model::id::Malformed;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Schedule;
+use crate::model::zone::Zone;
+
+use super::calendar;
 
 /// How many missed fires are caught up one by one at most.
 pub const CATCH_UP_MAX: u64 = 100;
 
 /// How many fires of a calendar schedule are counted at most.
-const COUNTED_MAX: usize = 100_000;
+const COUNTED_MAX: u64 = 100_000;
 
 /// The shortest time between two fires of one timer.
 const SHORTEST: Span = Span::from_secs(1);
@@ -28,9 +28,8 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
         Schedule::Every { .. } => next_after(schedule, now)
             .ok_or_else(|| Refusal::new("schedule_never", "this schedule never fires")),
         Schedule::Cron { expression, time_zone } => {
-            zone(time_zone)?;
-            cron(expression)?;
-            next_after(schedule, now).ok_or_else(|| {
+            let (zone, calendar) = (zone(time_zone)?, calendar::parse(expression)?);
+            calendar.next_after(&zone, now).ok_or_else(|| {
                 Refusal::new("schedule_never", format!("`{expression}` names no time that is still to come"))
             })
         }
@@ -46,42 +45,25 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
 }
 
-/// A schedule by the calendar: an expression of five fields, or of six if `seconds` is set, the first of
-/// which is the seconds. Timers that were stored before this was checked keep what they have.
+/// Returns a schedule by the calendar: an expression of five fields, or of six with the seconds first if
+/// `seconds` is set.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
-    let fields = expression.split_whitespace().count();
-    let (wanted, hint) = match (seconds, fields) {
-        (true, _) => (6, "six fields: second minute hour day month weekday"),
-        (false, 6) => (5, "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true"),
-        (false, _) => (5, FIVE_FIELDS),
-    };
-    // A name such as @daily has no fields.
-    if fields != wanted && (seconds || !expression.starts_with('@')) {
-        let message = format!("`{expression}` is not a cron expression of {wanted} fields: it has {fields}");
+    calendar::parse(&expression)?;
+    let has_seconds = expression.split_whitespace().count() == 6;
+    if has_seconds != seconds {
+        let (wanted, hint) = if seconds {
+            ("six", "six fields: second minute hour day month weekday")
+        } else {
+            ("five", "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true")
+        };
+        let message = format!("`{expression}` is not a cron expression of {wanted} fields");
         return Err(Refusal::new("invalid_cron", message).hint(hint));
     }
     Ok(Schedule::Cron { expression, time_zone })
 }
 
-const FIVE_FIELDS: &str = "five fields: minute hour day month weekday, for example `0 9 * * mon-fri`";
-
-fn cron(expression: &str) -> Result<Cron, Refusal> {
-    CronParser::builder().seconds(Seconds::Optional).build().parse(expression).map_err(|error| {
-        Refusal::new("invalid_cron", format!("`{expression}` is not a cron expression: {error}"))
-            .hint(FIVE_FIELDS)
-    })
-}
-
-/// The names of all time zones, in order.
-pub fn zones() -> impl Iterator<Item = &'static str> {
-    chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
-}
-
-fn zone(name: &str) -> Result<Tz, Refusal> {
-    name.parse().map_err(|_| {
-        Refusal::new("unknown_time_zone", format!("`{name}` is not a time zone"))
-            .hint("write it like Europe/Berlin or UTC")
-    })
+fn zone(name: &str) -> Result<Zone, Refusal> {
+    name.parse().map_err(|error: Malformed| Refusal::new("unknown_time_zone", error.0))
 }
 
 /// The first fire after a moment; `None` if there is none any more. A schedule was checked when it was made,
@@ -96,9 +78,7 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
             Some(Time::from_millis(from.as_millis().saturating_add(periods.saturating_mul(period))))
         }
         Schedule::Cron { expression, time_zone } => {
-            let after = after.utc().with_timezone(&zone(time_zone).ok()?);
-            let next = cron(expression).ok()?.find_next_occurrence(&after, false).ok()?;
-            Some(Time::from_millis(next.timestamp_millis()))
+            calendar::parse(expression).ok()?.next_after(&zone(time_zone).ok()?, after)
         }
     }
 }
@@ -116,30 +96,50 @@ pub struct Fires {
 /// The fires from `first`, which is one of them, up to `now`.
 pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     let mut due = Fires { first: vec![first], latest: first, count: 1 };
-    while due.count < CATCH_UP_MAX {
-        let Some(next) = next_after(schedule, due.latest).filter(|next| *next <= now) else { return due };
-        due.first.push(next);
-        due.latest = next;
-        due.count += 1;
-    }
     match schedule {
         Schedule::At { .. } => {}
         Schedule::Every { every, .. } => {
             let period = i64::try_from(every.as_millis()).unwrap_or(i64::MAX).max(1);
-            let more = (now.as_millis() - due.latest.as_millis()).max(0) / period;
-            due.latest = Time::from_millis(due.latest.as_millis() + more * period);
-            due.count += more.unsigned_abs();
+            let at = |fire: u64| first.after(every.times(fire));
+            let more = ((now.as_millis() - first.as_millis()).max(0) / period).unsigned_abs();
+            due.first.extend((1..=more.min(CATCH_UP_MAX - 1)).map(at));
+            due.latest = at(more);
+            due.count += more;
         }
         Schedule::Cron { expression, time_zone } => {
-            let (Ok(cron), Ok(zone)) = (cron(expression), zone(time_zone)) else { return due };
-            let known = due.latest.utc().with_timezone(&zone);
-            let more = cron.iter_after(known).take_while(|next| next.timestamp_millis() <= now.as_millis());
-            due.count += more.take(COUNTED_MAX).count() as u64;
-            let until = now.utc().with_timezone(&zone);
-            if let Ok(latest) = cron.find_previous_occurrence(&until, true) {
-                due.latest = due.latest.max(Time::from_millis(latest.timestamp_millis()));
+            let (Ok(calendar), Ok(zone)) = (calendar::parse(expression), zone(time_zone)) else { return due };
+            let after = |at: Time| calendar.next_after(&zone, at).filter(|next| *next <= now);
+            while let Some(next) = after(due.latest) {
+                if due.count >= COUNTED_MAX {
+                    due.latest = latest(after, due.latest, now);
+                    break;
+                }
+                if due.count < CATCH_UP_MAX {
+                    due.first.push(next);
+                }
+                due.latest = next;
+                due.count += 1;
             }
         }
     }
     due
+}
+
+/// The last fire up to `now`, of so many after `known` that they are not counted.
+fn latest(after: impl Fn(Time) -> Option<Time>, known: Time, now: Time) -> Time {
+    let mut span = SHORTEST;
+    let mut latest = loop {
+        let since = now.before(span).max(known);
+        if since == known {
+            break known;
+        }
+        if let Some(fire) = after(since) {
+            break fire;
+        }
+        span = span.times(2);
+    };
+    while let Some(next) = after(latest) {
+        latest = next;
+    }
+    latest
 }

@@ -19,10 +19,10 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::model::zone;
 use crate::process;
 use crate::report::summary;
 use crate::rules::admission::is_open_to_outside;
-use crate::rules::schedule;
 use crate::store::{Agent, Snapshot, Store};
 
 use super::Line;
@@ -115,7 +115,7 @@ impl Known {
             Known::Signals => {
                 bare(process::SIGNALS.iter().map(|(name, _)| *name).filter(|name| begins(name)))
             }
-            Known::Zones => bare(schedule::zones().filter(|name| begins(name))),
+            Known::Zones => bare(zone::names().filter(|name| begins(name))),
             Known::Agents => {
                 let names = Line::of(words).session()?.store()?.agents_beginning(typed)?;
                 bare(names.iter().map(AgentName::as_str))

@@ -2,6 +2,8 @@
 
 use crate::model::time::{Span, Time};
 use crate::model::timer::Schedule;
+use crate::model::zone::Zone;
+use crate::rules::calendar;
 use crate::rules::schedule::{CATCH_UP_MAX, check, due, next_after};
 
 use super::{at, now, secs};
@@ -63,6 +65,149 @@ fn a_calendar_is_read_in_its_time_zone() {
     }
 }
 
+/// The fires from a moment on, as clocks in the zone show them.
+fn fires(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
+    let schedule = cron(expression, zone);
+    let zone: Zone = zone.parse().unwrap_or_else(|error| panic!("{error}"));
+    let next = |at: &Time| next_after(&schedule, *at);
+    let fires = std::iter::successors(next_after(&schedule, moment(after)), next).take(count);
+    fires.map(|at| at.in_zone(&zone).replace(":00.000", "")).collect()
+}
+
+#[test]
+fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clocks() {
+    let berlin = "Europe/Berlin";
+    let (spring, autumn) = ("2026-03-29T00:00:00Z", "2026-10-24T23:00:00Z");
+    for (expression, zone, after, expected) in [
+        ("30 2,14 * * *", berlin, spring, "29T03:00+02:00 29T14:30+02:00 30T02:30+02:00"),
+        ("30 2 * * *", berlin, spring, "29T03:00+02:00 30T02:30+02:00"),
+        ("0,30 2 * * *", berlin, spring, "29T03:00+02:00 30T02:00+02:00"),
+        ("0 2,3 * * *", berlin, spring, "29T03:00+02:00 30T02:00+02:00"),
+        ("0 1-4 * * *", berlin, spring, "29T03:00+02:00 29T04:00+02:00 30T01:00+02:00"),
+        ("30 * * * *", berlin, spring, "29T01:30+01:00 29T03:30+02:00 29T04:30+02:00"),
+        ("30 */2 * * *", berlin, spring, "29T04:30+02:00 29T06:30+02:00"),
+        ("*/20 2 * * *", berlin, spring, "30T02:00+02:00 30T02:20+02:00"),
+        ("@hourly", berlin, spring, "29T03:00+02:00 29T04:00+02:00"),
+        ("30 2,14 * * *", berlin, autumn, "25T02:30+02:00 25T14:30+01:00 26T02:30+01:00"),
+        ("30 2 * * *", berlin, "2026-10-25T00:45:00Z", "26T02:30+01:00"),
+        ("0 2,3 * * *", berlin, autumn, "25T02:00+02:00 25T03:00+01:00 26T02:00+01:00"),
+        ("30 * * * *", berlin, autumn, "25T01:30+02:00 25T02:30+02:00 25T02:30+01:00 25T03:30+01:00"),
+        (
+            "*/30 2 * * *",
+            berlin,
+            autumn,
+            "25T02:00+02:00 25T02:30+02:00 25T02:00+01:00 25T02:30+01:00 26T02:00+01:00",
+        ),
+        // Half an hour.
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T14:00:00Z", "04T02:30+11:00 05T02:15+11:00"),
+        ("45 1 * * *", "Australia/Lord_Howe", "2026-04-04T14:00:00Z", "05T01:45+11:00 06T01:45+10:30"),
+        (
+            "45 * * * *",
+            "Australia/Lord_Howe",
+            "2026-04-04T14:00:00Z",
+            "05T01:45+11:00 05T01:45+10:30 05T02:45+10:30",
+        ),
+        // At midnight, so that a day begins an hour late or begins twice.
+        ("@daily", "America/Havana", "2026-03-07T12:00:00Z", "08T01:00-04:00 09T00:00-04:00"),
+        ("@midnight", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 02T00:00-05:00"),
+        ("0 0 * * sun", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 08T00:00-05:00"),
+        // A whole day: too long for a change of summer time, so its fires are lost.
+        ("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "29T12:00-10:00 31T12:00+14:00"),
+        ("30 2 * * *", "CET-1CEST,M3.5.0,M10.5.0/3", spring, "29T03:00+02:00 30T02:30+02:00"),
+    ] {
+        let expected: Vec<&str> = expected.split(' ').collect();
+        let found = fires(expression, zone, after, expected.len());
+        let found: Vec<&str> = found.iter().map(|at| &at[8..]).collect();
+        assert_eq!(found, expected, "{expression} in {zone} after {after}");
+    }
+}
+
+#[test]
+fn a_day_and_a_weekday_go_together_as_crontab_says() {
+    let days = |expression: &str, expected: &str| {
+        let expected: Vec<&str> = expected.split(' ').collect();
+        let found = fires(expression, "UTC", "2025-12-31T12:00:00Z", expected.len());
+        let found: Vec<&str> = found.iter().map(|at| &at[5..10]).collect();
+        assert_eq!(found, expected, "{expression}");
+    };
+    // 2026 begins with a Thursday. Either of two restricted fields is enough.
+    days("0 0 1,15 * fri", "01-01 01-02 01-09 01-15 01-16");
+    days("0 0 1-7 * mon", "01-01 01-02 01-03 01-04 01-05 01-06 01-07 01-12");
+    days("0 0 13 * *", "01-13 02-13");
+    days("0 0 * * mon", "01-05 01-12");
+    // A field that begins with `*` is no restriction of its own.
+    days("0 0 */2 * mon", "01-05 01-19");
+    days("0 0 13 * */5", "02-13 03-13 09-13");
+    days("0 0 *,1 * fri", "01-02 01-09");
+    days("0 0 29 2 *", "02-29");
+    days("0 0 29 2 */1", "02-29");
+    days("0 0 * * 7", "01-04 01-11");
+    days("0 0 * * fri-sun", "01-02 01-03 01-04 01-09");
+    days("0 0 * * Sat-0", "01-03 01-04 01-10");
+}
+
+#[test]
+fn names_of_expressions_days_and_months_are_read() {
+    for (one, other) in [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 jan *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@daily", "0 0 * * *"),
+        ("@Midnight", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+        ("0 9 * * Monday-friday", "0 9 * * 1-5"),
+        ("0 9 * * MON,wednesday,Sun", "0 9 * * 1,3,7"),
+        ("0 9 1 January,mar-May *", "0 9 1 1,3-5 *"),
+        ("5-20/5,59 8 * * *", "5,10,15,20,59 08 * * *"),
+        (" 0  9 *\t* * ", "0 9 * * *"),
+        ("0 0 9 * * *", "0 9 * * *"),
+    ] {
+        assert_eq!(calendar::parse(one), calendar::parse(other), "{one}");
+        assert!(calendar::parse(one).is_ok(), "{one}");
+    }
+}
+
+#[test]
+fn what_is_no_expression_is_refused_with_its_reason() {
+    for (expression, message, hint) in [
+        ("5M * * * *", "`5m` is not a minute", "five fields"),
+        ("0 9 * * mon,", "something is missing in `mon,` for the weekday", "five fields"),
+        ("0 9 * * ,mon", "something is missing", "five fields"),
+        ("0 9- * * *", "something is missing", "five fields"),
+        ("5/15 * * * *", "`5/15` has a step but no range: write `5-59/15`", "five fields"),
+        ("*/0 * * * *", "the step of `*/0` for the minute is not a number from 1 to 59", "five fields"),
+        ("*/ * * * *", "the step of `*/`", "five fields"),
+        ("*/90 * * * *", "the step of `*/90`", "five fields"),
+        ("*/5/2 * * * *", "the step of `*/5/2`", "five fields"),
+        ("0 17-9 * * *", "`17-9` runs backwards for the hour", "five fields"),
+        ("0 9 * * sat-mon", "`sat-mon` runs backwards", "five fields"),
+        ("60 * * * *", "the minute 60 is not from 0 to 59", "five fields"),
+        ("0 24 * * *", "the hour 24", "five fields"),
+        ("0 0 0 * *", "the day 0", "five fields"),
+        ("0 0 * 13 *", "the month 13", "five fields"),
+        ("0 0 * * 8", "the weekday 8", "five fields"),
+        ("0 0 * * mo", "`mo` is not a weekday", "five fields"),
+        ("0 0 * * montag", "`montag` is not a weekday", "five fields"),
+        ("0 0 * mon *", "`mon` is not a month", "five fields"),
+        ("0 0 L * *", "`l` is not a day", "five fields"),
+        ("0 0 ? * *", "`?` is not a day", "five fields"),
+        ("-5 * * * *", "something is missing", "five fields"),
+        ("+5 * * * *", "`+5` is not a minute", "five fields"),
+        ("99999999999 * * * *", "the minute 99999999999", "five fields"),
+        ("* * *", "it has 3 fields", "five fields"),
+        ("", "it has 0 fields", "five fields"),
+        ("@reboot", "`@reboot` is not a name of one", "@midnight"),
+        ("CRON_TZ=Europe/Berlin 0 9 * * *", "it has no place for a time zone", "--tz Europe/Berlin"),
+        ("TZ=UTC 0 9 * * *", "it has no place for a time zone", "--tz UTC"),
+    ] {
+        let refusal = calendar::parse(expression).expect_err(expression);
+        assert!(refusal.message.contains(message), "{expression}: {}", refusal.message);
+        let said = refusal.hint.unwrap_or_default();
+        assert!(said.contains(hint), "{expression}: {said}");
+    }
+}
+
 #[test]
 fn a_schedule_that_can_not_fire_is_refused() {
     for (schedule, kind) in [
@@ -72,6 +217,7 @@ fn a_schedule_that_can_not_fire_is_refused() {
         (cron("* * *", "UTC"), "invalid_cron"),
         (cron("60 * * * *", "UTC"), "invalid_cron"),
         (cron("0 0 30 2 *", "UTC"), "schedule_never"),
+        (cron("0 0 31 4,6,9,11 */2", "Europe/Berlin"), "schedule_never"),
         (cron("* * * * *", "Nowhere"), "unknown_time_zone"),
     ] {
         assert_eq!(check(&schedule, now()).map_err(|refusal| refusal.kind), Err(kind), "{schedule:?}");
@@ -98,4 +244,8 @@ fn missed_fires_are_counted_and_the_latest_is_known() {
     let found = due(&hourly, moment("2026-01-01T01:00:00Z"), moment("2027-01-01T00:59:00Z"));
     assert_eq!((found.count, found.latest), (8760, moment("2027-01-01T00:00:00Z")));
     assert_eq!(found.first.len() as u64, CATCH_UP_MAX);
+    let minutes = cron("* * * * *", "Europe/Berlin");
+    let found = due(&minutes, moment("2025-01-01T00:00:00Z"), moment("2026-01-01T00:00:30Z"));
+    assert_eq!((found.count, found.latest), (100_000, moment("2026-01-01T00:00:00Z")));
+    assert_eq!(found.first[99], moment("2025-01-01T01:39:00Z"));
 }

@@ -1,0 +1,162 @@
+//! Compares cron expressions with two libraries of Python: `croniter` and `cronsim`.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::model::time::Time;
+use crate::model::zone::Zone;
+use crate::rules::calendar;
+
+const ZONES: &[&str] = &[
+    "UTC",
+    "Europe/Berlin",
+    "America/New_York",
+    "America/St_Johns",
+    "America/Havana",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+    "Africa/Casablanca",
+];
+
+const YEAR: i64 = 366 * 24 * 3600;
+/// The beginning of 2026.
+const SINCE: i64 = 1_767_225_600;
+
+const FIRES: usize = 5;
+
+/// A way in which a library differs from cron(8) in the night of a change.
+struct Deviation {
+    peer: &'static str,
+    /// The zones in which it shows; all if there are none.
+    zones: &'static [&'static str],
+    /// Expressions that follow clocks, or those of fixed times.
+    follows_clocks: bool,
+    /// Clocks that are put forward, or back; both if `None`.
+    forward: Option<bool>,
+}
+
+const DEVIATIONS: &[Deviation] = &[
+    // It fires after the change for a time that clocks skip, also where stars follow clocks.
+    Deviation { peer: "croniter", zones: &[], follows_clocks: true, forward: Some(true) },
+    // It fires at a fixed time again when clocks show that time again.
+    Deviation { peer: "croniter", zones: &[], follows_clocks: false, forward: Some(false) },
+    // They go from hour to hour in steps of an hour, and step over a part of one after half an hour's change.
+    Deviation { peer: "croniter", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
+    Deviation { peer: "cronsim", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
+    // It begins a day at midnight, also one that clocks let begin at one o'clock.
+    Deviation { peer: "cronsim", zones: &["America/Havana"], follows_clocks: true, forward: Some(true) },
+];
+
+/// The time around a change in which a deviation shows, in seconds.
+const NIGHT: i64 = 3 * 3600;
+
+/// The fires that a library must have as well, of those of one list: all, but for those in a night in which
+/// that library deviates.
+fn outside_night(fires: &[i64], change: i64) -> impl Iterator<Item = i64> {
+    fires.iter().copied().filter(move |fire| (fire - change).abs() > NIGHT)
+}
+
+fn expressions() -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for minute in ["0", "30", "5,35", "10-50/20", "*", "*/20"] {
+        for hour in ["0", "2", "1,2", "2,14", "1-3", "0-23/2", "*", "*/2"] {
+            for day in ["* * *", "* * sun", "*/2 * *"] {
+                all.push(format!("{minute} {hour} {day}"));
+            }
+        }
+    }
+    for day in ["1", "13", "29-31", "1,15", "*/2", "*/10", "*"] {
+        for weekday in ["mon", "SUN", "1-5", "5-7", "0,3", "*/2", "7"] {
+            all.push(format!("15 9 {day} * {weekday}"));
+            all.push(format!("30 1 {day} mar,10 {weekday}"));
+        }
+    }
+    for named in ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"] {
+        all.push(named.to_owned());
+    }
+    all
+}
+
+/// The time before a change at which fires are looked for from, in seconds.
+const BEFORE: i64 = 26 * 3600;
+
+/// The changes of local time in the year, or the beginning and the middle of the year.
+fn changes(zone: &Zone) -> Vec<i64> {
+    let next = |at: &i64| zone.next_change(*at, SINCE + YEAR);
+    let changes: Vec<i64> = std::iter::successors(next(&SINCE), next).collect();
+    if changes.is_empty() { vec![SINCE, SINCE + YEAR / 2] } else { changes }
+}
+
+#[test]
+fn expressions_fire_as_croniter_and_cronsim_have_it() {
+    let python = std::env::var_os("CRON_PYTHON").unwrap_or_else(|| "python3".into());
+    let has_them =
+        Command::new(&python).args(["-c", "import croniter, cronsim"]).stderr(Stdio::null()).status();
+    if !has_them.is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "croniter and cronsim are not installed");
+        eprintln!("left out: croniter and cronsim (PyPI) are not installed");
+        return;
+    }
+    let mut cases = Vec::new();
+    for name in ZONES {
+        let zone: Zone = name.parse().unwrap_or_else(|error| panic!("{error}"));
+        for change in changes(&zone) {
+            let of = |expression| (expression, *name, zone.clone(), change);
+            cases.extend(expressions().into_iter().map(of));
+        }
+    }
+    let mut peers = Command::new(&python)
+        .args(["-c", include_str!("calendar_peers.py")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{error}"));
+    let line = |(expression, zone, _, change): &(String, &str, Zone, i64)| {
+        format!("{expression}\t{zone}\t{}\t{FIRES}\n", change - BEFORE)
+    };
+    let input: String = cases.iter().map(line).collect();
+    let mut stdin = peers.stdin.take().unwrap_or_else(|| panic!("no stdin"));
+    let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+    let output = peers.wait_with_output().unwrap_or_else(|error| panic!("{error}"));
+    assert!(output.status.success() && writer.join().is_ok_and(|wrote| wrote.is_ok()));
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(lines.lines().count(), cases.len());
+    let mut wrong = Vec::new();
+    let mut seen = [false; DEVIATIONS.len()];
+    for ((expression, name, zone, change), line) in cases.iter().zip(lines.lines()) {
+        let calendar = calendar::parse(expression).unwrap_or_else(|refusal| panic!("{}", refusal.message));
+        let next = |at: &Time| calendar.next_after(zone, *at);
+        let first = next(&Time::from_millis((change - BEFORE) * 1000));
+        let ours: Vec<i64> =
+            std::iter::successors(first, next).take(FIRES).map(|at| at.as_millis() / 1000).collect();
+        for (peer, theirs) in ["croniter", "cronsim"].into_iter().zip(line.split('\t')) {
+            // cronsim has no names such as @daily.
+            if peer == "cronsim" && expression.starts_with('@') {
+                continue;
+            }
+            let theirs: Vec<i64> = theirs.split(' ').filter_map(|at| at.parse().ok()).collect();
+            if ours == theirs {
+                continue;
+            }
+            let forward = zone.offset(*change) > zone.offset(*change - 1);
+            let deviates = |of: &Deviation| {
+                of.peer == peer
+                    && (of.zones.is_empty() || of.zones.contains(name))
+                    && of.follows_clocks == calendar.follows_clocks()
+                    && of.forward.is_none_or(|is| is == forward)
+            };
+            let known = DEVIATIONS.iter().position(deviates).filter(|_| {
+                let both = outside_night(&ours, *change).zip(outside_night(&theirs, *change));
+                !theirs.is_empty() && both.into_iter().all(|(ours, theirs)| ours == theirs)
+            });
+            match known {
+                Some(at) => seen[at] = true,
+                None => wrong.push(format!(
+                    "{peer}: {expression} in {name} around {change}\n  ours   {ours:?}\n  theirs {theirs:?}"
+                )),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}\n{}", wrong.len(), 2 * cases.len(), wrong.join("\n"));
+    assert!(seen.iter().all(|is_seen| *is_seen), "a deviation is over: {seen:?}");
+}
