@@ -217,7 +217,7 @@ pub enum TimerCommand {
         said: AgentAndText,
         #[command(flatten)]
         schedule: Schedule,
-        /// The time zone of --cron, like Europe/Berlin [default: the machine's]
+        /// The time zone of --cron, like Europe/Berlin [default: the local one]
         #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         tz: Option<String>,
         /// An expression of six fields for --cron, the first of them seconds
@@ -229,6 +229,13 @@ pub enum TimerCommand {
         /// What becomes of fires that were due while no tick came [default: once]
         #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
         catch_up: Option<String>,
+        /// With --catch-up skip: how late a fire may be and still send its message [default: until the next]
+        #[arg(long, value_name = "DURATION", requires = "catch_up")]
+        grace: Option<String>,
+        /// A name, of which the agent has one active timer: the same command again adds no second one, and a
+        /// command that says something else replaces it
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
     },
     /// List active timers
     List {
@@ -256,7 +263,7 @@ pub struct Schedule {
     /// Again and again, counted from now
     #[arg(long, value_name = "DURATION")]
     pub every: Option<String>,
-    /// By the calendar: minute hour day month weekday
+    /// By the calendar: minute hour day month weekday, as in crontab(5), or a name such as @daily
     #[arg(long, value_name = "EXPR")]
     pub cron: Option<String>,
 }

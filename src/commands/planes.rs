@@ -1,28 +1,26 @@
-//! `work`, `wait`, `timer`: what the agent means to do, what it waits for, what brings it back.
+//! `work` and `wait`: what the agent means to do, and what it waits for. `timer` is in a file of its own.
+
+mod timer;
 
 use serde_json::{Value, json};
 
-use crate::cli::{self, TimerCommand, WaitCommand, WorkCommand};
+use crate::cli::{self, WaitCommand, WorkCommand};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
-use crate::model::bound::{Bound, PLAN};
-use crate::model::id::{AgentName, TimerId, TriggerId, WaitId, WorkId};
-use crate::model::message::Body;
+use crate::model::bound::PLAN;
+use crate::model::id::{AgentName, TriggerId, WaitId, WorkId};
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
-use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
 use crate::report::output::{Output, Tone};
-use crate::report::text::{one_line, relative};
+use crate::report::text::one_line;
 use crate::report::wait as shown_wait;
-use crate::rules::schedule::calendar;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::wait::{self, NewWait, WaitOwner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
@@ -30,6 +28,8 @@ use crate::store::{Agent, Store};
 
 use super::words::{agent_and_text, plane_agent, required_agent};
 use super::words::{moment, parse, parse_optional, text};
+
+pub use timer::timer;
 
 /// What a turn may not do to an agent that is not its own child.
 const CHANGE: &str = "change the records of";
@@ -375,84 +375,4 @@ fn say_wait(session: &mut Session, wait: &Wait) {
             out.safe(&one_line(&wait.reason, 80))
         )
     });
-}
-
-pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
-    let store = session.store()?;
-    match command {
-        TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up } => {
-            let (name, word) = agent_and_text(said)?;
-            let agent = store.agent(&name)?;
-            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let hops = session.caller(&store)?.and_then(|caller| caller.hops);
-            let new = NewTimer {
-                schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
-                catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
-                body: word
-                    .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
-                    .transpose()?,
-                message: None,
-                hops,
-            };
-            let timer = change(session, &store, &agent, |draft| timer::add(draft, new))?;
-            session.out.result(&timer, |_| timer.id.to_string());
-            Ok(Status::Done)
-        }
-        TimerCommand::List { agent } => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            let timers = agent.look(|seen, _| seen.open::<Timer>())?;
-            let now = session.clock.now();
-            for timer in &timers {
-                session.out.result(timer, |out| timer_line(timer, now, out));
-            }
-            Ok(Status::Done)
-        }
-        TimerCommand::Cancel { id, agent } => {
-            let found: Named<TimerId> =
-                lookup::open::<Timer>(&store, plane_agent(&agent)?, "active timer", &id)?;
-            let timer =
-                change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
-            session.out.result(&timer, |_| format!("cancelled {}", timer.id));
-            Ok(Status::Done)
-        }
-    }
-}
-
-/// The flags of a schedule; the parser has made sure that there is exactly one.
-fn read_schedule(
-    session: &Session,
-    args: &cli::Schedule,
-    tz: Option<String>,
-    seconds: bool,
-    past_ok: bool,
-) -> Result<Schedule> {
-    let now = session.clock.now();
-    if let Some(word) = &args.within {
-        return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
-    }
-    if let Some(word) = &args.at {
-        return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
-    }
-    if let Some(word) = &args.every {
-        return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
-    }
-    let expression = args.cron.clone().unwrap_or_default();
-    let time_zone = tz.unwrap_or_else(|| session.clock.time_zone());
-    Ok(calendar(expression, time_zone, seconds)?)
-}
-
-fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
-    let schedule = match &timer.schedule {
-        Schedule::At { .. } => "once".to_owned(),
-        Schedule::Every { every, .. } => format!("every {every}"),
-        Schedule::Cron { expression, time_zone } => format!("{expression} ({time_zone})"),
-    };
-    let next = relative(timer.next_at, now);
-    format!(
-        "{}  {}  next {} ({next})  {}",
-        timer.id,
-        out.safe(&schedule),
-        timer.next_at.local(),
-        out.safe(&one_line(&timer.text(), 60))
-    )
 }

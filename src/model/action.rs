@@ -135,6 +135,10 @@ pub enum Action {
         text: Option<String>,
         #[serde(default)]
         catch_up: Option<CatchUp>,
+        #[serde(default)]
+        grace: Option<Span>,
+        #[serde(default)]
+        name: Option<String>,
     },
     #[serde(rename = "enqueue")]
     Enqueue {

@@ -40,8 +40,14 @@ names! {
 pub struct Timer {
     pub id: TimerId,
     pub agent: AgentName,
+    /// The name that its user gave it. An agent has at most one active timer of a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub schedule: Schedule,
     pub catch_up: CatchUp,
+    /// How late a fire of a timer with [`CatchUp::Skip`] may be and still send its message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Span>,
     /// When the timer fires next: computed from the schedule, not from when a step noticed the last fire.
     pub next_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -70,6 +76,16 @@ pub struct Timer {
 
 fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+impl Schedule {
+    /// True if both say the same, whenever their intervals began.
+    pub fn is_like(&self, other: &Schedule) -> bool {
+        match (self, other) {
+            (Schedule::Every { every, .. }, Schedule::Every { every: other, .. }) => every == other,
+            (Schedule::At { .. } | Schedule::Every { .. } | Schedule::Cron { .. }, _) => self == other,
+        }
+    }
 }
 
 impl Timer {

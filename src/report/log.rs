@@ -101,6 +101,7 @@ fn timer(event: &Event) -> String {
     let data = &event.data;
     let action = match data["action"].as_str() {
         Some("add") => "is set",
+        Some("replace") => "is replaced",
         Some("fire") => "fires",
         Some("done") => "fires for the last time",
         Some("cancelled") => "is cancelled",

@@ -37,6 +37,13 @@ fn a_moment_that_is_to_come_is_said_in_words() {
         ("in 1h 30m", "2026-01-02T04:34:05.000Z"),
         ("2026-06-01 09:00", "2026-06-01T07:00:00.000Z"),
         ("2026-06-01T09:00:00-05:00", "2026-06-01T14:00:00.000Z"),
+        // As `date +%FT%T%z`, `date -Iminutes` and `date --rfc-3339=seconds` print it.
+        ("2026-06-01T09:00:00+0200", "2026-06-01T07:00:00.000Z"),
+        ("2026-06-01T09:00:00.250-0330", "2026-06-01T12:30:00.250Z"),
+        ("2026-06-01T09:00+02:00", "2026-06-01T07:00:00.000Z"),
+        ("2026-06-01T09:00Z", "2026-06-01T09:00:00.000Z"),
+        ("2026-06-01 09:00:00+02:00", "2026-06-01T07:00:00.000Z"),
+        ("2026-06-01 09:00:00+0200", "2026-06-01T07:00:00.000Z"),
         // Clocks show 02:30 twice on that night: the first of the two.
         ("2026-10-25 02:30", "2026-10-25T00:30:00.000Z"),
     ] {
@@ -46,6 +53,8 @@ fn a_moment_that_is_to_come_is_said_in_words() {
         ("tomorrow 25:00", "--at: `tomorrow 25:00` is not a time: write words (tomorrow 9:00, "),
         ("2h", "--at: `2h` is not a time: "),
         ("1/2/2027", "--at: `1/2/2027` is not a time: "),
+        ("2026-06-01T09:00:00+2500", "--at: `2026-06-01T09:00:00+2500` is not a time: "),
+        ("2026-06-01T09:00:00+02", "--at: `2026-06-01T09:00:00+02` is not a time: "),
         ("next year", "--at: `next year` is not a time: "),
         ("", "--at: `` is not a time: "),
         ("in", "--at: `in` is not a time: "),
@@ -53,7 +62,7 @@ fn a_moment_that_is_to_come_is_said_in_words() {
         ("ago", "--at: `ago` is not a time: "),
         (
             "2026-03-29 02:30",
-            "--at: no clock here shows 02:30:00 on 2026-03-29: clocks are put forward then; ",
+            "--at: no clock here shows 02:30:00 on 2026-03-29: clocks are put forward then (CET-1CEST,M3.5.0,M10.5.0/3); ",
         ),
         ("yesterday 9:00", "is past"),
         ("2h ago", "is past"),
@@ -94,6 +103,99 @@ fn a_moment_that_was_is_said_in_words_too_and_shown_as_clocks_show_it() {
     assert!(ran.stdout.contains("+01:00  done\n"), "{ran}");
     let ran = sandbox.cmd(["briefs", "ada", "--json"]).env("TZ", ZONE).output();
     assert!(ran.stdout.contains("\"at\":\"2026-01-02T03:04:") && !ran.stdout.contains("+01:00"), "{ran}");
+}
+
+/// What `timer add` answers in this time zone.
+fn timer(sandbox: &Sandbox, zone: &str, words: &[&str]) -> serde_json::Value {
+    let words = [&["--json", "timer", "add", "-a", "ada", "x"], words].concat();
+    let ran = sandbox.cmd(words).env("TZ", zone).env("DORMOUSE_NOW", NOW).output();
+    serde_json::from_str(ran.stdout.trim_end()).unwrap_or_else(|_| panic!("{ran}"))
+}
+
+#[test]
+fn a_calendar_is_read_in_the_local_zone_like_every_other_time() {
+    let sandbox = started("true");
+    for (zone, named, local, at) in [
+        (ZONE, ZONE, "2026-01-02T09:00:00.000+01:00", "2026-01-02T08:00:00.000Z"),
+        ("Europe/Berlin", "Europe/Berlin", "2026-01-02T09:00:00.000+01:00", "2026-01-02T08:00:00.000Z"),
+        (":Asia/Kolkata", "Asia/Kolkata", "2026-01-02T09:00:00.000+05:30", "2026-01-02T03:30:00.000Z"),
+        ("", "UTC", "2026-01-02T09:00:00.000Z", "2026-01-02T09:00:00.000Z"),
+    ] {
+        let words: [&[&str]; 2] = [&["--cron", "0 9 * * *"], &["--at", "2026-01-02 09:00"]];
+        for words in words {
+            let made = timer(&sandbox, zone, words);
+            let shown = (&made["time_zone"], &made["next_local"], &made["next_at"]);
+            assert_eq!(shown, (&named.into(), &local.into(), &at.into()), "{zone}: {made}");
+        }
+    }
+    // A zone that is named wins.
+    let made = timer(&sandbox, ZONE, &["--cron", "0 9 * * *", "--tz", "Asia/Tokyo"]);
+    assert_eq!(
+        (&made["time_zone"], &made["next_local"]),
+        (&"Asia/Tokyo".into(), &"2026-01-03T09:00:00.000+09:00".into())
+    );
+    let ran = sandbox
+        .cmd(["timer", "add", "-a", "ada", "--cron", "0 9 * * *", "--tz", "Asia/Tokyo", "x"])
+        .env("DORMOUSE_NOW", NOW)
+        .output();
+    assert!(ran.stdout.starts_with("tmr_") && ran.stdout.lines().count() == 1, "{ran}");
+    assert!(ran.stderr.contains(": added, next 2026-01-03T09:00:00.000+09:00 (Asia/Tokyo), in 20h"), "{ran}");
+}
+
+#[test]
+fn a_local_zone_that_is_not_known_is_no_reason_to_guess() {
+    let sandbox = started("echo done");
+    for zone in ["Europe/Nowhere", "CET-1CEST", "nonsense"] {
+        for words in [&["--cron", "0 9 * * *"][..], &["--at", "tomorrow 9:00"], &["--at", "2026-03-01 09:00"]]
+        {
+            let error = &timer(&sandbox, zone, words)["error"];
+            let said = format!("{} {}", error["message"], error["hint"]);
+            assert!(said.contains(&format!("TZ is `{zone}`")) && error["exit_status"] != 0, "{said}");
+        }
+        // What needs no zone is done, and text says that it is in UTC.
+        let made = timer(&sandbox, zone, &["--cron", "0 9 * * *", "--tz", "Europe/Berlin"]);
+        assert_eq!(made["next_at"], "2026-01-02T08:00:00.000Z", "{made}");
+        for at in ["in 2h", "2026-03-01T09:00:00+0100"] {
+            assert!(timer(&sandbox, zone, &["--at", at])["next_at"].is_string(), "{at}");
+        }
+        let ran = sandbox.cmd(["timer", "list", "ada"]).env("TZ", zone).output();
+        assert!(ran.code() == 0 && ran.stdout.contains("next 2026-01-02T08:00:00.000Z"), "{ran}");
+        assert!(ran.stderr.contains(&format!("times are in UTC, because TZ is `{zone}`")), "{ran}");
+        let ran = sandbox.cmd(["tick", "ada"]).env("TZ", zone).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+    }
+    // An outcome that needs the zone is refused with its reason.
+    let sandbox = started(
+        r#"echo '{"actions": [{"do": "timer.add", "cron": "0 9 * * *"}]}' > "$DORMOUSE_OUTCOME_FILE""#,
+    );
+    say(&sandbox, "x");
+    let ran = sandbox.cmd(["--json", "tick", "ada"]).env("TZ", "nonsense").output();
+    assert!(ran.stdout.contains("$.actions[0]") && ran.stdout.contains("TZ is `nonsense`"), "{ran}");
+}
+
+#[test]
+fn a_second_deployment_adds_no_second_timer() {
+    let sandbox = started("true");
+    let deploy = |words: &[&str]| {
+        timer(&sandbox, "Europe/Berlin", &[&["--name", "nightly", "--cron"], words].concat())
+    };
+    let first = deploy(&["0 3 * * *"]);
+    let again = deploy(&["0 3 * * *"]);
+    assert_eq!((&first["action"], &again["action"]), (&"added".into(), &"unchanged".into()));
+    assert_eq!((&first["id"], &first["next_at"]), (&again["id"], &again["next_at"]));
+    let changed = deploy(&["0 4 * * *", "--catch-up", "skip", "--grace", "15m"]);
+    assert_eq!((&changed["action"], &changed["id"]), (&"replaced".into(), &first["id"]));
+    assert_eq!(changed["next_local"], "2026-01-03T04:00:00.000+01:00");
+    let listed = sandbox.json_lines(["timer", "list", "ada"]);
+    assert_eq!(listed.len(), 1);
+    assert_eq!((&listed[0]["name"], &listed[0]["grace"]), (&"nightly".into(), &"15m".into()));
+    assert!(sandbox.run(["timer", "list", "ada"]).contains("nightly: 0 4 * * *"));
+    let other = timer(&sandbox, "UTC", &["--name", "weekly", "--cron", "0 3 * * 1"]);
+    assert_eq!(other["action"], "added");
+    let refused = timer(&sandbox, "UTC", &["--cron", "@daily", "--catch-up", "once", "--grace", "15m"]);
+    assert_eq!(refused["error"]["kind"], "invalid_timer", "{refused}");
+    let refused = timer(&sandbox, "UTC", &["--cron", "CRON_TZ=Europe/Berlin 0 9 * * *"]);
+    assert_eq!(refused["error"]["hint"].as_str().map(|hint| hint.contains("--tz Europe/Berlin")), Some(true));
 }
 
 /// Text is for people, whose clocks show local time; JSON is for programs, and has UTC. Two print in UTC what is handed

@@ -3,6 +3,7 @@
 mod admission;
 mod advisory;
 mod authority;
+mod calendar_peers;
 mod clock;
 mod closure;
 mod continuation;
@@ -328,8 +329,10 @@ pub fn timer(number: u32, millis: i64) -> Timer {
     Timer {
         id: timer_id(number),
         agent: agent(),
+        name: None,
         schedule: Schedule::At { at: at(millis) },
         catch_up: CatchUp::Once,
+        grace: None,
         next_at: at(millis),
         body: None,
         message: None,

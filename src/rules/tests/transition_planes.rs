@@ -1,8 +1,10 @@
 //! Work items, waits and timers as records: what each change leaves, and what it refuses.
 
 use crate::model::event::EventKind;
+use crate::model::message::Body;
 use crate::model::message::{Message, MessageKind};
 use crate::model::records::Records;
+use crate::model::time::Span;
 use crate::model::timer::{CatchUp, Schedule, Timer};
 use crate::model::transaction::{Archived, Put, Transaction};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
@@ -165,6 +167,8 @@ fn a_timer_fires_as_its_catch_up_says() {
     let refused = NewTimer {
         schedule: Schedule::Every { every: secs(0), from: now() },
         catch_up: CatchUp::Once,
+        grace: None,
+        name: None,
         body: None,
         message: None,
         hops: None,
@@ -173,6 +177,76 @@ fn a_timer_fires_as_its_catch_up_says() {
         add(&mut draft(records()), refused).map_err(|refusal| refusal.kind),
         Err("schedule_too_short")
     );
+}
+
+#[test]
+fn a_grace_says_how_late_is_too_late() {
+    for (grace, now_ms, fired, missed) in [
+        (secs(3), 10_000, 1, 0),
+        (secs(3), 13_000, 1, 0),
+        (secs(3), 13_001, 0, 1),
+        (secs(3), 32_000, 1, 2),
+        (secs(3), 35_000, 0, 3),
+        (Span::ZERO, 10_000, 1, 0),
+        (Span::ZERO, 10_001, 0, 1),
+        (secs(3600), 35_000, 1, 2),
+    ] {
+        let schedule = Schedule::Every { every: secs(10), from: now() };
+        let due = Timer { schedule, catch_up: CatchUp::Skip, grace: Some(grace), ..timer(1, 10_000) };
+        let records = Records { timers: vec![due], ..records() };
+        let mut draft = crate::rules::transition::draft::Draft::new(records, super::stamp_at(at(now_ms)));
+        take_in_due(&mut draft);
+        let left = draft.records.timers[0].clone();
+        assert_eq!((left.fired, left.missed), (fired, missed), "{grace} at {now_ms}");
+    }
+    // A timer that fires once, and whose only fire is too late, is over.
+    let once = Timer { catch_up: CatchUp::Skip, grace: Some(secs(3)), ..timer(1, 10_000) };
+    let records = Records { timers: vec![once], ..records() };
+    let mut draft = crate::rules::transition::draft::Draft::new(records, super::stamp_at(at(20_000)));
+    take_in_due(&mut draft);
+    assert!(draft.records.timers.is_empty());
+    assert_eq!(messages(&finish(draft)).count(), 0);
+}
+
+#[test]
+fn a_name_has_one_active_timer() {
+    let named = |every: u64, text: &str| NewTimer {
+        schedule: Schedule::Every { every: secs(every), from: now() },
+        catch_up: CatchUp::Skip,
+        grace: Some(secs(60)),
+        name: Some("nightly".to_owned()),
+        body: Some(Body::Text { text: text.to_owned() }),
+        message: None,
+        hops: None,
+    };
+    let mut draft = draft(records());
+    let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");
+    assert_eq!(action, "added");
+    draft.records.timers[0].next_at = at(5000);
+    // The same definition leaves the timer, a new text keeps its time, and a new schedule begins anew.
+    for (again, action, next_at) in [
+        (named(600, "look"), "unchanged", at(5000)),
+        (named(600, "look again"), "replaced", at(5000)),
+        (named(700, "look again"), "replaced", at(700_000)),
+        (NewTimer { grace: None, ..named(700, "look again") }, "replaced", at(700_000)),
+    ] {
+        let (timer, found) = add(&mut draft, again).expect("a timer");
+        assert_eq!((timer.id, found, timer.next_at), (first.id, action, next_at));
+        assert_eq!(draft.records.timers, [timer]);
+    }
+    let other = NewTimer { name: Some("weekly".to_owned()), ..named(600, "look") };
+    let (other, action) = add(&mut draft, other).expect("a timer");
+    assert_eq!((action, draft.records.timers.len()), ("added", 2));
+    crate::rules::transition::timer::cancel(&mut draft, other.id).expect("it is active");
+    let (again, action) =
+        add(&mut draft, NewTimer { name: other.name, ..named(600, "look") }).expect("a timer");
+    assert_eq!((action, again.id != other.id), ("added", true));
+    for name in ["", " ", "a\nb", &"x".repeat(101)] {
+        let refused = NewTimer { name: Some(name.to_owned()), ..named(600, "look") };
+        assert_eq!(add(&mut draft, refused).map_err(|refusal| refusal.kind), Err("invalid_timer"), "{name}");
+    }
+    let refused = NewTimer { catch_up: CatchUp::Once, ..named(600, "look") };
+    assert_eq!(add(&mut draft, refused).map_err(|refusal| refusal.kind), Err("invalid_timer"));
 }
 
 #[test]

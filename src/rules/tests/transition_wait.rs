@@ -569,11 +569,13 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
         let new = NewTimer {
             schedule,
             catch_up: crate::model::timer::CatchUp::Once,
+            grace: None,
+            name: None,
             body: None,
             message: None,
             hops: Some(3),
         };
-        assert_eq!(timer::add(&mut draft, new).expect("a timer").hops, hops);
+        assert_eq!(timer::add(&mut draft, new).expect("a timer").0.hops, hops);
         // What it tells hands them on.
         let mut due = Draft::new(Records { inbox: Default::default(), ..draft.records }, stamp_at(at(FAR)));
         timer::take_in_due(&mut due);

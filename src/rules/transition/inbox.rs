@@ -36,7 +36,15 @@ pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refu
     let schedule = Schedule::At { at };
     timer::add(
         draft,
-        NewTimer { schedule, catch_up: CatchUp::Once, body: None, message: Some(message), hops: None },
+        NewTimer {
+            schedule,
+            catch_up: CatchUp::Once,
+            grace: None,
+            name: None,
+            body: None,
+            message: Some(message),
+            hops: None,
+        },
     )?;
     Ok(())
 }

@@ -209,14 +209,27 @@ fn carry_out(
             };
             *started = Some(task::record(draft, new)?.id);
         }
-        Action::TimerAdd { within, at, past_ok, every, cron, seconds, time_zone, text, catch_up } => {
+        Action::TimerAdd {
+            within,
+            at,
+            past_ok,
+            every,
+            cron,
+            seconds,
+            time_zone,
+            text,
+            catch_up,
+            grace,
+            name,
+        } => {
             let zone = time_zone.unwrap_or_else(|| around.time_zone.clone());
             let at = moment(at, past_ok)?.or(after(within));
             let cron = cron.map(|expression| calendar(expression, zone, seconds)).transpose()?;
             let schedule = schedule(now, at, every, cron)?;
             let body = text.map(|text| Body::Text { text });
             let catch_up = catch_up.unwrap_or(CatchUp::Once);
-            timer::add(draft, NewTimer { schedule, catch_up, body, message: None, hops: Some(run.hops) })?;
+            let hops = Some(run.hops);
+            timer::add(draft, NewTimer { schedule, catch_up, grace, name, body, message: None, hops })?;
         }
         Action::Enqueue {
             agent,

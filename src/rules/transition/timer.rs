@@ -28,6 +28,10 @@ use super::settlement::drop_message;
 pub struct NewTimer {
     pub schedule: Schedule,
     pub catch_up: CatchUp,
+    /// How late a fire may be and still send its message, for [`CatchUp::Skip`].
+    pub grace: Option<Span>,
+    /// A name, of which the agent has one active timer.
+    pub name: Option<String>,
     pub body: Option<Body>,
     /// A message that is put off until the timer fires.
     pub message: Option<Message>,
@@ -35,17 +39,52 @@ pub struct NewTimer {
     pub hops: Option<u32>,
 }
 
-pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
+/// The longest name of a timer, in bytes.
+const NAME_MAX: usize = 100;
+
+/// Adds a timer, or changes the active timer of the same name to the new definition. Returns it, and what was
+/// done: `added`, `replaced`, or `unchanged` for a timer that was defined like that already.
+pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
     if let Some(body) = &new.body {
         check_size(body, &draft.records.policy.limits)?;
     }
+    if new.grace.is_some() && new.catch_up != CatchUp::Skip {
+        return Err(Refusal::new(
+            "invalid_timer",
+            "a grace is for catch-up `skip` only: the others are never too late",
+        )
+        .hint("say --catch-up skip with it, or in JSON \"catch_up\": \"skip\""));
+    }
+    if let Some(name) = &new.name
+        && (name.trim().is_empty() || name.len() > NAME_MAX || name.chars().any(char::is_control))
+    {
+        let message = format!("the name of a timer has 1 to {NAME_MAX} bytes and no control characters");
+        return Err(Refusal::new("invalid_timer", message));
+    }
     let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
+    let namesake = |timer: &&mut Timer| new.name.is_some() && timer.name == new.name;
+    if let Some(timer) = draft.records.timers.iter_mut().find(namesake) {
+        let keeps_time = timer.schedule.is_like(&new.schedule);
+        if keeps_time && (timer.catch_up, timer.grace, &timer.body) == (new.catch_up, new.grace, &new.body) {
+            return Ok((timer.clone(), "unchanged"));
+        }
+        if !keeps_time {
+            (timer.schedule, timer.next_at) = (new.schedule, next_at);
+        }
+        (timer.catch_up, timer.grace, timer.body, timer.hops) = (new.catch_up, new.grace, new.body, hops);
+        let timer = timer.clone();
+        draft.put(Put::Timer(Box::new(timer.clone())));
+        note(draft, &timer, "replace");
+        return Ok((timer, "replaced"));
+    }
     let timer = Timer {
         id: TimerId(draft.stamp.mint()),
         agent: draft.records.state.agent.clone(),
+        name: new.name,
         schedule: new.schedule,
         catch_up: new.catch_up,
+        grace: new.grace,
         next_at,
         body: new.body,
         message: new.message.map(Box::new),
@@ -61,7 +100,7 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<Timer, Refusal> {
     draft.records.timers.push(timer.clone());
     draft.put(Put::Timer(Box::new(timer.clone())));
     note(draft, &timer, "add");
-    Ok(timer)
+    Ok((timer, "added"))
 }
 
 pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
@@ -125,13 +164,13 @@ fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
     let body = timer.message.as_ref().map(|message| &message.body).or(timer.body.as_ref());
     let length = body.map_or(0, Body::bytes).max(1);
     let due = due(&timer.schedule, timer.next_at, now);
-    // A fire is late if the next fire is due as well.
-    let late = due.count > 1;
+    // Without a grace a fire is too late once the next one is due as well.
+    let is_too_late = timer.grace.map_or(due.count > 1, |grace| now.since(due.latest) > grace);
     let to_fire: Vec<Time> = match timer.catch_up {
         CatchUp::All => due.first.into_iter().take((AT_ONCE / length).max(1)).collect(),
         CatchUp::Once => vec![due.latest],
-        CatchUp::Skip if late => Vec::new(),
-        CatchUp::Skip => due.first,
+        CatchUp::Skip if is_too_late => Vec::new(),
+        CatchUp::Skip => vec![due.latest],
     };
     let missed = due.count - to_fire.len() as u64;
     timer.missed = timer.missed.saturating_add(missed);

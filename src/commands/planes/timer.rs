@@ -1,0 +1,135 @@
+//! `timer`: messages that are sent at a set time.
+
+use serde::Serialize;
+
+use crate::cli::{self, TimerCommand};
+use crate::engine::lookup::{self, Named};
+use crate::engine::session::Session;
+use crate::error::{Result, Status};
+use crate::model::bound::Bound;
+use crate::model::id::TimerId;
+use crate::model::message::Body;
+use crate::model::time::Time;
+use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::zone::{self, Zone};
+use crate::report::output::Output;
+use crate::report::text::{one_line, relative};
+use crate::rules::schedule::calendar;
+use crate::rules::transition::timer::{self, NewTimer};
+
+use super::change;
+use crate::commands::words::{
+    agent_and_text, moment, parse, parse_optional, plane_agent, required_agent, text,
+};
+
+/// An active timer with its next fire as clocks in its zone show it.
+#[derive(Serialize)]
+struct Shown<'t> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    action: Option<&'static str>,
+    #[serde(flatten)]
+    timer: &'t Timer,
+    time_zone: String,
+    next_local: String,
+}
+
+impl<'t> Shown<'t> {
+    /// The zone is that of the schedule. For a schedule without one, it is the local zone.
+    fn new(timer: &'t Timer, action: Option<&'static str>) -> Shown<'t> {
+        let named: Option<Zone> = match &timer.schedule {
+            Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
+            Schedule::At { .. } | Schedule::Every { .. } => None,
+        };
+        let zone = named.as_ref().or(zone::local().ok()).unwrap_or(&Zone::UTC);
+        Shown { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(zone) }
+    }
+}
+
+pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
+    let store = session.store()?;
+    match command {
+        TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up, grace, name: key } => {
+            let (name, word) = agent_and_text(said)?;
+            let agent = store.agent(&name)?;
+            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
+            let hops = session.caller(&store)?.and_then(|caller| caller.hops);
+            let new = NewTimer {
+                schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
+                catch_up: parse_optional("--catch-up", catch_up.as_deref())?.unwrap_or(CatchUp::Once),
+                grace: parse_optional("--grace", grace.as_deref())?,
+                name: key,
+                body: word
+                    .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
+                    .transpose()?,
+                message: None,
+                hops,
+            };
+            let (timer, action) = change(session, &store, &agent, |draft| timer::add(draft, new))?;
+            let shown = Shown::new(&timer, Some(action));
+            let next = relative(timer.next_at, session.clock.now());
+            session.out.note(&format!(
+                "{}: {action}, next {} ({}), {next}",
+                timer.id, shown.next_local, shown.time_zone
+            ));
+            session.out.result(&shown, |_| timer.id.to_string());
+            Ok(Status::Done)
+        }
+        TimerCommand::List { agent } => {
+            let agent = store.agent(&required_agent(&agent)?)?;
+            let timers = agent.look(|seen, _| seen.open::<Timer>())?;
+            let now = session.clock.now();
+            for timer in &timers {
+                session.out.result(&Shown::new(timer, None), |out| timer_line(timer, now, out));
+            }
+            Ok(Status::Done)
+        }
+        TimerCommand::Cancel { id, agent } => {
+            let found: Named<TimerId> =
+                lookup::open::<Timer>(&store, plane_agent(&agent)?, "active timer", &id)?;
+            let timer =
+                change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            session.out.result(&timer, |_| format!("cancelled {}", timer.id));
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// The flags of a schedule; the parser has made sure that there is exactly one.
+fn read_schedule(
+    session: &Session,
+    args: &cli::Schedule,
+    tz: Option<String>,
+    seconds: bool,
+    past_ok: bool,
+) -> Result<Schedule> {
+    let now = session.clock.now();
+    if let Some(word) = &args.within {
+        return Ok(Schedule::At { at: now.after(parse("--in", word)?) });
+    }
+    if let Some(word) = &args.at {
+        return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
+    }
+    if let Some(word) = &args.every {
+        return Ok(Schedule::Every { every: parse("--every", word)?, from: now });
+    }
+    let expression = args.cron.clone().unwrap_or_default();
+    let time_zone = tz.map_or_else(|| session.clock.time_zone(), Ok)?;
+    Ok(calendar(expression, time_zone, seconds)?)
+}
+
+fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {
+    let schedule = match &timer.schedule {
+        Schedule::At { .. } => "once".to_owned(),
+        Schedule::Every { every, .. } => format!("every {every}"),
+        Schedule::Cron { expression, time_zone } => format!("{expression} ({time_zone})"),
+    };
+    let name = timer.name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
+    let next = relative(timer.next_at, now);
+    format!(
+        "{}  {}  next {} ({next})  {}",
+        timer.id,
+        out.safe(&format!("{name}{schedule}")),
+        timer.next_at.local(),
+        out.safe(&one_line(&timer.text(), 60))
+    )
+}
