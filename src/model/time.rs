@@ -115,6 +115,9 @@ impl Time {
                 "`{text}` is not a time: write words (tomorrow 9:00, friday 17:30, in 2h, 2h ago), a local date and time (2026-01-31 09:00), or RFC 3339 (2026-01-31T09:00:00Z)"
             )))
         };
+        if let Some(at) = with_offset(text) {
+            return Ok(at);
+        }
         let words: Vec<&str> = text.split_whitespace().collect();
         match words.as_slice() {
             ["now"] => return Ok(now),

@@ -7,8 +7,6 @@ use std::sync::OnceLock;
 use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, Offset, TimeZone};
 use chrono_tz::Tz;
 
-use super::id::Malformed;
-
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
@@ -115,16 +113,15 @@ impl fmt::Display for Zone {
 }
 
 impl FromStr for Zone {
-    type Err = Malformed;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Zone, Malformed> {
+    fn from_str(text: &str) -> Result<Zone, String> {
         if let Ok(zone) = text.parse() {
             return Ok(Zone::Named(zone));
         }
         let rule = Parser { left: text }.rule(text);
-        rule.map(|rule| Zone::Rule(Box::new(rule))).ok_or_else(|| {
-            Malformed(format!("`{text}` is not a time zone: write it like Europe/Berlin or UTC"))
-        })
+        rule.map(|rule| Zone::Rule(Box::new(rule)))
+            .ok_or_else(|| format!("`{text}` is not a time zone: write it like Europe/Berlin or UTC"))
     }
 }
 

@@ -1,6 +1,5 @@
 //! When a timer fires: computed from its schedule, and never from when a step noticed a fire.
 
-use crate::model::id::Malformed;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::Schedule;
@@ -49,21 +48,21 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
 /// `seconds` is set.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
     calendar::parse(&expression)?;
-    let has_seconds = expression.split_whitespace().count() == 6;
-    if has_seconds != seconds {
+    let fields = expression.split_whitespace().count();
+    if (fields == 6) != seconds {
         let (wanted, hint) = if seconds {
-            ("six", "six fields: second minute hour day month weekday")
+            (6, "six fields: second minute hour day month weekday")
         } else {
-            ("five", "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true")
+            (5, "a first field for seconds goes with --seconds, or in JSON with \"seconds\": true")
         };
-        let message = format!("`{expression}` is not a cron expression of {wanted} fields");
+        let message = format!("`{expression}` is not a cron expression of {wanted} fields: it has {fields}");
         return Err(Refusal::new("invalid_cron", message).hint(hint));
     }
     Ok(Schedule::Cron { expression, time_zone })
 }
 
 fn zone(name: &str) -> Result<Zone, Refusal> {
-    name.parse().map_err(|error: Malformed| Refusal::new("unknown_time_zone", error.0))
+    name.parse().map_err(|error: String| Refusal::new("unknown_time_zone", error))
 }
 
 /// The first fire after a moment; `None` if there is none any more. A schedule was checked when it was made,

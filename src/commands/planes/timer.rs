@@ -22,11 +22,11 @@ use crate::commands::words::{
     agent_and_text, moment, parse, parse_optional, plane_agent, required_agent, text,
 };
 
-/// An active timer with its next fire as clocks in its zone show it.
+/// A timer that was added, with its next fire as clocks in its zone show it.
 #[derive(Serialize)]
 struct Shown<'t> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<&'static str>,
+    /// The word for what was done with it.
+    action: &'static str,
     #[serde(flatten)]
     timer: &'t Timer,
     time_zone: String,
@@ -35,7 +35,7 @@ struct Shown<'t> {
 
 impl<'t> Shown<'t> {
     /// The zone is that of the schedule. For a schedule without one, it is the local zone.
-    fn new(timer: &'t Timer, action: Option<&'static str>) -> Shown<'t> {
+    fn new(timer: &'t Timer, action: &'static str) -> Shown<'t> {
         let named: Option<Zone> = match &timer.schedule {
             Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
             Schedule::At { .. } | Schedule::Every { .. } => None,
@@ -65,13 +65,14 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
                 hops,
             };
             let (timer, action) = change(session, &store, &agent, |draft| timer::add(draft, new))?;
-            let shown = Shown::new(&timer, Some(action));
+            let shown = Shown::new(&timer, action);
             let next = relative(timer.next_at, session.clock.now());
-            session.out.note(&format!(
-                "{}: {action}, next {} ({}), {next}",
-                timer.id, shown.next_local, shown.time_zone
-            ));
-            session.out.result(&shown, |_| timer.id.to_string());
+            session.out.result(&shown, |out| {
+                let Shown { next_local, time_zone, .. } = &shown;
+                // A script takes what is printed as the id.
+                let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
+                format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
+            });
             Ok(Status::Done)
         }
         TimerCommand::List { agent } => {
@@ -79,7 +80,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             let timers = agent.look(|seen, _| seen.open::<Timer>())?;
             let now = session.clock.now();
             for timer in &timers {
-                session.out.result(&Shown::new(timer, None), |out| timer_line(timer, now, out));
+                session.out.result(timer, |out| timer_line(timer, now, out));
             }
             Ok(Status::Done)
         }
