@@ -182,7 +182,7 @@ pub struct Rm {
 ///
 /// Ends the backoff, and settles a run whose tick is gone. Without this command, `tick` does the same when
 /// the time has come. A message that waits for resources is tried by the next step, even if it was put off
-/// until later.
+/// until later, and so is a message that is held because it came to nothing too often.
 #[derive(Debug, Args)]
 pub struct Recover {
     /// Which agent

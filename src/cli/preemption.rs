@@ -8,8 +8,8 @@ use super::messages::PlaneAgent;
 /// Ask a running turn to yield
 ///
 /// The turn learns of the request at its next `dormouse safe-point`, and yields with `dormouse yield`. If it
-/// has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later, and its attempt has
-/// failed. If a request is pending already, the new reason replaces the old one, and the earlier of the two
+/// has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later. That is an interruption,
+/// and costs its message no attempt. If a request is pending already, the new reason replaces the old one, and the earlier of the two
 /// deadlines counts.
 ///
 /// A turn that has yielded is suspended until `--for` is over or until `dormouse resume`. After

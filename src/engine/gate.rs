@@ -60,7 +60,7 @@ pub fn open_gate(
         && let Some(hook) = hooks::find(store, agent, installed::ON_STARTUP)
     {
         lifecycle::begin_start(&mut open.draft, by)?;
-        let limit = open.draft.records.policy.timeouts.init.0;
+        let limit = Some(open.draft.records.policy.timeouts.init);
         let state = open.commit()?;
         let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
@@ -212,7 +212,9 @@ fn close_gate<'a>(
     let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
     // Should this stop be killed while its hook runs, the tick ends the turn after that much.
     let at_most = match &hook {
-        Some(_) if !how.now => grace.plus(draft.records.policy.timeouts.hook.0.unwrap_or(HOOK_WITHOUT_LIMIT)),
+        Some(_) if !how.now => {
+            grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT))
+        }
         Some(_) | None => grace,
     };
     if how.now {

@@ -15,6 +15,7 @@ use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::policy::Limit;
 use crate::model::run::Exit;
 use crate::model::state::{CurrentRun, FailureTold, State, Untold};
 use crate::model::time::Span;
@@ -193,12 +194,12 @@ impl Hook<'_> {
         self.run_within(session, occasion, None, &mut Nobody)
     }
 
-    /// Runs it with a time limit besides its own, or while what it is part of may come to an end.
+    /// Runs it within the limit of the state that waits for it, or while what it is part of may come to an end.
     pub fn run_within(
         &self,
         session: &Session,
         occasion: &Occasion,
-        limit: Option<Span>,
+        limit: Option<Limit>,
         overseer: &mut dyn Overseer,
     ) -> Result<Ran> {
         let (spec, timeout) = self.spec(occasion, limit, Speaks::AsItsRun)?;
@@ -257,12 +258,12 @@ impl Hook<'_> {
     fn spec(
         &self,
         occasion: &Occasion,
-        limit: Option<Span>,
+        limit: Option<Limit>,
         speaks: Speaks,
     ) -> Result<(HookSpec, Option<Span>)> {
         let Hook { store, agent, .. } = self;
         let policy = agent.policy()?;
-        let timeout = policy.timeouts.hook.0.into_iter().chain(limit).min();
+        let timeout = policy.timeouts.of_hook(limit).0;
         // Only while the run is the current one do commands of the hook speak as its turn.
         let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == occasion.run_id;
         let current = agent.peek()?.current_run.filter(is_its);

@@ -115,7 +115,7 @@ pub fn carry_out(
         return Ok(Recovery { records, failure: None });
     };
     recovery::begin(&mut draft, cause)?;
-    let limit = draft.records.policy.timeouts.recovery.0;
+    let limit = Some(draft.records.policy.timeouts.recovery);
     let desk = Desk::new(session, agent);
     let begun = desk.commit(&locked, draft)?.state;
     drop(locked);

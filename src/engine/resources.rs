@@ -11,6 +11,7 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
 use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
+use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
 use crate::process::Mark;
 use crate::process::remains::Remains;
@@ -84,7 +85,7 @@ fn take(
         records.state.held.as_ref().and_then(|held| Some((held.made_way_for.as_ref()?, held.resource?)));
     if let Some((other, resource)) = made_way.filter(|(other, _)| still_waits(store, other, now)) {
         let evidence = vec![format!("kept for {other}, for which this run made way")];
-        return Ok(Err(Shortage { resource, evidence, back_at: None }));
+        return Ok(Err(Shortage { resource, evidence, back_at: None, is_occupied: true }));
     }
     if let Some(mode) = policy.workspace.mode {
         match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
@@ -113,13 +114,18 @@ fn workspace(
     now: Time,
     purpose: Intent,
 ) -> Result<Granted<Guard>> {
-    let lacks = |evidence| Shortage { resource: Resource::Workspace, evidence, back_at: None };
+    let lacks = |evidence, is_occupied| Shortage {
+        resource: Resource::Workspace,
+        evidence,
+        back_at: None,
+        is_occupied,
+    };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
         // A disk that is not mounted comes back. The message waits for it and no attempt is lost.
         Err(error) => {
             let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
-            return Ok(Err(lacks(vec![why])));
+            return Ok(Err(lacks(vec![why], false)));
         }
     };
     let sharing = match mode {
@@ -134,11 +140,12 @@ fn workspace(
         Intent::Look => (store.is_vacant(&found, sharing)?, None),
     };
     if !is_free {
-        return Ok(Err(lacks(occupied(store, &found))));
+        let (evidence, is_known) = occupied(store, &found);
+        return Ok(Err(lacks(evidence, is_known)));
     }
     let last = store.occupant(&found).agent.filter(|last| last != agent.name());
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
-        return Ok(Err(lacks(evidence)));
+        return Ok(Err(lacks(evidence, false)));
     }
     // The lock is signed only now, because until then its file names the agent that has kept this one out.
     if let Some(held) = &held {
@@ -158,13 +165,21 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
     if is_free {
         return Ok(Ok(held));
     }
-    let holders = store.slot_holders(slots).into_iter();
-    let names: Vec<String> = holders
-        .map(|holder| holder.agent.map_or_else(|| holder.described.clone(), |agent| agent.to_string()))
+    let runs: Vec<_> =
+        store.slot_holders(slots).into_iter().map(|holder| (run_of(store, &holder), holder)).collect();
+    let names: Vec<String> = runs
+        .iter()
+        .map(|(_, holder)| {
+            holder.agent.as_ref().map_or_else(|| holder.described.clone(), ToString::to_string)
+        })
         .collect();
     let used = format!("all {slots} in use (scheduler.max_running)");
-    let evidence = vec![used, format!("by {}", names.join(", "))];
-    Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None }))
+    let mut evidence = vec![used, format!("by {}", names.join(", "))];
+    let ends: Option<Vec<Time>> =
+        runs.iter().map(|(run, _)| run.as_ref().map(|run| run.lease_expires_at)).collect();
+    let first = ends.as_ref().and_then(|ends| ends.iter().min());
+    evidence.extend(first.map(|first| format!("until {first} at the latest")));
+    Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None, is_occupied: ends.is_some() }))
 }
 
 /// For how long after its time to look again a resource is still kept for an agent.
@@ -236,23 +251,25 @@ fn running_turn(
     })
 }
 
-/// The agents that have a workspace, in which run, and until when at the latest.
-fn occupied(store: &Store, workspace: &Workspace) -> Vec<String> {
-    let Occupant { agent, described } = store.occupant(workspace);
+/// The run for which an occupant has a resource, if both are known.
+fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
+    store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
+}
+
+/// The agents that have a workspace, in which run, and until when at the latest. The second value is true if
+/// that is known.
+fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
+    let occupant = store.occupant(workspace);
     let place = workspace.path().display();
-    let Some(name) = agent else {
-        return vec![format!("{place} is held by {described}")];
-    };
-    let run = store.agent(&name).and_then(|other| other.peek()).ok().and_then(|state| state.current_run);
-    match run {
-        Some(run) => vec![
-            format!("{place} is held by {name}"),
-            run.run_id.to_string(),
-            format!("until {} at the latest", run.lease_expires_at),
-        ],
+    match (&occupant.agent, run_of(store, &occupant)) {
+        (None, _) => (vec![format!("{place} is held by {}", occupant.described)], false),
+        (Some(name), Some(run)) => {
+            let until = format!("until {} at the latest", run.lease_expires_at);
+            (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
+        }
         // That agent has left, and others that share the workspace have not. The file only names the last one
         // that came.
-        None => vec![format!("{place} is held, and {name} was the last to come")],
+        (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
 

@@ -83,23 +83,29 @@ pub fn look_for_checkpoint(
     Ok(())
 }
 
-/// Runs the turn command to its end. What keeps it from starting is an end like any other, and so is a past that
-/// can't be read.
+/// Runs the turn command to its end. What keeps it from starting is an end like any other. Unless the settings of
+/// the turn are at fault, that end came from outside of the turn.
 pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
     let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
+        let spec = match spec {
+            Ok(spec) => spec,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
         let overseer = oversee::of_turn(session, turn.agent, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
-        process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease))
+        process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease)).map(Ok)
     });
     let end = match ended {
-        Ok(ended) => end_of(session, turn, ended),
+        Ok(Ok(ended)) => end_of(session, turn, ended),
+        Ok(Err(unfit)) => not_run(session, unfit.to_string(), started.elapsed()),
         Err(error) => {
             let end = not_run(session, error.to_string(), started.elapsed());
+            let end = TurnEnd { is_prevented: true, ..end };
             session.lacked.replace(Some(error).filter(Error::is_shortage));
             end
         }
@@ -119,6 +125,8 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
         exit: Exit::NotStarted { error },
         timed_out: false,
         cancelled_by: session.cancelled_by.get(),
+        by_itself: false,
+        is_prevented: false,
         ended_at: session.clock.now(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         outcome: Ok(Outcome::default()),
@@ -207,6 +215,8 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,
         cancelled_by: ended.cancelled_by,
+        by_itself: ended.by_itself,
+        is_prevented: false,
         ended_at: session.clock.now(),
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
         outcome: outcome::read(&path, &turn.records.policy.limits),
@@ -356,11 +366,16 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> {
+/// Writes what the turn is told, and says how its command runs. The inner error says why the settings of the turn
+/// can't be used; the outer one is a failure of the machine.
+fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<std::result::Result<TurnSpec, Error>> {
     let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
-    let argv = argv(policy, agent)?;
+    let argv = match argv(policy, agent) {
+        Ok(argv) => argv,
+        Err(unfit) => return Ok(Err(unfit)),
+    };
     let dir = agent.workdir().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
@@ -379,10 +394,15 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     let stdin = match policy.turn.stdin {
         StdinForm::Context => Stdin::File(context.clone()),
         StdinForm::Prompt => {
-            let own = own_prompt(store, policy)?;
-            let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
-            let text = prompt::render(&document, own)?;
-            Stdin::File(dir.write_prompt(&text)?)
+            let rendered = own_prompt(store, policy).and_then(|own| {
+                let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
+                prompt::render(&document, own)
+            });
+            match rendered {
+                Ok(text) => Stdin::File(dir.write_prompt(&text)?),
+                Err(error) if error.is_shortage() => return Err(error),
+                Err(unfit) => return Ok(Err(unfit)),
+            }
         }
         StdinForm::None => Stdin::Null,
     };
@@ -392,7 +412,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
     if let Some(fence) = turn.lease.fence() {
         set(&mut env, process::FENCE, fence.to_string().into());
     }
-    Ok(TurnSpec {
+    Ok(Ok(TurnSpec {
         argv,
         workdir: store.anchor().leads_to(&policy.turn.workdir),
         env,
@@ -406,7 +426,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<TurnSpec> 
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,
         first: policy.preemption.signal,
-    })
+    }))
 }
 
 /// The agent's own template for its prompt, and where it lies.

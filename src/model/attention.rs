@@ -14,6 +14,7 @@ names! {
         AgentStopped = "agent_stopped",
         AnswerLost = "answer_lost",
         RecoveryFailed = "recovery_failed",
+        MessageHeld = "message_held",
     }
 }
 
@@ -27,6 +28,7 @@ impl Subject {
             Subject::AgentStopped => "the agent stopped itself",
             Subject::AnswerLost => "answer lost",
             Subject::RecoveryFailed => "recovery failed",
+            Subject::MessageHeld => "message held",
         }
     }
 }

@@ -8,6 +8,7 @@ use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::preemption::Checkpoint;
 use super::record::{Extra, Record};
 use super::run::Terminal;
+use super::setbacks::Setbacks;
 use super::task::TaskStatus;
 use super::time::Time;
 
@@ -281,6 +282,10 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// How often the message has come to nothing since its last attempt failed. While a run is live or held,
+    /// `state.json` has it instead.
+    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    pub setbacks: Setbacks,
     /// Of a message that was brought back: a step had taken it up before. Its trigger has counted it then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_up: bool,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::authority::Authority;
 use super::critical::Critical;
 use super::inbox::InboxPolicy;
+use super::recovery::RecoveryPolicy;
 use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
 use super::time::Span;
@@ -221,7 +222,23 @@ pub struct Timeouts {
     /// Can't be switched off.
     #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
-    pub hook: Limit,
+    /// Of one hook. Unless it is set, `on-startup` and `on-recovery-start` have the limit of the state in which
+    /// they run, and every other hook has [`HOOK`].
+    pub hook: Option<Limit>,
+}
+
+/// How long a hook may take if no setting says so.
+const HOOK: Limit = Limit(Some(Span::from_secs(30)));
+
+impl Timeouts {
+    /// The limit of a hook. `of_state` is the limit of the state that waits for the hook, if one does.
+    pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
+        match (self.hook, of_state) {
+            (None, None) => HOOK,
+            (None, Some(limit)) | (Some(limit), None) => limit,
+            (Some(own), Some(limit)) => Limit(own.0.into_iter().chain(limit.0).min()),
+        }
+    }
 }
 
 /// A stop has to end at some time, so this limit can't be switched off.
@@ -239,7 +256,7 @@ impl Default for Timeouts {
             suspend: secs(3600),
             recovery: secs(120),
             shutdown: Span::from_secs(30),
-            hook: secs(30),
+            hook: None,
         }
     }
 }
@@ -257,51 +274,6 @@ impl schemars::JsonSchema for Limit {
             "description": "A duration, or 0 or \"never\" for none",
             "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
         })
-    }
-}
-
-names! {
-    "recovery strategy" Strategy {
-        Exponential = "exponential",
-        Fixed = "fixed",
-        Jittered = "jittered",
-    }
-}
-
-names! {
-    /// What happens to an agent after the last attempt of a message.
-    "way to go on" OnExhausted {
-        Park = "park",
-        Stop = "stop",
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct RecoveryPolicy {
-    pub strategy: Strategy,
-    pub base: Span,
-    pub max_delay: Span,
-    /// By what share of itself the delay may grow at random.
-    pub jitter: f64,
-    pub max_attempts: u32,
-    /// How many turns in a row may put a message off. The next one that does has failed.
-    pub max_deferrals: u32,
-    pub on_exhausted: OnExhausted,
-}
-
-impl Default for RecoveryPolicy {
-    fn default() -> Self {
-        RecoveryPolicy {
-            strategy: Strategy::Exponential,
-            base: Span::from_secs(1),
-            max_delay: Span::from_secs(3600),
-            jitter: 0.1,
-            max_attempts: 5,
-            max_deferrals: 100,
-            on_exhausted: OnExhausted::Park,
-        }
     }
 }
 

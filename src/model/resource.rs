@@ -60,16 +60,21 @@ pub struct Deferred {
     /// When the resource is back, if that is known. No step tries before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// The moment that the turn named, if it lies further ahead than `recovery.max_deferral` allows. `until` is
+    /// the end of that span then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_until: Option<Time>,
 }
 
 impl Deferred {
     /// One line for records and people; `None` if the turn said nothing.
     pub fn describe(&self) -> Option<String> {
-        match (&self.resource, &self.reason) {
-            (Some(resource), Some(reason)) => Some(format!("{resource}: {reason}")),
-            (Some(said), None) | (None, Some(said)) => Some(said.clone()),
-            (None, None) => None,
-        }
+        let cut = self.asked_until.zip(self.until).map(|(asked, until)| {
+            format!("cut to {until} (recovery.max_deferral): the turn asked for {asked}")
+        });
+        let said = [&self.resource, &self.reason, &cut].map(|said| said.as_deref().unwrap_or_default());
+        let said: Vec<&str> = said.into_iter().filter(|said| !said.is_empty()).collect();
+        (!said.is_empty()).then(|| said.join(": "))
     }
 }
 
@@ -81,6 +86,8 @@ pub struct Shortage {
     pub evidence: Vec<String>,
     /// When the resource is back, if that is known.
     pub back_at: Option<Time>,
+    /// True if live agents that are known have the resource.
+    pub is_occupied: bool,
 }
 
 impl Shortage {
@@ -94,6 +101,7 @@ impl Shortage {
             resource: Some(self.resource.name().to_owned()),
             reason: Some(self.evidence.join(", ")),
             until: self.back_at,
+            asked_until: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
+use super::setbacks::Setbacks;
 use super::time::{Span, Time};
 
 /// A run that is live, or whose tick is gone without having settled it.
@@ -38,10 +39,10 @@ pub struct CurrentRun {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     pub continuation: Continuation,
-    /// How many turns in a row have put this message off.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub deferrals: u32,
-    /// When that row began: with a turn, or with a claim that lacked a resource.
+    /// How often the message has come to nothing before this run.
+    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    pub setbacks: Setbacks,
+    /// When the row of deferrals began: with a turn, or with a claim that lacked a resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
     /// Why it was put off last.
@@ -73,6 +74,9 @@ pub struct CurrentRun {
     /// Why the run fails, however its turn ends. Written before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
+    /// True if the run is condemned because it did not yield in time. This costs its message no attempt.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub forced: bool,
 }
 
 /// The clone that alone may step an agent until it lets go of it, or until its time is over. It has taken the agent by
@@ -111,7 +115,8 @@ pub struct Retry {
     /// The message that failed; absent if a start or a recovery failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// The attempt that comes next; absent when the message was parked.
+    /// The attempt that comes next, which is the same one after an interruption; absent when the message was
+    /// parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub not_before: Time,
@@ -132,10 +137,16 @@ pub struct Held {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
-    /// How many turns in a row have put this message off.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub deferrals: u32,
-    /// When that row began. Claims that lack a resource belong to it as well.
+    /// How often the message has come to nothing so far.
+    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    pub setbacks: Setbacks,
+    /// True if only the operator brings the message on: it came to nothing too often.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub needs_operator: bool,
+    /// True if a live agent that is known has the `resource`. Waiting for it is not counted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_occupied: bool,
+    /// When the row of deferrals began. Claims that lack a resource belong to it as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
     /// Why it was put off last.
@@ -165,7 +176,9 @@ impl Held {
             resource: None,
             not_before: None,
             continuation,
-            deferrals: 0,
+            setbacks: Setbacks { interruptions: 0, deferrals: 0, suspensions: 0 },
+            needs_operator: false,
+            is_occupied: false,
             deferred_since: None,
             deferred: None,
             looks: 0,

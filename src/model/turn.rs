@@ -28,6 +28,13 @@ pub struct TurnEnd {
     pub timed_out: bool,
     /// The signal that the tick itself got, if that ended the turn.
     pub cancelled_by: Option<i32>,
+    /// True if the command had ended before anything asked it to end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_itself: bool,
+    /// True if the turn could not begin for a reason outside of it: a hook that failed, or a machine that can't
+    /// start a process now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_prevented: bool,
     pub ended_at: Time,
     pub duration_ms: u64,
     /// The outcome file, or why it can't be used, with its path.

@@ -119,6 +119,10 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
 /// child came.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let program = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
+    let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
+    if is_the_machines(&error) {
+        return Err(failed(error));
+    }
     if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {
         let interpreter = error.kind() == io::ErrorKind::NotFound
             && program.components().count() > 1
@@ -128,8 +132,24 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     }
     match directory(&spec.workdir) {
         Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),
-        Ok(()) => Err(Error::Io { action: "start a turn in", path: spec.workdir.clone(), source: error }),
+        Ok(()) => Err(failed(error)),
     }
+}
+
+/// True if a command can't be started because of the machine's state and not of its own: it lacks processes,
+/// memory or open files, it can't read the disk, or the program is being written.
+fn is_the_machines(error: &io::Error) -> bool {
+    let lacks = [
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::TXTBSY,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
 }
 
 fn directory(path: &Path) -> rustix::io::Result<()> {

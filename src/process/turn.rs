@@ -108,8 +108,10 @@ pub enum Stdin {
 pub struct Ended {
     pub exit: Exit,
     pub timed_out: bool,
-    /// The signal that this process got, if that was why the turn was ended.
+    /// The signal that this process got until no process of the turn was left.
     pub cancelled_by: Option<i32>,
+    /// True if the leader had ended before anything asked the turn to end.
+    pub by_itself: bool,
     /// From the start until no process of the turn was left.
     pub duration: Duration,
     pub stdout: Captured,
@@ -135,6 +137,7 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     live.stderr.listener = spec.listener.map(|make| make());
     let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), overseer)?;
     let timed_out = cut == Some(Cut::Late);
+    let by_itself = live.leader_ended && cut.is_none() && live.cancelled_by.is_none();
     if let Some(signal) = live.cancelled_by {
         overseer.signalled(signal);
     }
@@ -147,6 +150,7 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let mut ended = live.close(timed_out)?;
     drop(orphans);
     ended.cancelled_by = ended.cancelled_by.or(signals.release());
+    ended.by_itself = by_itself;
     ended.duration = started.elapsed();
     Ok(ended)
 }
@@ -165,6 +169,7 @@ fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ende
         exit: Exit::NotStarted { error },
         timed_out: false,
         cancelled_by: signals.release(),
+        by_itself: false,
         duration: started.elapsed(),
         stdout: Captured::default(),
         stderr: Captured::default(),
@@ -413,6 +418,7 @@ impl<'a> Live<'a> {
             exit,
             timed_out,
             cancelled_by: self.cancelled_by,
+            by_itself: false,
             duration: Duration::ZERO,
             stdout: self.stdout.log.finish()?,
             stderr: self.stderr.log.finish()?,

@@ -245,7 +245,7 @@ fn this_run(run: &CurrentRun, has_lost_checkpoint: bool) -> ThisRun<'_> {
         id: run.run_id,
         attempt: run.attempt,
         claimed_at: run.claimed_at,
-        deferrals: run.deferred.as_ref().map(|_| run.deferrals),
+        deferrals: run.deferred.as_ref().map(|_| run.setbacks.deferrals),
         deferred: run.deferred.as_ref(),
         checkpoint_lost: has_lost_checkpoint.then_some(true),
     }

@@ -54,12 +54,16 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         if state.execution.state == ExecutionState::Suspended {
             wakes.extend(held.not_before.map(|at| format!("the end of its suspension, {}", moment(at, now))));
             wakes.push(format!("dormouse resume {agent}"));
+        } else if held.needs_operator {
+            wakes.push(format!("dormouse recover {agent} (it is tried again)"));
+            wakes.push(format!("dormouse fail {agent} --reason R (this attempt is given up)"));
+            wakes.push(format!("dormouse queue drop {} (the message is given up)", held.message_id));
         } else {
             let how = if is_known(held) { "back" } else { "looked at again" };
             let when = held.not_before.map(|at| format!(", {how} {}", moment(at, now)));
             let when = when.unwrap_or_default();
             wakes.push(format!("a tick that finds what is missing ({}){when}", held.missing));
-            wakes.push(format!("dormouse recover {agent}, or a hint: dormouse wake {agent}"));
+            wakes.push(format!("dormouse recover {agent} (it is tried now)"));
         }
         let timeout = deadline(state, &records.policy.timeouts);
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));

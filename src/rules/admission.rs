@@ -10,6 +10,7 @@ use crate::model::message::{
 use crate::model::policy::Limits;
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
+use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
@@ -166,6 +167,7 @@ pub fn message(new: New) -> Message {
         created_at,
         continuation: None,
         failures: Vec::new(),
+        setbacks: Setbacks::default(),
         taken_up: false,
         interjected: Vec::new(),
         checkpoint: None,

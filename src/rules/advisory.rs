@@ -13,7 +13,7 @@ use super::clock::{ahead, unbounded};
 use super::due::next_due;
 use super::work::{WaitsByItem, scheduling_state};
 
-/// After how many attempts a message counts as retried often.
+/// After how many attempts, or interruptions in a row, a message counts as retried often.
 const OFTEN: u32 = 3;
 
 /// One warning: its name in the contract, what it is about, and what to do.
@@ -130,6 +130,13 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
                 AdvisoryKind::MessageRetriedOften,
                 message.id,
                 format!("{} is at attempt {}", message.id, message.attempt),
+            ));
+        } else if message.setbacks.interruptions > OFTEN {
+            let times = message.setbacks.interruptions;
+            found.push(Advisory::new(
+                AdvisoryKind::MessageRetriedOften,
+                message.id,
+                format!("{} was interrupted {times} times in a row", message.id),
             ));
         }
         if let Some(expected) = records.policy.expect.tick_every.0 {

@@ -6,8 +6,8 @@
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::TimerId;
-use crate::model::policy::RecoveryPolicy;
 use crate::model::records::Records;
+use crate::model::recovery::RecoveryPolicy;
 use crate::model::resource::Resource;
 use crate::model::state::{CurrentRun, Held, Spent};
 use crate::model::time::{Span, Time};
@@ -80,6 +80,7 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
     let too_late = entered.since(now);
     let back = |at: Time| if is_timed { at.before(too_late).max(now.min(at)) } else { at };
     let longest = now.after(longest(&records.policy.recovery));
+    let furthest = now.after(records.policy.recovery.max_deferral.max(DAY));
     let failed = state.retry.as_ref().filter(|_| state.execution.state == ExecutionState::Failed);
     let held = state.held.as_ref();
     let known = held.and_then(|held| held.deferred.as_ref()).and_then(|deferred| deferred.until);
@@ -93,10 +94,10 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
             Place::Held,
             held.and_then(|held| {
                 let at = held.not_before?;
-                Some((at, back(at).min(latest(held, now, longest).unwrap_or(at))))
+                Some((at, back(at).min(latest(held, now, longest, furthest).unwrap_or(at))))
             }),
         ),
-        (Place::Known, known.map(|at| (at, back(at)))),
+        (Place::Known, known.map(|at| (at, back(at).min(furthest)))),
         (Place::Row, held.and_then(|held| held.deferred_since).map(|at| (at, at.min(now)))),
         (Place::Hour, window(&state.spending.hour, limits::hour(now))),
         (Place::Day, window(&state.spending.day, limits::day(now))),
@@ -118,12 +119,14 @@ pub fn longest(policy: &RecoveryPolicy) -> Span {
     delay(policy, u32::MAX, 1.0).max(policy.max_delay)
 }
 
-/// When a held run goes on at the latest, if its policy sets a limit.
-fn latest(held: &Held, now: Time, longest: Time) -> Option<Time> {
+/// When a held run goes on at the latest.
+fn latest(held: &Held, now: Time, longest: Time, furthest: Time) -> Option<Time> {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
         Some(_) => Some(longest),
-        None => held.deferred.as_ref().filter(|deferred| deferred.until.is_none()).map(|_| longest),
+        // The turn named the moment, or `preempt --for` did.
+        None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => Some(furthest),
+        None => Some(longest),
     }
 }
 

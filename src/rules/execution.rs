@@ -12,7 +12,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
 
-use super::deferral::is_known;
+use super::deferral::is_not_late;
 
 use ExecutionState::{
     Completed, Failed, Initializing, Recovering, Resumed, Runnable, Running, Scheduled, ShuttingDown,
@@ -117,13 +117,13 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
 
 /// When the timeout of an agent is over, and the reason of the failure then. For an agent that is being
 /// stopped, it is the limit that the stop has set. There is none while a start has not begun, and none for a
-/// run that waits for a known moment or was suspended for a time, because a failure would not bring that
-/// moment closer. For any other run that waits for resources, the time counts from the start of its row of
+/// run that waits for a known moment or a known agent, or was suspended for a time, because a failure would not
+/// bring that moment closer; and none for a message that is held for the operator. For any other run that waits for resources, the time counts from the start of its row of
 /// deferrals.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
-    let is_not_late = match state.execution.state {
-        WaitingResources => held.is_some_and(is_known),
+    let has_no_limit = match state.execution.state {
+        WaitingResources => held.is_some_and(is_not_late),
         Suspended => held.is_some_and(|held| held.not_before.is_some()),
         Initializing => state.execution.reason.is_none(),
         Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed | ShuttingDown
@@ -132,7 +132,7 @@ pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static st
     let row = held.and_then(|held| held.deferred_since).filter(|_| state.execution.state == WaitingResources);
     let since = row.unwrap_or(state.execution.since);
     let execution = Execution { since, ..state.execution.clone() };
-    let (limit, reason) = timeout(&execution, timeouts).filter(|_| !is_not_late)?;
+    let (limit, reason) = timeout(&execution, timeouts).filter(|_| !has_no_limit)?;
     let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }

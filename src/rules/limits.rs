@@ -77,7 +77,8 @@ fn reached(resource: Resource, window: Window, never: bool, used: String, spent:
     let back_at = (!never).then(|| spent.since.after(window.length()));
     let used = format!("{used} since {}", spent.since);
     let back = back_at.map(|at| format!("back at {at}"));
-    Shortage { resource, evidence: std::iter::once(used).chain(back).collect(), back_at }
+    let evidence = std::iter::once(used).chain(back).collect();
+    Shortage { resource, evidence, back_at, is_occupied: false }
 }
 
 /// A sum of dollars without the rounding errors of its additions. It is always a finite number.

@@ -135,7 +135,11 @@ fn blocked(records: &Records) -> Option<PostureReport> {
     let state = &records.state;
     let held = state.held.as_ref()?;
     let is_suspended = state.execution.state == ExecutionState::Suspended;
-    let why = if is_suspended { held.missing.clone() } else { format!("missing: {}", held.missing) };
+    let why = if is_suspended || held.needs_operator {
+        held.missing.clone()
+    } else {
+        format!("missing: {}", held.missing)
+    };
     let report = PostureReport::new(Posture::Blocked, why);
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }

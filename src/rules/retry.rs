@@ -1,6 +1,6 @@
 //! How long a failed turn waits for its next attempt (contract, execution §7).
 
-use crate::model::policy::{RecoveryPolicy, Strategy};
+use crate::model::recovery::{RecoveryPolicy, Strategy};
 use crate::model::time::Span;
 
 /// The delay after the given attempt, counted from 1. `chance` is a number in `0.0..1.0`.

@@ -70,6 +70,11 @@ fn queued_status(state: &State, id: MessageId) -> MessageStatus {
     if claimed == Some(id) || held == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
 }
 
+/// True if a message is held until the operator decides about it.
+fn needs_operator(state: &State, id: MessageId) -> bool {
+    state.held.as_ref().is_some_and(|held| held.needs_operator && held.message_id == id)
+}
+
 fn show_object(message: &Message, status: MessageStatus) -> Value {
     let mut object = json!(message);
     object["status"] = json!(status);
@@ -86,7 +91,8 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
             match seen.try_read(&waiting)? {
                 Some(Ok(message)) => {
                     let status = queued_status(&state, message.id);
-                    messages.push((message, status));
+                    let is_held = needs_operator(&state, message.id);
+                    messages.push((message, status, is_held));
                 }
                 Some(Err(misfit)) => misfits.push(misfit),
                 None => {}
@@ -94,8 +100,12 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
         }
         Ok((messages, misfits, total))
     })?;
-    for (message, status) in &messages {
-        session.out.result(&show_object(message, *status), |out| line(message, *status, out));
+    for (message, status, is_held) in &messages {
+        let mut object = show_object(message, *status);
+        if *is_held {
+            object["needs_operator"] = json!(true);
+        }
+        session.out.result(&object, |out| line(message, *status, *is_held, out));
     }
     for misfit in &misfits {
         session.out.failure(&agent.damage(misfit), None, Some(name.as_str()));
@@ -106,10 +116,11 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
     Ok(if misfits.is_empty() { Status::Done } else { Status::Damaged })
 }
 
-fn line(message: &Message, status: MessageStatus, out: &Output) -> String {
+fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -> String {
+    let held = if is_held { ", held for the operator" } else { "" };
     let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
     format!(
-        "{}  {}  {status}{attempt}  {} from {}  {}",
+        "{}  {}  {status}{held}{attempt}  {} from {}  {}",
         message.id,
         message.priority,
         message.kind,
@@ -133,8 +144,9 @@ fn show(session: &mut Session, store: &Store, found: Named<MessageId>) -> Result
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
     let now = session.clock.now();
+    let is_held = needs_operator(&state, message.id);
     session.out.result(&show_object(&message, status), |out| {
-        let mut text = format!("{}\n", line(&message, status, out));
+        let mut text = format!("{}\n", line(&message, status, is_held, out));
         text.push_str(&format!(
             "created {} ({})\n",
             message.created_at.local(),
@@ -182,7 +194,7 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
             let sign = if is_new { "! " } else { "" };
             format!(
                 "{}\n    {sign}{}",
-                line(message, MessageStatus::Aborted, out),
+                line(message, MessageStatus::Aborted, false, out),
                 out.paint(Tone::Bad, &out.safe(&one_line(why, 120)))
             )
         });

@@ -16,7 +16,9 @@ use super::trigger::count_message;
 /// Whether a message is not to be taken up any more, and why. `first` is the message that its `dedupe_key`
 /// belongs to.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
-    if message.expires_at.is_some_and(|limit| now > limit) && message.attempt == 1 {
+    // A message whose turn was interrupted has begun: it is tried again, like one whose turn failed.
+    let has_begun = message.attempt > 1 || message.setbacks.interruptions > 0;
+    if message.expires_at.is_some_and(|limit| now > limit) && !has_begun {
         Some(Staleness::Expired)
     } else if first.is_some_and(|first| first != message.id) {
         Some(Staleness::Duplicate)

@@ -1,22 +1,27 @@
-//! An attempt of a message: it ends, and its message goes back into the queue or is parked.
+//! An attempt of a message: it fails, and its message goes back into the queue or is parked; or something
+//! outside of it ends its run, and the message keeps the attempt.
 
+use crate::model::agent::Status;
 use crate::model::attention::About;
 use crate::model::continuation::Continuation;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Failure, Message, MessageStatus, Settlement};
-use crate::model::policy::OnExhausted;
 use crate::model::preemption::Checkpoint;
+use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::run::Terminal;
-use crate::model::state::{CurrentRun, Retry};
+use crate::model::setbacks::Setbacks;
+use crate::model::state::{CurrentRun, Held, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Delete, Put};
 
 use crate::rules::retry::delay;
 
+use super::arrival::staleness;
 use super::draft::Draft;
 use super::gate::give_up;
+use super::resources::needs_operator;
 use super::settlement::settle_message;
 
 /// An attempt of a message that did not go well.
@@ -28,6 +33,8 @@ pub(super) struct Attempt {
     pub terminal: Terminal,
     pub continuation: Continuation,
     pub checkpoint: Option<Checkpoint>,
+    /// True if the message is not tried again: its turn has done its work.
+    pub is_last: bool,
 }
 
 /// Puts the message back as its next attempt, or parks it after the last one.
@@ -35,7 +42,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     let policy = draft.records.policy.recovery.clone();
     let now = draft.now();
     draft.enter(ExecutionState::Failed, Some(failed.message_id), &reason)?;
-    let exhausted = failed.number >= policy.max_attempts;
+    let exhausted = failed.is_last || failed.number >= policy.max_attempts;
     let next = failed.number.saturating_add(1);
     if let Some(mut message) = claimed_message(draft, failed.message_id) {
         message.failures.push(Failure {
@@ -50,6 +57,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
             park(draft, message, &failed, &reason);
         } else {
             message.attempt = next;
+            message.setbacks = Setbacks::default();
             release(draft, message, failed.continuation, failed.checkpoint);
         }
     }
@@ -61,7 +69,8 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
         reason,
     });
     draft.records.state.current_run = None;
-    if exhausted && policy.on_exhausted == OnExhausted::Stop {
+    let is_open = draft.records.state.status != Status::Stopped;
+    if exhausted && is_open && policy.on_exhausted == OnExhausted::Stop {
         let about = About { run_id: failed.run_id, ..About::message(failed.message_id) };
         give_up(draft, about, "recovery.on_exhausted");
     }
@@ -71,8 +80,13 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
 /// Parks a message as a dead letter. It keeps the reason of every attempt and blocks nothing.
 fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     let attempts = if failed.number == 1 { "attempt" } else { "attempts" };
+    let reason = if failed.is_last {
+        format!("its turn exited with status 0 and is not run again: {reason}")
+    } else {
+        format!("gave up after {} {attempts}: {reason}", failed.number)
+    };
     let settlement = Settlement {
-        reason: Some(format!("gave up after {} {attempts}: {reason}", failed.number)),
+        reason: Some(reason),
         run_id: failed.run_id,
         dead_letter: true,
         ..Settlement::new(MessageStatus::Aborted, draft.now())
@@ -80,7 +94,51 @@ fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     settle_message(draft, message, settlement);
 }
 
-/// Puts a claimed message back into the queue, with everything that is known of it.
+/// Ends a run that something outside of its turn has ended. Its message keeps its attempt; after
+/// `recovery.max_interruptions` in a row it is held for the operator.
+pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> Result<(), Refusal> {
+    let policy = &draft.records.policy.recovery;
+    let setbacks = run.setbacks.interrupted();
+    let times = setbacks.interruptions;
+    let pause = delay(policy, times, draft.stamp.chance);
+    let held = held_after(run, setbacks);
+    if times >= policy.max_interruptions {
+        let why = format!("interrupted {times} times in a row (recovery.max_interruptions): {reason}");
+        draft.enter(ExecutionState::WaitingResources, Some(run.message_id), &why)?;
+        let held = needs_operator(draft, held, why);
+        draft.records.state.held = Some(held);
+    } else {
+        put_back(draft, held, pause, reason)?;
+    }
+    leave(draft, run);
+    Ok(())
+}
+
+/// A run that has ended, as its message is held.
+pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> Held {
+    let held = Held::new(run.message_id, run.continuation.clone());
+    Held { checkpoint: run.checkpoint, setbacks, ..held }
+}
+
+/// Puts the message of a run back into the queue at the same attempt. The agent recovers after a pause.
+pub(super) fn put_back(draft: &mut Draft, held: Held, pause: Span, reason: &str) -> Result<(), Refusal> {
+    draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
+    let message = draft.records.inbox.claimed.clone().filter(|message| message.id == held.message_id);
+    let attempt = message.as_ref().map(|message| message.attempt);
+    if let Some(message) = message {
+        release(draft, Message { setbacks: held.setbacks, ..message }, held.continuation, held.checkpoint);
+    }
+    draft.records.state.retry = Some(Retry {
+        message_id: Some(held.message_id),
+        attempt,
+        not_before: draft.now().after(pause),
+        reason: reason.to_owned(),
+    });
+    Ok(())
+}
+
+/// Puts a claimed message back into the queue, with everything that is known of it. If its own time is over, it
+/// is not the next message.
 pub(super) fn release(
     draft: &mut Draft,
     mut message: Message,
@@ -90,7 +148,9 @@ pub(super) fn release(
     message.continuation = Some(continuation);
     message.checkpoint = checkpoint;
     draft.records.inbox.claimed = None;
-    draft.records.inbox.offer(&message);
+    if staleness(&message, None, draft.now()).is_none() {
+        draft.records.inbox.offer(&message);
+    }
     draft.put(Put::Message(Box::new(message)));
 }
 

@@ -13,6 +13,7 @@ use crate::model::message::{
     AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement, WakeHint,
 };
 use crate::model::refusal::Refusal;
+use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
 use crate::model::time::Time;
 use crate::model::timer::{CatchUp, Schedule};
@@ -187,8 +188,15 @@ pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
     }
     bury(draft, &archived, &settlement, MessageStatus::Queued, "requeued by the operator");
     let taken_up = archived.was_taken_up() || settlement.status == MessageStatus::Aborted;
-    let message =
-        Message { attempt: 1, continuation: None, expires_at: None, settlement: None, taken_up, ..archived };
+    let message = Message {
+        attempt: 1,
+        continuation: None,
+        expires_at: None,
+        setbacks: Setbacks::default(),
+        settlement: None,
+        taken_up,
+        ..archived
+    };
     draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
     draft.note_dedupe(&message, MessageStatus::Queued);
     draft.put(Put::Message(Box::new(message)));

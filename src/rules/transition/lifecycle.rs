@@ -7,12 +7,13 @@ use crate::model::attention::{About, Subject};
 use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
-use crate::model::message::Origin;
+use crate::model::message::{Message, Origin};
 use crate::model::meters::Meters;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
+use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, SetAside, Spending, State};
 use crate::model::time::Span;
@@ -26,7 +27,7 @@ use super::draft::Draft;
 use super::gate::{close, control};
 use super::hints::ignore_hints;
 use super::recovery;
-use super::resources::{fail_held, let_go, try_anew};
+use super::resources::{fail_held, let_go, release_hold, try_anew};
 
 /// The first transaction of a new agent: it is `booting`, and nothing has happened.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
@@ -199,6 +200,7 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
     draft.event(EventKind::MessageRequeued, None, json!({ "message_id": message.id }));
+    let message = Message { setbacks: Setbacks::default(), ..message };
     release(draft, message, held.continuation, held.checkpoint);
     Ok(())
 }
@@ -248,6 +250,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
 /// Has the next step try what waits for resources, because the operator asked for it.
 pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
+    release_hold(draft);
     if !try_anew(draft) {
         let state = &draft.records.state;
         let refusal = Refusal::transition(state.execution.state, ExecutionState::Recovering);

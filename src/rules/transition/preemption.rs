@@ -23,8 +23,9 @@ use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
 
 use super::arrival::admitted;
-use super::attempt::leave;
+use super::attempt::{held_after, leave};
 use super::draft::Draft;
+use super::resources::needs_operator;
 use super::settlement::settle_message;
 use super::wait::bind;
 
@@ -238,7 +239,7 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     // A run that has yielded is only late to end. It is suspended all the same.
     if run.yielded_at.is_none() && run.condemned.is_none() {
         let reason = run.preemption.as_ref().map(|request| request.reason.clone());
-        run.condemned = Some(FORCED.to_owned());
+        (run.condemned, run.forced) = (Some(FORCED.to_owned()), true);
         draft.event(EventKind::PreemptionForced, Some(run_id), json!({ "reason": reason }));
     }
     true
@@ -271,7 +272,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
     Ok(())
 }
 
-/// Suspends a run that has yielded; its message stays claimed and its attempt does not count.
+/// Suspends a run that has yielded; its message stays claimed and its attempt does not count. After
+/// `recovery.max_deferrals` suspensions the message is held for the operator.
 pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
@@ -281,17 +283,26 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
     // Where both say when, it is away for as long as either wants.
     let pause = asked.max(run.resume_after);
-    let not_before = pause.map(|pause| draft.now().after(pause));
-    draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
-    // A turn that yields ends a row of deferrals.
-    draft.records.state.held = Some(Held {
-        missing: format!("suspended: {reason}"),
-        resource: request.and_then(|request| request.needed),
-        not_before,
-        checkpoint: run.checkpoint,
-        made_way_for,
-        ..Held::new(run.message_id, run.continuation.clone())
-    });
+    let policy = &draft.records.policy.recovery;
+    let (most, longest) = (policy.max_deferrals, policy.max_deferral);
+    let cut = pause
+        .filter(|pause| *pause > longest)
+        .map(|pause| format!(", for {longest} (recovery.max_deferral) and not for {pause}"));
+    let missing = format!("suspended: {reason}{}", cut.unwrap_or_default());
+    let setbacks = run.setbacks.suspended();
+    let times = setbacks.suspensions;
+    let held = held_after(run, setbacks);
+    let held = if times >= most {
+        let why = format!("suspended {times} times (recovery.max_deferrals): {reason}");
+        draft.enter(ExecutionState::WaitingResources, Some(run.message_id), &why)?;
+        needs_operator(draft, held, why)
+    } else {
+        draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
+        let not_before = pause.map(|pause| draft.now().after(pause.min(longest)));
+        let resource = request.and_then(|request| request.needed);
+        Held { missing, resource, not_before, made_way_for, ..held }
+    };
+    draft.records.state.held = Some(held);
     leave(draft, run);
     Ok(())
 }

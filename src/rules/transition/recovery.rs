@@ -4,7 +4,7 @@ use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
 use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
-use crate::model::policy::OnExhausted;
+use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::state::Retry;
 use crate::rules::execution::way_on;

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
+use crate::model::attention::{About, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::DecisionReport;
 use crate::model::event::{Boundary, EventKind};
@@ -13,6 +14,7 @@ use crate::model::message::Message;
 use crate::model::refusal::Refusal;
 use crate::model::resource::{Deferred, Shortage};
 use crate::model::run::Terminal;
+use crate::model::setbacks::Setbacks;
 use crate::model::state::{CurrentRun, Held};
 use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
@@ -21,7 +23,7 @@ use crate::rules::deferral::row_since;
 use crate::rules::retry::delay;
 
 use super::arrival::admitted;
-use super::attempt::{Attempt, fail_attempt, leave};
+use super::attempt::{Attempt, fail_attempt, held_after, leave};
 use super::draft::Draft;
 use super::rest::decided;
 use super::settlement::drop_message;
@@ -46,27 +48,41 @@ pub fn lack(
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
+    // What is known of its return is not counted, and neither is a run that stays suspended.
+    let is_counted = !shortage.is_occupied && !shortage.resource.is_limit() && !made_way;
+    let has_changed = again.is_some_and(|held| held.is_occupied != shortage.is_occupied);
     let looks = again.map_or(0, |held| held.looks).saturating_add(1);
-    let row = again.map_or_else(|| row_since(state, draft.now()), |held| held.deferred_since);
+    let row = match again {
+        // The time that it waited for a known agent is over, and is not counted.
+        Some(_) if has_changed => None,
+        Some(held) => held.deferred_since,
+        None => row_since(state, draft.now()),
+    };
+    let base = before.clone().unwrap_or_else(|| Held {
+        checkpoint: message.checkpoint,
+        setbacks: message.setbacks,
+        ..Held::new(message.id, continuation)
+    });
     let mut held = Held {
         missing: shortage.describe(),
         resource: Some(shortage.resource),
+        is_occupied: shortage.is_occupied,
         not_before: look_again(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
         // A run that stays suspended is not in a row of deferrals.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
-        ..before
-            .clone()
-            .unwrap_or_else(|| Held { checkpoint: message.checkpoint, ..Held::new(message.id, continuation) })
+        setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },
+        ..base
     };
     if let Some(again) = again {
         let unchanged = if shortage.resource.is_limit() {
             again.not_before == held.not_before
         } else {
-            again.not_before.is_some_and(|at| draft.now() < at)
+            !has_changed && again.not_before.is_some_and(|at| draft.now() < at)
         };
         if !unchanged {
+            let held = bounded(draft, held, is_counted);
             draft.hold(held);
         }
         return Ok(());
@@ -78,56 +94,101 @@ pub fn lack(
     decided(draft, report);
     held.entered = hook_state(draft.records.state.execution.state, held.entered);
     to_running(draft, message.id)?;
+    let held = bounded(draft, held, is_counted);
     draft.enter(ExecutionState::WaitingResources, Some(message.id), &held.missing)?;
     draft.hold(held);
     draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     Ok(())
 }
 
-/// What a turn that ended with exit status 75 has said about its deferral.
-pub(super) fn said(end: &TurnEnd, now: Time) -> Deferred {
+/// A deferral, or after `recovery.max_deferrals` of them a message that is held for the operator.
+fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
+    let times = held.setbacks.deferrals;
+    if !is_counted || times < draft.records.policy.recovery.max_deferrals {
+        return held;
+    }
+    let why = format!("put off {times} times in a row (recovery.max_deferrals): {}", held.missing);
+    needs_operator(draft, held, why)
+}
+
+/// Keeps a message that came to nothing too often until the operator decides about it, and tells a person.
+pub(super) fn needs_operator(draft: &mut Draft, held: Held, why: String) -> Held {
+    let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
+    let about = About { run_id, ..About::message(held.message_id) };
+    let agent = &draft.records.state.agent;
+    let ways_out = format!(
+        "`dormouse recover {agent}` has it tried again, `dormouse fail {agent}` gives up this attempt, and `dormouse queue drop {}` the message",
+        held.message_id
+    );
+    draft.raise(Subject::MessageHeld, about, format!("{why}; {ways_out}"));
+    Held {
+        missing: format!("held for the operator: {why}"),
+        needs_operator: true,
+        resource: None,
+        is_occupied: false,
+        not_before: None,
+        deferred: None,
+        ..held
+    }
+}
+
+/// Acknowledges that a message was held: the operator has decided about it.
+fn seen_to(draft: &mut Draft, held: &Held) {
+    if held.needs_operator {
+        let id = held.message_id;
+        draft.acknowledge(|seen| seen.subject == Subject::MessageHeld && seen.about.message_id == Some(id));
+    }
+}
+
+/// What a turn that ended with exit status 75 has said about its deferral. A moment further ahead than
+/// `recovery.max_deferral` is cut to that.
+pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
+    let now = draft.now();
+    let latest = now.after(draft.records.policy.recovery.max_deferral);
     let deferral = end.outcome.as_ref().ok().and_then(|outcome| outcome.deferred.clone()).unwrap_or_default();
     let kept = |text: Option<String>| text.map(|text| cut(text.trim())).filter(|text| !text.is_empty());
+    // A moment that is past says nothing about when to try next.
+    let until = deferral.until(now).filter(|until| *until > now);
     Deferred {
-        // A moment that is past says nothing about when to try next.
-        until: deferral.until(now).filter(|until| *until > now),
+        until: until.map(|until| until.min(latest)),
+        asked_until: until.filter(|until| *until > latest),
         resource: kept(deferral.resource),
         reason: kept(deferral.reason).or_else(|| kept(end.last_error_line.clone())),
     }
 }
 
-/// Defers the run: the message stays claimed, and its attempt does not count.
+/// Defers the run: the message stays claimed, and its attempt does not count. After `recovery.max_deferrals`
+/// it is held for the operator.
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
-    let deferrals = run.deferrals.saturating_add(1);
+    let setbacks = run.setbacks.deferred();
     let now = draft.now();
-    let pause = || delay(&draft.records.policy.recovery, deferrals, draft.stamp.chance);
+    let pause = || delay(&draft.records.policy.recovery, setbacks.deferrals, draft.stamp.chance);
     let not_before = deferred.until.unwrap_or_else(|| now.after(pause()));
-    let missing = deferred.describe();
-    draft.enter(
-        ExecutionState::WaitingResources,
-        Some(run.message_id),
-        missing.as_deref().unwrap_or("exit status 75"),
-    )?;
-    draft.records.state.held = Some(Held {
-        missing: missing.unwrap_or_else(|| "the turn asked to come back later (exit status 75)".to_owned()),
+    let said = deferred.describe();
+    let cause = said.clone().unwrap_or_else(|| "exit status 75".to_owned());
+    let missing = said.unwrap_or_else(|| "the turn asked to come back later (exit status 75)".to_owned());
+    let held = Held {
+        missing,
         not_before: Some(not_before),
-        deferrals,
         deferred_since: Some(run.deferred_since.unwrap_or(now)),
         deferred: Some(deferred),
-        checkpoint: run.checkpoint,
-        ..Held::new(run.message_id, run.continuation.clone())
-    });
+        ..held_after(run, setbacks)
+    };
+    let held = bounded(draft, held, true);
+    let cause = if held.needs_operator { &held.missing } else { &cause };
+    draft.enter(ExecutionState::WaitingResources, Some(run.message_id), cause)?;
+    draft.records.state.held = Some(held);
     leave(draft, run);
     Ok(())
 }
 
 /// Has the next step try what waits for resources, even if it was put off until later. Returns `false` if
-/// nothing waits for resources.
+/// nothing waits for resources, or only the operator brings it on.
 pub fn try_now(draft: &mut Draft) -> bool {
     let now = draft.now();
     let state = &mut draft.records.state;
     let waits = state.execution.state == ExecutionState::WaitingResources;
-    let Some(held) = state.held.as_mut().filter(|_| waits) else { return false };
+    let Some(held) = state.held.as_mut().filter(|held| waits && !held.needs_operator) else { return false };
     held.not_before = Some(held.not_before.map_or(now, |at| at.min(now)));
     if let Some(deferred) = held.deferred.as_mut().filter(|_| held.resource.is_none()) {
         deferred.until = None;
@@ -136,15 +197,22 @@ pub fn try_now(draft: &mut Draft) -> bool {
     true
 }
 
-/// Like `try_now`, because a person asked for it: the row of deferrals begins anew, so that what is tried now
-/// is not late.
+/// Ends the hold of a message that only the operator brings on. It is tried like any other then.
+pub fn release_hold(draft: &mut Draft) {
+    let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
+    seen_to(draft, &held);
+    let missing = "nothing: the operator has it tried again".to_owned();
+    draft.records.state.held = Some(Held { needs_operator: false, missing, ..held });
+}
+
+/// Like `try_now`, because a person asked for it: what came to nothing so far counts no more.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
         return false;
     }
     if let Some(held) = &mut draft.records.state.held {
-        (held.deferrals, held.deferred_since) = (0, Some(now));
+        (held.setbacks, held.deferred_since) = (Setbacks::default(), Some(now));
     }
     true
 }
@@ -152,6 +220,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
 /// Fails the attempt that waits to go on. Its message is treated like any other that has failed.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
+    seen_to(draft, &held);
     let attempt = draft.records.inbox.claimed.as_ref().map_or(1, |message| message.attempt);
     let last = draft.records.state.last_turn.as_ref().filter(|turn| turn.message_id == held.message_id);
     let terminal = match draft.records.state.execution.state {
@@ -175,6 +244,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
         terminal,
         continuation: held.continuation,
         checkpoint: held.checkpoint,
+        is_last: false,
     };
     fail_attempt(draft, failed, reason.to_owned())?;
     if draft.records.state.status != Status::Stopped {
@@ -186,6 +256,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
 /// Removes the held run, because its message leaves it. The agent recovers and goes on with the next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
+    seen_to(draft, &held);
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     draft.records.state.retry = None;
     Ok(Some(held))

@@ -7,16 +7,16 @@ use crate::model::id::MessageId;
 use crate::model::message::{Body, DUPLICATE, Message, MessageKind};
 use crate::model::records::Staleness;
 use crate::model::refusal::Refusal;
-use crate::model::state::{KeptOut, Retry};
+use crate::model::state::KeptOut;
 use crate::model::time::Time;
-use crate::model::transaction::Put;
 use crate::model::work::SchedulingState;
 
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
-use super::arrival::{admit, admitted, staleness};
+use super::arrival::{admit, admitted};
+use super::attempt::put_back;
 use super::clock::set_right;
 use super::draft::Draft;
 use super::hints::{coalesce_hints, ignore_hints};
@@ -24,7 +24,7 @@ use super::lifecycle::end_late_start;
 use super::messages::own_message;
 use super::recovery;
 use super::rejected::drop_settled;
-use super::resources::{fail_held, try_now};
+use super::resources::try_now;
 use super::settlement::{drop_message, drop_unasked};
 use super::timer::take_in_due;
 use super::wait::heal;
@@ -64,10 +64,8 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     heal(draft);
     take_in_due(draft);
     look_at_set_aside(draft);
-    let hints = draft.records.inbox.hints.len();
     coalesce_hints(draft);
-    let taken_in = draft.records.inbox.hints.len() < hints;
-    try_if_asked(draft, taken_in);
+    try_if_asked(draft);
     Ok(())
 }
 
@@ -78,8 +76,8 @@ fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     *last_interject = last_interject.filter(|id| *id != message.id);
 }
 
-/// Fails a recovery or a held run that has lasted too long, or whose message is gone. A message that was put
-/// off for too long has failed like any other. One that was suspended for too long keeps its attempt.
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message of a run that
+/// was put off or suspended for too long keeps its attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -91,42 +89,24 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = state.held.clone() else { return Ok(()) };
     let gone = draft.records.inbox.claimed.is_none().then_some("its message is gone");
     let Some(reason) = gone.or(overdue) else { return Ok(()) };
-    if gone.is_none() && state.execution.state == ExecutionState::WaitingResources {
-        return fail_held(draft, reason);
-    }
-    draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
+    let waits = state.execution.state == ExecutionState::WaitingResources;
+    let number = if waits { held.setbacks.deferrals.max(1) } else { 1 };
+    let pause = delay(&draft.records.policy.recovery, number, draft.stamp.chance);
     draft.records.state.held = None;
-    let claimed = draft.records.inbox.claimed.take();
-    let attempt = claimed.as_ref().map(|message| message.attempt);
-    if let Some(mut message) = claimed {
-        message.continuation = Some(held.continuation);
-        message.checkpoint = held.checkpoint;
-        // Only the backoff holds the message back now. If its own time is over, it is dropped instead.
-        if staleness(&message, None, draft.now()).is_none() {
-            draft.records.inbox.offer(&message);
-        }
-        draft.put(Put::Message(Box::new(message)));
-    }
-    let pause = delay(&draft.records.policy.recovery, 1, draft.stamp.chance);
-    draft.records.state.retry = Some(Retry {
-        message_id: Some(held.message_id),
-        attempt,
-        not_before: draft.now().after(pause),
-        reason: reason.to_owned(),
-    });
+    put_back(draft, held, pause, reason)?;
     draft.set_status(Status::AwakeIdle, Boundary::MessageAdmission);
     Ok(())
 }
 
-/// A hint or an interjection that came after a turn put its message off has the message tried at once, and
-/// only once. One that was there before does not. What a claim lacks is looked for by every step anyway.
-fn try_if_asked(draft: &mut Draft, by_hint: bool) {
+/// An operator's interjection that came after a turn put its message off has the message tried at once, and
+/// only once. One that was there before does not, and neither does a wake hint. What a claim lacks is looked
+/// for by every step anyway.
+fn try_if_asked(draft: &mut Draft) {
     let state = &draft.records.state;
     let (since, now) = (state.execution.since, draft.now());
     let came_since = |at: Time| since < at && at <= now;
-    let by_others = draft.records.inbox.hints.iter().any(|hint| came_since(hint.created_at));
     let interject = draft.records.inbox.last_interject.and_then(|id| id.minted_at());
-    let asked = by_hint || by_others || interject.is_some_and(came_since);
+    let asked = interject.is_some_and(came_since);
     if asked && state.held.as_ref().is_some_and(|held| held.resource.is_none()) {
         try_now(draft);
     }

@@ -28,26 +28,56 @@ pub struct Settled {
     pub closure: Option<Closure>,
 }
 
-/// How a turn ended, and why if not well.
-pub(super) fn verdict(end: &TurnEnd) -> (Terminal, Option<String>) {
-    if end.timed_out {
-        return (Terminal::TimedOut, Some("turn.timeout was reached".to_owned()));
+/// What a run that has not completed costs its message (contract, execution §7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// One attempt: the turn ended by its own doing.
+    Attempt,
+    /// Nothing: the end came from outside of the turn. Interruptions in a row are counted for themselves.
+    Interruption,
+    /// The message itself: the turn has done its work, and must not do it twice.
+    Message,
+}
+
+/// How a run ended, and why if not well.
+pub(super) struct Verdict {
+    pub terminal: Terminal,
+    pub reason: Option<String>,
+    pub cost: Cost,
+}
+
+impl Verdict {
+    pub fn new(terminal: Terminal, reason: Option<String>, cost: Cost) -> Verdict {
+        Verdict { terminal, reason, cost }
     }
-    if let Some(signal) = end.cancelled_by {
-        return (Terminal::Interrupted, Some(format!("the tick was ended by signal {signal}")));
+}
+
+/// The verdict of the turn's own end. A turn that exited with status 0 by itself has done its work, even if its
+/// tick was told to end after that.
+pub(super) fn verdict(end: &TurnEnd) -> Verdict {
+    let failed = |reason: &str, cost| Verdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
+    if end.timed_out {
+        let reason = Some("turn.timeout was reached".to_owned());
+        return Verdict::new(Terminal::TimedOut, reason, Cost::Attempt);
+    }
+    let is_done = end.by_itself && end.exit == Exit::Code { code: 0 };
+    if let Some(signal) = end.cancelled_by.filter(|_| !is_done) {
+        let reason = Some(format!("the tick was ended by signal {signal}"));
+        return Verdict::new(Terminal::Interrupted, reason, Cost::Interruption);
     }
     match (&end.exit, &end.outcome) {
         (Exit::Code { code: 0 }, Ok(outcome)) if outcome.deferred.is_some() => {
             let reason = "outcome file: $.deferred: the turn ended with exit status 0, not 75";
-            (Terminal::Failed, Some(reason.to_owned()))
+            failed(reason, Cost::Message)
         }
-        (Exit::Code { code: 0 }, Ok(_)) => (Terminal::Completed, None),
-        (Exit::Code { code: 0 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
-        (Exit::Code { code: 75 }, Ok(_)) => (Terminal::Deferred, None),
-        (Exit::Code { code: 75 }, Err(reason)) => (Terminal::Failed, Some(reason.clone())),
+        (Exit::Code { code: 0 }, Ok(_)) => Verdict::new(Terminal::Completed, None, Cost::Attempt),
+        (Exit::Code { code: 0 }, Err(reason)) => failed(reason, Cost::Message),
+        (Exit::Code { code: 75 }, Ok(_)) => Verdict::new(Terminal::Deferred, None, Cost::Attempt),
+        (Exit::Code { code: 75 }, Err(reason)) => failed(reason, Cost::Attempt),
         (exit, _) => {
             let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
-            (Terminal::Failed, Some(format!("{exit}{said}")))
+            let cost = if end.is_prevented { Cost::Interruption } else { Cost::Attempt };
+            failed(&format!("{exit}{said}"), cost)
         }
     }
 }
@@ -72,6 +102,7 @@ pub(super) struct Ended<'e> {
     pub terminal: Terminal,
     /// Why it has not completed.
     pub reason: Option<String>,
+    pub cost: Cost,
     pub usage: Option<Usage>,
     /// What its tick has seen of it. Absent: no process saw its end.
     pub seen: Option<&'e TurnEnd>,

@@ -12,6 +12,7 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::Checkpoint;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run, Terminal};
+use crate::model::setbacks::Setbacks;
 use crate::model::state::CurrentRun;
 use crate::model::time::Span;
 use crate::model::turn::{Claimant, TurnEnd};
@@ -24,7 +25,7 @@ use crate::rules::preemption::{is_overdue, why_suspended, will_be_suspended};
 use crate::rules::projection::closure_facts;
 
 use super::arrival::admitted;
-use super::attempt::{Attempt, claimed_message, fail_attempt, leave, release};
+use super::attempt::{Attempt, claimed_message, fail_attempt, interrupted, leave, release};
 use super::draft::Draft;
 use super::gate::shut_down;
 use super::outcome::{Surroundings, apply};
@@ -32,7 +33,7 @@ use super::preemption::{FORCED, suspend};
 use super::resources::{defer, said};
 use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
-use super::trace::{Ended, Settled, archive, count, record_output, verdict};
+use super::trace::{Cost, Ended, Settled, Verdict, archive, count, record_output, verdict};
 use super::wait::take_up;
 
 /// How long after its timeout a run on another host still counts as live. Without a timeout, a run counts as
@@ -79,7 +80,7 @@ pub fn claim(
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
         continuation: continuation.clone(),
-        deferrals: held.as_ref().map_or(0, |held| held.deferrals),
+        setbacks: held.as_ref().map_or(message.setbacks, |held| held.setbacks),
         deferred_since,
         deferred: held.as_ref().and_then(|held| held.deferred.clone()),
         stopping: None,
@@ -91,6 +92,7 @@ pub fn claim(
         given: checkpoint,
         told: None,
         condemned: None,
+        forced: false,
     };
     // For a message that was claimed before, the ledger has this event, and the message has its continuation.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
@@ -108,7 +110,7 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted, unless its turn completed in time with exit status 0. A condemned
+/// A run that `stop` is ending is aborted, unless its turn has exited in time with status 0. A condemned
 /// run has failed, and a run that has yielded is suspended, whatever its exit status. A run that is no longer
 /// current was settled already: only its output is recorded.
 pub fn settle(
@@ -123,52 +125,58 @@ pub fn settle(
     if run.stopping.is_none() {
         pass_through_running(draft)?;
     }
-    let (mut terminal, mut reason) = decided_before(&run).unwrap_or_else(|| verdict(&end));
+    let Verdict { mut terminal, mut reason, mut cost } =
+        decided_before(&run).unwrap_or_else(|| verdict(&end));
     if terminal == Terminal::Deferred {
-        let why = said(&end, draft.now()).describe();
-        (terminal, reason) = deferral(&run, draft.records.policy.recovery.max_deferrals, why);
+        let why = said(draft, &end).describe();
+        reason = Some(why.unwrap_or_else(|| "the turn asks to come back later".to_owned()));
     }
     let mut usage = end.outcome.as_ref().ok().and_then(|outcome| outcome.usage.clone());
     let refused = match (terminal, &end.outcome) {
         (Terminal::Completed, Ok(outcome)) => apply(draft, &run, &outcome.actions, around).err(),
         _ => None,
     };
-    if run.stopping.is_some() {
-        if terminal != Terminal::Completed || refused.is_some() {
-            let killed = matches!(end.exit, Exit::Signal { signal: 9 });
-            return finish_stop(draft, killed, Some(&end));
-        }
-        // The turn has completed: nothing is aborted.
-        shut_down(draft, Span::ZERO)?;
-    }
     if let Some((path, refusal)) = refused {
-        terminal = Terminal::Failed;
+        (terminal, cost) = (Terminal::Failed, Cost::Message);
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
         // Nothing else of the outcome is used, but what the turn used is counted.
         if let Some(used) = usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
     }
+    if run.stopping.is_some() {
+        if terminal != Terminal::Completed && cost != Cost::Message {
+            let killed = matches!(end.exit, Exit::Signal { signal: 9 });
+            return finish_stop(draft, killed, Some(&end));
+        }
+        // The turn has done its work: nothing is aborted, and nothing goes back to the queue.
+        shut_down(draft, Span::ZERO)?;
+    }
     if let Exit::NotStarted { error } = &end.exit {
         draft.records.state.runtime_error = Some(error.clone());
     }
-    conclude(draft, &run, Ended { terminal, reason, usage, seen: Some(&end) })
+    conclude(draft, &run, Ended { terminal, reason, cost, usage, seen: Some(&end) })
 }
 
 /// What every run comes to that no stop has ended: it is counted, its message goes where the end says, the
 /// closure is derived, and its record is archived.
 fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Settled, Refusal> {
-    let (terminal, now) = (ended.terminal, draft.now());
+    let terminal = ended.terminal;
     count(draft, run, &ended);
     match terminal {
         Terminal::Completed => complete(draft, run)?,
         Terminal::Deferred => {
-            let said = ended.seen.map(|end| said(end, now)).unwrap_or_default();
+            let said = ended.seen.map(|end| said(draft, end)).unwrap_or_default();
             defer(draft, run, said)?;
         }
         Terminal::Suspended => suspend(draft, run)?,
         Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted | Terminal::Aborted => {
-            fail(draft, run, terminal, ended.reason.clone().unwrap_or_default())?;
+            let reason = ended.reason.clone().unwrap_or_default();
+            match ended.cost {
+                Cost::Interruption => interrupted(draft, run, &reason)?,
+                Cost::Attempt => fail(draft, run, terminal, false, reason)?,
+                Cost::Message => fail(draft, run, terminal, true, reason)?,
+            }
         }
     }
     let closure = close(draft, terminal)?;
@@ -176,24 +184,22 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Set
 }
 
 /// How a run ends if that was decided before its turn ended.
-fn decided_before(run: &CurrentRun) -> Option<(Terminal, Option<String>)> {
+fn decided_before(run: &CurrentRun) -> Option<Verdict> {
     let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
-        Some(reason) => Some((Terminal::Failed, Some(reason.clone()))),
+        Some(reason) => {
+            let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
+            Some(Verdict::new(Terminal::Failed, Some(reason.clone()), cost))
+        }
         // The turn has yielded, so it has said itself that it is not done.
-        None if run.stopping.is_some() && run.yielded_at.is_some() => Some((Terminal::Aborted, None)),
-        None => will_be_suspended(run).then(|| (Terminal::Suspended, reason())),
+        None if run.stopping.is_some() && run.yielded_at.is_some() => {
+            Some(Verdict::new(Terminal::Aborted, None, Cost::Attempt))
+        }
+        None => {
+            let suspended = || Verdict::new(Terminal::Suspended, reason(), Cost::Attempt);
+            will_be_suspended(run).then(suspended)
+        }
     }
-}
-
-/// How a turn ends that asks to come back later: one too many in a row has failed.
-fn deferral(run: &CurrentRun, most: u32, why: Option<String>) -> (Terminal, Option<String>) {
-    let why = why.unwrap_or_else(|| "the turn asks to come back later".to_owned());
-    if run.deferrals < most {
-        return (Terminal::Deferred, Some(why));
-    }
-    let times = u64::from(run.deferrals) + 1;
-    (Terminal::Failed, Some(format!("put off {times} times in a row (recovery.max_deferrals): {why}")))
 }
 
 /// Settles a run whose tick is gone. The caller must have ended its processes: otherwise they would run
@@ -212,10 +218,11 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     let now = draft.now();
     // No process was there to end the run in time. It ends now, and for that reason.
-    let forced = is_overdue(&run, now).then(|| (Terminal::Failed, Some(FORCED.to_owned())));
-    let interrupted = || (Terminal::Interrupted, Some(why.to_owned()));
-    let (terminal, reason) = decided_before(&run).or(forced).unwrap_or_else(interrupted);
-    conclude(draft, &run, Ended { terminal, reason, usage: None, seen: None }).map(drop)
+    let ended = |terminal, why: &str| Verdict::new(terminal, Some(why.to_owned()), Cost::Interruption);
+    let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
+    let vanished = || ended(Terminal::Interrupted, why);
+    let Verdict { terminal, reason, cost } = decided_before(&run).or(forced).unwrap_or_else(vanished);
+    conclude(draft, &run, Ended { terminal, reason, cost, usage: None, seen: None }).map(drop)
 }
 
 /// The second half of a stop: the run's processes are gone. `killed`: they did not end by themselves.
@@ -228,11 +235,12 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
     // What the turn used counts, whether or not it has completed.
     let usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
-    let ended = Ended { terminal: Terminal::Aborted, reason, usage, seen: end };
+    let ended = Ended { terminal: Terminal::Aborted, reason, cost: Cost::Attempt, usage, seen: end };
     count(draft, &run, &ended);
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {
             draft.event(EventKind::MessageRequeued, Some(run.run_id), json!({ "message_id": message.id }));
+            let message = Message { setbacks: Setbacks::default(), ..message };
             release(draft, message, run.continuation.clone(), run.checkpoint);
         } else {
             let aborted = Settlement::new(MessageStatus::Aborted, draft.now());
@@ -273,8 +281,14 @@ fn complete(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Fails the attempt of a run.
-fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String) -> Result<(), Refusal> {
+/// Fails the attempt of a run, which is the last one if its turn has done its work.
+fn fail(
+    draft: &mut Draft,
+    run: &CurrentRun,
+    terminal: Terminal,
+    is_last: bool,
+    reason: String,
+) -> Result<(), Refusal> {
     let attempt = Attempt {
         message_id: run.message_id,
         number: run.attempt,
@@ -282,6 +296,7 @@ fn fail(draft: &mut Draft, run: &CurrentRun, terminal: Terminal, reason: String)
         terminal,
         continuation: run.continuation.clone(),
         checkpoint: run.checkpoint,
+        is_last,
     };
     fail_attempt(draft, attempt, reason)?;
     leave(draft, run);

@@ -1,0 +1,56 @@
+//! What follows a turn that did not go well: pauses, attempts, and how often a message may come to nothing.
+
+use serde::Deserialize;
+
+use super::time::Span;
+
+names! {
+    "recovery strategy" Strategy {
+        Exponential = "exponential",
+        Fixed = "fixed",
+        Jittered = "jittered",
+    }
+}
+
+names! {
+    /// What happens to an agent after the last attempt of a message.
+    "way to go on" OnExhausted {
+        Park = "park",
+        Stop = "stop",
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct RecoveryPolicy {
+    pub strategy: Strategy,
+    pub base: Span,
+    pub max_delay: Span,
+    /// By what share of itself the delay may grow at random.
+    pub jitter: f64,
+    pub max_attempts: u32,
+    /// After how many interruptions in a row a message is held for the operator.
+    pub max_interruptions: u32,
+    /// After how many deferrals, or suspensions, a message is held for the operator.
+    pub max_deferrals: u32,
+    /// How far ahead a turn may put its message off.
+    pub max_deferral: Span,
+    pub on_exhausted: OnExhausted,
+}
+
+impl Default for RecoveryPolicy {
+    fn default() -> Self {
+        RecoveryPolicy {
+            strategy: Strategy::Exponential,
+            base: Span::from_secs(1),
+            max_delay: Span::from_secs(3600),
+            jitter: 0.1,
+            max_attempts: 5,
+            max_interruptions: 20,
+            max_deferrals: 100,
+            max_deferral: Span::from_secs(35 * 24 * 3600),
+            on_exhausted: OnExhausted::Park,
+        }
+    }
+}
