@@ -9,6 +9,7 @@ use crate::model::message::{
 };
 use crate::model::policy::{Limits, Size};
 use crate::model::refusal::Refusal;
+use crate::model::setbacks::Setbacks;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::Span;
 use crate::rules::admission::{admit, authority, is_open_to_outside, kinds};
@@ -192,6 +193,7 @@ fn an_admitted_message_is_the_request_and_its_provenance_and_nothing_else() {
         attempt: 1,
         created_at: now(),
         continuation: None,
+        setbacks: Setbacks::default(),
         failures: Vec::new(),
         taken_up: false,
         interjected: Vec::new(),

@@ -3,8 +3,9 @@
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::policy::{Limit, Strategy};
+use crate::model::policy::Limit;
 use crate::model::records::Records;
+use crate::model::recovery::Strategy;
 use crate::model::resource::{Deferred, Resource};
 use crate::model::state::{Held, Spent};
 use crate::model::time::{Span, Time};
@@ -173,12 +174,19 @@ fn a_clock_that_goes_right_has_nothing_repaired_at_the_longest_span_of_any_polic
         }
     }
     let mut waits = standing(Status::AwakeIdle, ExecutionState::WaitingResources);
+    let furthest = now().after(waits.policy.recovery.max_deferral);
     waits.policy.timeouts.resources = Limit(None);
+    waits.state.held.iter_mut().for_each(|held| {
+        held.not_before = Some(furthest);
+        held.deferred = Some(Deferred { until: Some(furthest), ..Deferred::default() });
+    });
+    assert_eq!(ahead(&waits, now()), [], "a turn may put its message off as long as this");
     waits.state.held.iter_mut().for_each(|held| {
         held.not_before = Some(at(AHEAD));
         held.deferred = Some(Deferred { until: Some(at(AHEAD)), ..Deferred::default() });
     });
-    assert_eq!(ahead(&waits, now()), [], "what a turn has said is as far as it said");
+    let taken: Vec<Time> = ahead(&waits, now()).iter().map(|ahead| ahead.taken).collect();
+    assert_eq!(taken, if at(AHEAD) > furthest { vec![furthest; 2] } else { vec![] });
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::message::MessageKind;
 use crate::model::record::Record;
 use crate::model::records::Records;
+use crate::model::setbacks::Setbacks;
 use crate::model::state::Counters;
 use crate::model::timer::Schedule;
 use crate::rules::transition::inbox::reduce;
@@ -42,7 +43,8 @@ fn what_a_turn_counts_stays_at_the_highest() {
     for code in [0, 1, 75] {
         let mut records = full(running(&prompt(1)));
         let mut run = current_run(&prompt(1));
-        (run.attempt, run.deferrals, run.hops) = (u32::MAX, u32::MAX, u32::MAX);
+        (run.attempt, run.hops) = (u32::MAX, u32::MAX);
+        run.setbacks = Setbacks { interruptions: u32::MAX, deferrals: u32::MAX, suspensions: u32::MAX };
         records.state.current_run = Some(run);
         let mut draft = draft(records);
         settle(&mut draft, run_id(1), exited(code), None, &Default::default()).expect("settled");

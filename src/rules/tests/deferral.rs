@@ -4,7 +4,6 @@ use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Priority};
-use crate::model::policy::{Limit, OnExhausted};
 use crate::model::records::Records;
 use crate::model::resource::{Deferral, Resource};
 use crate::model::run::Terminal;
@@ -128,18 +127,15 @@ fn the_time_of_a_row_counts_from_its_first_deferral_and_survives_claims() {
         assert_eq!(records.state.current_run.as_ref().and_then(|run| run.deferred_since), Some(now()));
         (records, _) = ended(records, exited(75), at(second * 1000 + 500));
     }
-    assert_eq!((the_held(&records).deferrals, the_held(&records).deferred_since), (4, Some(now())));
+    assert_eq!((the_held(&records).setbacks.deferrals, the_held(&records).deferred_since), (4, Some(now())));
     assert_eq!(records.state.execution.since, at(200_500));
     assert_eq!(deadline(&records.state, &records.policy.timeouts), Some((at(300_000), "resource_timeout")));
     let mut late = Draft::new(records, stamp_at(at(300_001)));
     take_in(&mut late).expect("taken in");
     let head = late.records.inbox.head.clone().expect("in the queue");
-    assert_eq!((head.attempt, head.failures.len()), (2, 1));
-    assert_eq!(
-        (head.failures[0].run_id, head.failures[0].terminal),
-        (late.records.state.last_turn.as_ref().map(|turn| turn.run_id), Terminal::Deferred)
-    );
-    assert_eq!(next_due(&late.records), Some(at(301_001)));
+    assert_eq!((head.attempt, head.failures.len()), (1, 0), "no attempt is spent");
+    assert_eq!(head.setbacks.deferrals, 4, "the row is still counted");
+    assert_eq!(next_due(&late.records), Some(at(308_001)));
 }
 
 #[test]
@@ -155,50 +151,22 @@ fn the_time_until_a_known_moment_is_none_of_the_row() {
 }
 
 #[test]
-fn one_deferral_too_many_of_a_row_fails_like_any_attempt_up_to_the_dead_letter() {
-    for (attempts, then) in [(2, OnExhausted::Park), (1, OnExhausted::Park), (1, OnExhausted::Stop)] {
-        let mut records = running(&prompt(1));
-        records.policy.recovery.max_deferrals = 3;
-        records.policy.recovery.max_attempts = attempts;
-        records.policy.recovery.on_exhausted = then;
-        records.policy.timeouts.resources = Limit(None);
-        let mut moment = 0;
-        for _ in 0..3 {
-            let terminal;
-            (records, terminal) = ended(records, exited(75), at(moment));
-            assert_eq!(terminal, Terminal::Deferred);
-            moment += 10_000;
-            records = again(records, at(moment));
-        }
-        let (records, terminal) = ended(records, exited(75), at(moment));
-        assert_eq!(terminal, Terminal::Failed);
-        let reason = records.state.execution.reason.as_deref();
-        let expected = "put off 4 times in a row (recovery.max_deferrals): the turn asks to come back later";
-        assert_eq!(reason, Some(expected));
-        assert_eq!(
-            (records.state.counters.dead, records.state.held.is_none()),
-            (u64::from(attempts == 1), true)
-        );
-        assert_eq!(records.state.status == Status::Stopped, then == OnExhausted::Stop);
-    }
-}
-
-#[test]
-fn a_turn_that_ends_in_any_other_way_ends_the_row() {
+fn an_attempt_that_fails_ends_the_row_and_a_turn_that_yields_ends_its_time_alone() {
     let records = put_off(exited(75));
     let (failed, _) = ended(again(records.clone(), at(1000)), exited(1), at(2000));
     let head = failed.inbox.head.clone().expect("in the queue");
-    assert_eq!((head.attempt, failed.state.held.is_none()), (2, true));
+    assert_eq!((head.attempt, head.setbacks.is_nothing(), failed.state.held.is_none()), (2, true, true));
     let mut yields = again(records, at(1000));
     if let Some(run) = &mut yields.state.current_run {
         run.yielded_at = Some(at(1500));
     }
     let (suspended, _) = ended(yields, exited(0), at(2000));
-    assert_eq!((the_held(&suspended).deferrals, the_held(&suspended).deferred_since), (0, None));
+    let held = the_held(&suspended);
+    assert_eq!((held.setbacks.deferrals, held.setbacks.suspensions, held.deferred_since), (1, 1, None));
 }
 
 #[test]
-fn looks_of_a_claim_are_none_of_the_turns_deferrals_and_do_not_end_their_row() {
+fn looks_of_a_claim_are_deferrals_of_the_same_row() {
     use crate::rules::transition::resources::lack;
     let mut draft = Draft::new(put_off(exited(75)), stamp_at(at(5000)));
     let message = draft.records.inbox.claimed.clone().expect("held");
@@ -213,9 +181,9 @@ fn looks_of_a_claim_are_none_of_the_turns_deferrals_and_do_not_end_their_row() {
     let records = committed(draft);
     let lacks = the_held(&records);
     assert_eq!((lacks.resource, lacks.looks), (Some(Resource::Workspace), 1));
-    assert_eq!((lacks.deferrals, lacks.deferred_since), (1, Some(now())));
+    assert_eq!((lacks.setbacks.deferrals, lacks.deferred_since), (2, Some(now())));
     let run = again(records, at(9000)).state.current_run.expect("claimed");
-    assert_eq!((run.deferrals, run.deferred_since), (1, Some(now())));
+    assert_eq!((run.setbacks.deferrals, run.deferred_since), (2, Some(now())));
 }
 
 /// A message that was put off until tomorrow, as a turn said.
@@ -250,7 +218,10 @@ fn recover_and_start_have_it_tried_by_the_next_step_and_its_row_counts_anew() {
             deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit < late),
             Some(true)
         );
-        assert_eq!((the_held(&records).deferrals, the_held(&records).deferred_since), (0, Some(moment)));
+        assert_eq!(
+            (the_held(&records).setbacks.deferrals, the_held(&records).deferred_since),
+            (0, Some(moment))
+        );
     }
 }
 
@@ -326,34 +297,29 @@ fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
 }
 
 #[test]
-fn a_hint_or_an_interjection_has_it_tried_at_once_and_once() {
+fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
     let put = "the turn asked to come back later (exit status 75)";
-    let arrived =
-        |number: u32, since: i64| crate::model::message::WakeHint { created_at: at(since), ..hint(number) };
     let minted = |millis: i64| Some(crate::model::id::MessageId(stamp_at(at(millis)).mint()));
     let moment = at(60_000);
     assert_eq!(with(|_| {}, moment).0, put);
-    let (reason, taken) = with(|records| records.inbox.hints = vec![arrived(8, 30_000)], moment);
-    assert_eq!(reason, "resources_available");
-    // Put off again: the hint is still pending, and was heard.
-    let (records, _) = ended(again(taken, moment), exited(75), at(61_000));
-    let mut draft = Draft::new(records, stamp_at(at(61_500)));
-    take_in(&mut draft).expect("taken in");
-    assert_eq!(decide(&project(&draft.records, at(61_500))).report().reason, put);
-    assert!(draft.is_empty());
-    // One of another scope stays in the inbox until the pending one is dealt with.
-    let second = |since: i64| {
-        move |records: &mut Records| {
-            records.state.pending_wake_hint = Some(arrived(7, -99_000));
-            records.inbox.hints =
-                vec![crate::model::message::WakeHint { source: "else".to_owned(), ..arrived(8, since) }];
-        }
+    let hinted = |records: &mut Records| {
+        records.inbox.hints = vec![crate::model::message::WakeHint { created_at: at(30_000), ..hint(8) }];
     };
-    assert_eq!(with(second(30_000), moment).0, "resources_available");
-    assert_eq!(with(second(-30_000), moment).0, put, "that was there before");
+    let (reason, taken) = with(hinted, moment);
+    assert_eq!(reason, put, "no step asks before the moment that the turn has named");
+    assert!(taken.state.pending_wake_hint.is_some(), "the hint is kept for later");
     for (came, expected) in [(30_000, "resources_available"), (-30_000, put), (90_000, put)] {
-        let (reason, _) = with(|records| records.inbox.last_interject = minted(came), moment);
+        let (reason, records) = with(|records| records.inbox.last_interject = minted(came), moment);
         assert_eq!(reason, expected, "an interjection at {came}");
+        if expected == put {
+            continue;
+        }
+        // Put off again: the interjection is still queued, and was heard.
+        let (records, _) = ended(again(records, moment), exited(75), at(61_000));
+        let mut draft = Draft::new(records, stamp_at(at(61_500)));
+        take_in(&mut draft).expect("taken in");
+        assert_eq!(decide(&project(&draft.records, at(61_500))).report().reason, put);
+        assert!(draft.is_empty());
     }
 }
 

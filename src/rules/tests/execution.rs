@@ -3,7 +3,7 @@
 use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::policy::{Limit, Policy, Timeouts};
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::rules::execution::{agrees, can, check, is_over, next, statuses, timeout};
 
 use super::{NOW_MS, now, secs};
@@ -183,7 +183,7 @@ fn each_state_is_timed_by_its_own_key() {
         suspend: Limit(Some(secs(3))),
         recovery: Limit(Some(secs(4))),
         shutdown: secs(5),
-        hook: Limit(Some(secs(6))),
+        hook: Some(Limit(Some(secs(6)))),
     };
     for ((state, _, reason), expected) in TIMEOUTS.iter().zip(1..) {
         let limit = now().after(secs(expected));
@@ -223,7 +223,7 @@ fn zero_and_never_switch_a_timeout_off() {
             resources: none,
             suspend: none,
             recovery: none,
-            hook: none,
+            hook: Some(none),
             shutdown: secs(30),
         };
         assert_eq!(policy.timeouts, all_off, "{off}");
@@ -242,7 +242,26 @@ fn the_shutdown_timeout_can_not_be_switched_off() {
 }
 
 #[test]
-fn the_turn_timeout_is_30_minutes_by_default_and_the_hook_timeout_30_seconds() {
+fn the_turn_timeout_is_30_minutes_by_default() {
     assert_eq!(Policy::default().turn.timeout, Limit(Some(secs(1800))));
-    assert_eq!(Timeouts::default().hook, Limit(Some(Span::from_millis(30_000))));
+}
+
+#[test]
+fn a_hook_has_its_own_limit_or_that_of_the_state_which_waits_for_it() {
+    let limit = |seconds: Option<u64>| Limit(seconds.map(secs));
+    let rows = [
+        (None, None, Some(30)),
+        // The hook of a recovery may take as long as the recovery.
+        (None, Some(Some(120)), Some(120)),
+        (None, Some(None), None),
+        (Some(Some(5)), None, Some(5)),
+        (Some(None), None, None),
+        (Some(Some(5)), Some(Some(120)), Some(5)),
+        (Some(Some(500)), Some(Some(120)), Some(120)),
+        (Some(None), Some(Some(120)), Some(120)),
+    ];
+    for (own, of_state, expected) in rows {
+        let timeouts = Timeouts { hook: own.map(limit), ..Timeouts::default() };
+        assert_eq!(timeouts.of_hook(of_state.map(limit)), limit(expected), "{own:?} {of_state:?}");
+    }
 }

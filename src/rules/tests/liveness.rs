@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use crate::model::attention::Subject;
 use crate::model::closure::{ClosureOutcome, WaitingReason};
 use crate::model::decision::{Decision, DecisionKind};
 use crate::model::execution::ExecutionState;
@@ -301,6 +302,9 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
         world.end_turn(end);
+        if world.needs_operator() {
+            return Ok(decision);
+        }
         match decision {
             Decision::RecoveryBackoff { .. } | Decision::WaitForResources { .. } => {
                 world.now = crate::model::time::Time::from_millis(world.now.as_millis() + 3_600_000);
@@ -312,8 +316,18 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     Err("still busy".to_owned())
 }
 
-/// Every open item and every wait has a way out, or an advisory says what to do.
+/// True if a person was told that a message is held, and has not decided about it.
+pub fn is_told(world: &World) -> bool {
+    let mut newest = world.records.state.attention.iter().flat_map(|mark| &mark.newest);
+    newest.any(|one| one.subject == Subject::MessageHeld)
+}
+
+/// Every open item and every wait has a way out, or an advisory says what to do. While a message is held, a
+/// person was told, and everything else waits for the operator.
 pub fn nobody_is_silent(world: &World) -> Result<(), String> {
+    if world.needs_operator() {
+        return if is_told(world) { Ok(()) } else { Err("held, and nobody was told".to_owned()) };
+    }
     let records = world.load();
     let advised: Vec<String> =
         advisories(&records, world.now).into_iter().filter_map(|advisory| advisory.subject).collect();

@@ -14,6 +14,7 @@ mod execution;
 mod ladder;
 mod limits;
 mod liveness;
+mod liveness_setbacks;
 mod liveness_turns;
 mod posture;
 mod preemption;
@@ -22,6 +23,7 @@ mod projection;
 mod resources;
 mod retry;
 mod schedule;
+mod setbacks;
 mod step;
 mod transition_draft;
 mod transition_inbox;
@@ -55,6 +57,7 @@ use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
+use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, SetAside, Spending, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
@@ -421,7 +424,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         lease_expires_at: at(1_859_000),
         hops: message.hops,
         continuation: continuation(),
-        deferrals: 0,
+        setbacks: Setbacks::default(),
         deferred_since: None,
         deferred: None,
         stopping: None,
@@ -433,6 +436,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         given: None,
         told: None,
         condemned: None,
+        forced: false,
     }
 }
 
@@ -450,7 +454,7 @@ pub fn held(message: &Message, not_before: Option<Time>) -> Held {
     Held {
         missing: "a free slot".to_owned(),
         not_before,
-        deferrals: 1,
+        setbacks: Setbacks { deferrals: 1, ..Setbacks::default() },
         ..Held::new(message.id, continuation())
     }
 }
@@ -461,6 +465,7 @@ pub fn shortage() -> Shortage {
         resource: Resource::Workspace,
         evidence: vec!["/checkout is held by bob".to_owned()],
         back_at: None,
+        is_occupied: false,
     }
 }
 
@@ -487,6 +492,8 @@ pub fn exited(code: i32) -> TurnEnd {
         exit: Exit::Code { code },
         timed_out: false,
         cancelled_by: None,
+        by_itself: false,
+        is_prevented: false,
         ended_at: at(-10),
         duration_ms: 1500,
         outcome: Ok(Outcome::default()),

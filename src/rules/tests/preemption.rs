@@ -8,6 +8,7 @@ use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::records::{Onlookers, Records};
 use crate::model::resource::Resource;
 use crate::model::run::{Exit, Terminal, Usage};
+use crate::model::setbacks::Setbacks;
 use crate::model::state::{CurrentRun, Held, Stopping};
 use crate::model::time::Time;
 use crate::model::transaction::{Put, Transaction};
@@ -285,7 +286,7 @@ fn whatever_ends_a_yielded_turn_it_is_suspended() {
         assert_eq!((state.status, &state.current_run, &state.retry), (Status::AwakeIdle, &None, &None));
         let expected = Held {
             missing: "suspended: make room".to_owned(),
-            deferrals: 0,
+            setbacks: Setbacks { suspensions: 1, ..Setbacks::default() },
             checkpoint: Some(saved(1)),
             ..held(&prompt(1), None)
         };
@@ -310,12 +311,12 @@ fn a_yielded_turn_whose_tick_is_gone_is_suspended() {
 #[test]
 fn a_run_whose_tick_is_gone_has_failed_for_what_it_was_ended_for() {
     let condemned = CurrentRun { condemned: Some("wrong branch".to_owned()), ..yielded() };
-    for (run, terminal, reason) in [
-        (condemned, Terminal::Failed, "wrong branch"),
-        (run_with(Some(-1), &[]), Terminal::Failed, "forced_preemption"),
-        (run_with(Some(0), &[]), Terminal::Interrupted, "its tick is gone"),
-        (run_with(Some(-1), &[1]), Terminal::Interrupted, "its tick is gone"),
-        (run_with(None, &[-1]), Terminal::Interrupted, "its tick is gone"),
+    for (run, terminal, reason, attempt) in [
+        (condemned, Terminal::Failed, "wrong branch", 2),
+        (run_with(Some(-1), &[]), Terminal::Failed, "forced_preemption", 1),
+        (run_with(Some(0), &[]), Terminal::Interrupted, "its tick is gone", 1),
+        (run_with(Some(-1), &[1]), Terminal::Interrupted, "its tick is gone", 1),
+        (run_with(None, &[-1]), Terminal::Interrupted, "its tick is gone", 1),
     ] {
         let mut draft = draft(live(run));
         interrupt(&mut draft, "its tick is gone").expect("settled");
@@ -323,19 +324,19 @@ fn a_run_whose_tick_is_gone_has_failed_for_what_it_was_ended_for() {
         let last = state.last_turn.expect("one");
         assert_eq!((last.terminal, last.reason.as_deref()), (terminal, Some(reason)));
         assert_eq!(state.execution.state, ExecutionState::Failed);
-        assert_eq!(state.retry.and_then(|retry| retry.attempt), Some(2));
+        assert_eq!(state.retry.and_then(|retry| retry.attempt), Some(attempt));
     }
 }
 
 #[test]
 fn a_condemned_run_has_failed_however_its_turn_ended() {
     for end in [exited(0), exited(75), TurnEnd { timed_out: true, ..exited(0) }] {
-        let run = CurrentRun { condemned: Some("forced_preemption".to_owned()), ..yielded() };
+        let run = CurrentRun { condemned: Some("wrong branch".to_owned()), ..yielded() };
         assert!(!will_be_suspended(&run));
         let transaction = settled(run, end);
         assert_eq!(path(&transaction.events), ["running -> failed"]);
         let retry = transaction.state.retry.expect("a retry");
-        assert_eq!((retry.attempt, retry.reason.as_str()), (Some(2), "forced_preemption"));
+        assert_eq!((retry.attempt, retry.reason.as_str()), (Some(2), "wrong branch"));
         assert_eq!(transaction.state.held, None, "the next attempt begins anew");
     }
 }

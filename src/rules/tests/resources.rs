@@ -44,12 +44,14 @@ fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records,
 }
 
 fn slot() -> Shortage {
-    Shortage { resource: Resource::Slot, evidence: vec!["all in use".to_owned()], back_at: None }
+    let evidence = vec!["all in use".to_owned()];
+    Shortage { resource: Resource::Slot, evidence, back_at: None, is_occupied: false }
 }
 
 fn limit(back: i64) -> Shortage {
     let back_at = Some(at(back));
-    Shortage { resource: Resource::TurnsPerHour, evidence: vec!["10 of 10".to_owned()], back_at }
+    let evidence = vec!["10 of 10".to_owned()];
+    Shortage { resource: Resource::TurnsPerHour, evidence, back_at, is_occupied: false }
 }
 
 #[test]
@@ -96,13 +98,13 @@ fn a_claim_that_lacks_something_else_looks_anew_and_goes_on_with_its_row() {
     let (after, kinds) = step(&records, &slot(), at(60_000)).expect("something else");
     assert_eq!(after.state.execution.since, at(60_000));
     let held = after.state.held.as_ref().expect("held");
-    assert_eq!((held.looks, held.deferrals, held.deferred_since), (1, 0, Some(now())));
+    assert_eq!((held.looks, held.setbacks.deferrals, held.deferred_since), (1, 2, Some(now())));
     let late = Some((at(300_000), "resource_timeout"));
     assert_eq!(deadline(&after.state, &Timeouts::default()), late, "from the first of the row");
     assert!(!kinds.contains(&EventKind::MessageAdmitted), "it was told of before");
 }
 
-/// Whether a run that lacks this is late after `timeouts.resources`, and then fails.
+/// A run that lacks what may never come back is late after `timeouts.resources`.
 #[test]
 fn only_what_may_never_come_back_is_late() {
     let never = Timeouts { resources: Limit(None), ..Timeouts::default() };
@@ -125,7 +127,7 @@ fn only_what_may_never_come_back_is_late() {
             let inbox = &draft.records.inbox;
             let message = if failed { &inbox.head } else { &inbox.claimed };
             let attempt = message.as_ref().map(|message| message.attempt);
-            assert_eq!(attempt, Some(if failed { 2 } else { 1 }), "it has failed like any other");
+            assert_eq!(attempt, Some(1), "no attempt is spent");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::model::policy::{RecoveryPolicy, Strategy};
+use crate::model::recovery::{RecoveryPolicy, Strategy};
 use crate::model::time::Span;
 use crate::rules::retry::delay;
 

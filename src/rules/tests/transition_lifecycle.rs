@@ -3,8 +3,9 @@
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
-use crate::model::policy::{OnExhausted, Policy};
+use crate::model::policy::Policy;
 use crate::model::records::Records;
+use crate::model::recovery::OnExhausted;
 use crate::model::state::Stopping;
 use crate::model::task::TaskStatus;
 use crate::model::transaction::{Delete, Put, Transaction};

@@ -56,24 +56,26 @@ pub enum End {
     TimedOut,
     Cancelled,
     NotStarted,
+    Prevented,
     BadOutcome,
     Killed,
 }
 
-const ENDS: [End; 8] = [
+const ENDS: [End; 9] = [
     End::Well,
     End::Badly,
     End::Deferred,
     End::TimedOut,
     End::Cancelled,
     End::NotStarted,
+    End::Prevented,
     End::BadOutcome,
     End::Killed,
 ];
 
 /// Something that happens to an agent.
 #[derive(Debug, Clone)]
-enum Act {
+pub enum Act {
     Arrive {
         kind: MessageKind,
         priority: Priority,
@@ -386,7 +388,7 @@ impl World {
         self.records.state.resting = None;
     }
 
-    fn act(&mut self, act: &Act) {
+    pub fn act(&mut self, act: &Act) {
         match act {
             Act::Arrive { kind, priority, blank, ttl } => {
                 let number = self.name();
@@ -524,6 +526,7 @@ impl World {
                     resource,
                     evidence: vec!["somebody has it".to_owned()],
                     back_at: Some(Time::from_millis(NOW_MS + 500_000)),
+                    is_occupied: false,
                 });
             }
             Act::Preempt { grace, pause } => {
@@ -639,6 +642,9 @@ impl World {
                 assert_eq!(state.execution.state, ExecutionState::WaitingResources);
                 assert_eq!((state.counters.turns, state.current_run.is_none()), (before.turns, true));
                 assert_eq!(self.queue.get(&message.key()).map(|kept| kept.attempt), Some(message.attempt));
+                if self.needs_operator() {
+                    return (decision, true);
+                }
                 // The same step again finds everything as this one left it.
                 let mut again = self.draft();
                 lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
@@ -696,6 +702,11 @@ impl World {
         (decision, true)
     }
 
+    /// True if a message came to nothing too often, and only the operator brings it on.
+    pub fn needs_operator(&self) -> bool {
+        self.records.state.held.as_ref().is_some_and(|held| held.needs_operator)
+    }
+
     pub fn end_turn(&mut self, end: End) {
         let Some(run_id) = self.live.take() else { return };
         let seen = match end {
@@ -703,9 +714,13 @@ impl World {
             End::Badly => exited(1),
             End::Deferred => exited(75),
             End::TimedOut => TurnEnd { timed_out: true, ..exited(0) },
-            End::Cancelled => TurnEnd { cancelled_by: Some(2), ..exited(0) },
+            End::Cancelled => TurnEnd { cancelled_by: Some(2), ..exited(130) },
             End::NotStarted => {
                 TurnEnd { exit: Exit::NotStarted { error: "no such file".to_owned() }, ..exited(0) }
+            }
+            End::Prevented => {
+                let exit = Exit::NotStarted { error: "no process".to_owned() };
+                TurnEnd { exit, is_prevented: true, ..exited(0) }
             }
             End::BadOutcome => TurnEnd { outcome: Err("$.brief".to_owned()), ..exited(0) },
             End::Killed => TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) },
@@ -719,7 +734,8 @@ impl World {
         self.commit(draft);
         assert!(self.runs.contains_key(&run_id), "a settled run has a record");
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id && run.stopping.is_none());
-        if let Some(run) = run.filter(|run| run.yielded_at.is_some() || run.condemned.is_some()) {
+        let run = run.filter(|run| run.yielded_at.is_some() || run.condemned.is_some());
+        if let Some(run) = run.filter(|_| !self.needs_operator()) {
             let suspended = run.condemned.is_none();
             let expected = if suspended { ExecutionState::Suspended } else { ExecutionState::Failed };
             assert_eq!(self.records.state.execution.state, expected);

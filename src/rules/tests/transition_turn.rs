@@ -6,9 +6,10 @@ use crate::model::continuation::Continuation;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus};
-use crate::model::policy::{Limit, OnExhausted, Strategy};
+use crate::model::policy::Limit;
 use crate::model::preemption::Checkpoint;
 use crate::model::records::Records;
+use crate::model::recovery::{OnExhausted, Strategy};
 use crate::model::run::{Exit, Run, Terminal, Usage};
 use crate::model::state::CurrentRun;
 use crate::model::task::TaskStatus;
@@ -152,7 +153,7 @@ fn a_held_run_goes_on_with_its_count_of_deferrals() {
     records.state.held = Some(held(&prompt(1), Some(at(0))));
     let mut draft = draft(records);
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
-    assert_eq!((claimed.run.deferrals, claimed.run.attempt), (1, 1));
+    assert_eq!((claimed.run.setbacks.deferrals, claimed.run.attempt), (1, 1));
     assert_eq!(finish(draft).state.held, None);
 }
 
@@ -395,7 +396,7 @@ fn the_brief_is_the_turns_own_else_its_last_line_and_only_of_a_turn_that_complet
     }
 }
 
-/// Every end that is a failure, the terminal kind and the reason.
+/// Every end that costs an attempt, the terminal kind and the reason.
 fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
     let said = |end: TurnEnd| TurnEnd { last_error_line: Some("no such branch".to_owned()), ..end };
     vec![
@@ -403,7 +404,7 @@ fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
         (said(exited(2)), Terminal::Failed, "exit status 2: no such branch"),
         (TurnEnd { exit: Exit::Signal { signal: 11 }, ..exited(0) }, Terminal::Failed, "signal 11"),
         (
-            TurnEnd { outcome: Err("outcome.json: $.brief".to_owned()), ..exited(0) },
+            TurnEnd { outcome: Err("outcome.json: $.brief".to_owned()), ..exited(75) },
             Terminal::Failed,
             "outcome.json: $.brief",
         ),
@@ -413,11 +414,6 @@ fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
             "not started: no such file",
         ),
         (TurnEnd { timed_out: true, ..exited(0) }, Terminal::TimedOut, "turn.timeout was reached"),
-        (
-            TurnEnd { cancelled_by: Some(15), ..exited(0) },
-            Terminal::Interrupted,
-            "the tick was ended by signal 15",
-        ),
     ]
 }
 
@@ -536,7 +532,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
     for (deferrals, delay) in [(0, 1000), (1, 2000), (4, 16_000)] {
         let mut records = running(&prompt(1));
         if let Some(run) = &mut records.state.current_run {
-            run.deferrals = deferrals;
+            run.setbacks.deferrals = deferrals;
         }
         let (settled, transaction) = settled(records, exited(75));
         assert_eq!(settled.terminal, Terminal::Deferred);
@@ -545,7 +541,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
         assert_eq!((state.status, &state.current_run), (Status::AwakeIdle, &None));
         let held = state.held.clone().expect("held");
         assert_eq!((held.message_id, held.not_before), (message_id(1), Some(at(delay))));
-        assert_eq!((held.deferrals, held.continuation), (deferrals + 1, continuation()));
+        assert_eq!((held.setbacks.deferrals, held.continuation), (deferrals + 1, continuation()));
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 0));
         // The message stays where it is, claimed, at the same attempt.
         assert_eq!(put_message(&transaction), None);
@@ -632,7 +628,6 @@ fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
         (exited(1), "shutting_down -> completed"),
         (exited(75), "shutting_down -> completed"),
         (TurnEnd { timed_out: true, ..exited(0) }, "shutting_down -> completed"),
-        (TurnEnd { outcome: Err("bad".to_owned()), ..exited(0) }, "shutting_down -> completed"),
         (TurnEnd { exit: Exit::Signal { signal: 15 }, ..exited(0) }, "shutting_down -> completed"),
         (TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) }, "shutting_down -> failed"),
     ];
@@ -757,7 +752,7 @@ fn a_run_that_is_no_longer_current_and_has_no_record_changes_nothing() {
 }
 
 #[test]
-fn an_interrupted_run_counts_as_a_failed_attempt() {
+fn an_interrupted_run_leaves_its_message_at_the_same_attempt() {
     let mut draft = draft(running(&prompt(1)));
     interrupt(&mut draft, "its tick is gone").expect("interrupted");
     let transaction = finish(draft);
@@ -768,23 +763,14 @@ fn an_interrupted_run_counts_as_a_failed_attempt() {
     assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 1));
     assert_eq!(
         state.retry.as_ref().map(|retry| (retry.attempt, retry.not_before)),
-        Some((Some(2), at(1000)))
+        Some((Some(1), at(1000)))
     );
     let message = put_message(&transaction).expect("put back");
-    assert_eq!((message.attempt, message.failures[0].terminal), (2, Terminal::Interrupted));
+    assert_eq!((message.attempt, message.failures.len(), message.setbacks.interruptions), (1, 0, 1));
     let record = run_record(&transaction);
     assert_eq!((record.terminal, record.exit), (Terminal::Interrupted, Exit::Unknown));
     assert_eq!(record.reason.as_deref(), Some("its tick is gone"));
     assert_eq!(record.closure.map(|closure| closure.outcome), Some(ClosureOutcome::Failed));
-}
-
-#[test]
-fn an_interruption_is_the_last_attempt_like_any_other() {
-    let mut draft = draft(running(&Message { attempt: 5, ..prompt(1) }));
-    interrupt(&mut draft, "its tick is gone").expect("interrupted");
-    let transaction = finish(draft);
-    assert_eq!(transaction.state.counters.dead, 1);
-    assert_eq!(put_message(&transaction), None);
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn what_a_message_satisfies_is_resolved_when_its_turn_has_completed() {
 
 #[test]
 fn a_bound_wait_is_kept_while_its_message_is_to_be_tried_again() {
-    for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::BadOutcome, End::Killed] {
+    for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::Cancelled, End::Killed] {
         let mut world = bound();
         world.end_turn(end);
         assert_eq!(world.standing(1), BOUND, "{end:?}");

@@ -1,0 +1,395 @@
+//! What costs a message an attempt, what does not, and how often it may come to nothing before a person is told.
+
+use crate::model::agent::Status;
+use crate::model::attention::Subject;
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Message, MessageStatus};
+use crate::model::policy::Limit;
+use crate::model::preemption::Checkpoint;
+use crate::model::records::Records;
+use crate::model::resource::{Deferral, Shortage};
+use crate::model::run::{Exit, Terminal};
+use crate::model::setbacks::Setbacks;
+use crate::model::state::Held;
+use crate::model::time::{Span, Time};
+use crate::model::transaction::Transaction;
+use crate::model::turn::{Outcome, TurnEnd};
+use crate::rules::authority::OPERATOR;
+use crate::rules::due::next_due;
+use crate::rules::execution::deadline;
+use crate::rules::ladder::decide;
+use crate::rules::projection::project;
+use crate::rules::transition::draft::Draft;
+use crate::rules::transition::lifecycle::{self, retry_held, start, stop};
+use crate::rules::transition::preemption::{force, give_way, request};
+use crate::rules::transition::resources::{drop_held, lack};
+use crate::rules::transition::take_in::take_in;
+use crate::rules::transition::turn::{claim, interrupt, settle};
+
+use super::{
+    archived_message, at, claimant, continuation, draft, exited, finish, held, message_id, now, prompt,
+    records_in, run_id, running, secs, shortage, stamp_at,
+};
+
+fn committed(draft: Draft) -> Records {
+    let after = draft.records.clone();
+    Records { state: finish(draft).state, ..after }
+}
+
+/// The agent after its run has ended in some way.
+fn after(records: Records, end: impl Fn(&mut Draft)) -> Records {
+    let mut draft = draft(records);
+    end(&mut draft);
+    committed(draft)
+}
+
+fn settled(records: Records, end: TurnEnd) -> Records {
+    after(records, |draft| {
+        let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+        settle(draft, run, end.clone(), None, &Default::default()).expect("settled");
+    })
+}
+
+/// The queued or held message is claimed again, the recovery before that included.
+fn again(records: Records) -> Records {
+    after(records, |draft| {
+        if draft.records.state.execution.state == ExecutionState::Failed {
+            crate::rules::transition::recovery::recover(draft, "retry").expect("recovered");
+        }
+        let inbox = &draft.records.inbox;
+        let message = inbox.claimed.clone().or(inbox.head.clone()).expect("a message");
+        claim(draft, message, continuation(), claimant()).expect("claimed");
+        draft.records.inbox.claimed = draft.records.inbox.claimed.take().or(draft.records.inbox.head.take());
+    })
+}
+
+fn with_run(message: &Message) -> Records {
+    let mut records = running(message);
+    records.inbox.head = None;
+    records
+}
+
+fn the_held(records: &Records) -> Held {
+    records.state.held.clone().expect("a held message")
+}
+
+fn marks(records: &Records) -> Vec<Subject> {
+    let mark = records.state.attention.iter().flat_map(|mark| &mark.newest);
+    mark.map(|attention| attention.subject).collect()
+}
+
+/// Every end that comes from outside of the turn, with the run's terminal kind.
+fn interruptions() -> Vec<(&'static str, Terminal, fn(&mut Draft))> {
+    fn end(draft: &mut Draft, end: TurnEnd) {
+        let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+        settle(draft, run, end, None, &Default::default()).expect("settled");
+    }
+    vec![
+        ("its tick is gone", Terminal::Interrupted, |draft| interrupt(draft, "gone").expect("settled")),
+        ("its tick was told to end", Terminal::Interrupted, |draft| {
+            end(draft, TurnEnd { cancelled_by: Some(15), exit: Exit::Signal { signal: 15 }, ..exited(0) });
+        }),
+        ("its tick was told to end before it began", Terminal::Interrupted, |draft| {
+            let exit = Exit::NotStarted { error: "ended by signal 2".to_owned() };
+            end(draft, TurnEnd { cancelled_by: Some(2), exit, is_prevented: true, ..exited(0) });
+        }),
+        ("a hook, or a machine that starts no process", Terminal::Failed, |draft| {
+            let exit = Exit::NotStarted { error: "on-scheduled failed: exit status 1".to_owned() };
+            end(draft, TurnEnd { exit, is_prevented: true, ..exited(0) });
+        }),
+        ("forced preemption by its tick", Terminal::Failed, |draft| {
+            request(draft, "make room".to_owned(), secs(0), None).expect("asked");
+            let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+            assert!(force(draft, run, now()));
+            end(draft, TurnEnd { exit: Exit::Signal { signal: 15 }, ..exited(0) });
+        }),
+        ("forced preemption by the next step", Terminal::Failed, |draft| {
+            request(draft, "make room".to_owned(), secs(0), None).expect("asked");
+            draft.stamp.now = at(1);
+            interrupt(draft, "gone").expect("settled");
+        }),
+    ]
+}
+
+#[test]
+fn what_comes_from_outside_costs_no_attempt_and_its_row_is_counted() {
+    for (what, terminal, end) in interruptions() {
+        let first = Message { attempt: 3, expires_at: Some(at(500)), ..prompt(1) };
+        let mut records = after(with_run(&first), end);
+        for times in 1..=4 {
+            let state = &records.state;
+            assert_eq!(state.execution.state, ExecutionState::Failed, "{what}");
+            assert_eq!(state.last_turn.as_ref().map(|turn| turn.terminal), Some(terminal), "{what}");
+            let message = records.inbox.head.clone().expect("it is queued again, whatever its own time");
+            assert_eq!((message.attempt, message.failures.len()), (3, 0), "{what}");
+            assert_eq!(message.setbacks, Setbacks { interruptions: times, ..Setbacks::default() }, "{what}");
+            let retry = state.retry.clone().expect("a pause");
+            assert_eq!(retry.attempt, Some(3), "{what}");
+            let pause = secs(1 << (times - 1));
+            assert!([now().after(pause), at(1).after(pause)].contains(&retry.not_before), "{what}");
+            records = after(again(records), end);
+        }
+        // An attempt that fails ends the row.
+        let failed = settled(again(records), exited(1));
+        let message = failed.inbox.head.expect("queued");
+        assert_eq!((message.attempt, message.setbacks), (4, Setbacks::default()), "{what}");
+    }
+}
+
+#[test]
+fn a_checkpoint_survives_interruptions_and_the_hold() {
+    let saved = Checkpoint { run_id: run_id(1), number: 3 };
+    let mut records = with_run(&prompt(1));
+    records.policy.recovery.max_interruptions = 2;
+    let run = records.state.current_run.as_mut().expect("a run");
+    run.checkpoint = Some(saved);
+    let records = after(records, |draft| interrupt(draft, "gone").expect("settled"));
+    assert_eq!(records.inbox.head.as_ref().and_then(|head| head.checkpoint), Some(saved));
+    let records = after(again(records), |draft| interrupt(draft, "gone").expect("settled"));
+    assert_eq!((the_held(&records).needs_operator, the_held(&records).checkpoint), (true, Some(saved)));
+    let records = again(after(records, |draft| retry_held(draft, &OPERATOR).expect("it waits")));
+    assert_eq!(records.state.current_run.and_then(|run| run.given), Some(saved));
+}
+
+#[test]
+fn a_message_that_has_begun_does_not_expire_after_an_interruption() {
+    let message = Message { expires_at: Some(at(-1)), ..prompt(1) };
+    let records = after(with_run(&message), |draft| interrupt(draft, "gone").expect("settled"));
+    assert_eq!(records.inbox.head.map(|head| head.id), Some(message_id(1)));
+}
+
+/// Records in which the message is held for each of the reasons, and the reason in words.
+fn all_held() -> Vec<(Records, &'static str)> {
+    let bounds = |mut records: Records| {
+        records.policy.recovery.max_interruptions = 3;
+        records.policy.recovery.max_deferrals = 3;
+        records.policy.timeouts.resources = Limit(None);
+        records
+    };
+    let start = || bounds(with_run(&prompt(1)));
+    let thrice = |end: &dyn Fn(Records) -> Records| end(again(end(again(end(start())))));
+    let interrupted = |records| after(records, |draft| interrupt(draft, "gone").expect("settled"));
+    let yields = |records| {
+        let yielded = after(records, |draft| {
+            let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
+            give_way(draft, run, false, Some(secs(3600))).expect("yielded");
+        });
+        settled(yielded, exited(0))
+    };
+    let mut lacks = bounds(records_in(Status::AwakeIdle, ExecutionState::Runnable));
+    lacks.inbox.head = Some(prompt(1));
+    for moment in [0, 10_000, 20_000] {
+        lacks = lacking(lacks, &shortage(), at(moment));
+    }
+    vec![
+        (thrice(&interrupted), "interrupted 3 times in a row (recovery.max_interruptions): gone"),
+        (
+            thrice(&|records| settled(records, exited(75))),
+            "put off 3 times in a row (recovery.max_deferrals): the turn asked to come back later (exit status 75)",
+        ),
+        (thrice(&yields), "suspended 3 times (recovery.max_deferrals): its turn yielded"),
+        (lacks, "put off 3 times in a row (recovery.max_deferrals): workspace: /checkout is held by bob"),
+    ]
+}
+
+/// The step that finds this missing, at this moment.
+fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
+    records.shortage = Some(missing.clone());
+    let report = decide(&project(&records, moment)).report();
+    let mut draft = Draft::new(records, stamp_at(moment));
+    let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
+    lack(&mut draft, &message.expect("a message"), continuation(), missing, &report).expect("put off");
+    let records = if draft.is_empty() { draft.records } else { committed(draft) };
+    Records { shortage: None, ..records }
+}
+
+#[test]
+fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
+    for (mut records, why) in all_held() {
+        let state = &records.state;
+        assert_eq!(
+            (state.status, state.execution.state),
+            (Status::AwakeIdle, ExecutionState::WaitingResources)
+        );
+        assert_eq!(marks(&records), [Subject::MessageHeld], "{why}");
+        let held = the_held(&records);
+        assert_eq!(held.missing, format!("held for the operator: {why}"));
+        assert_eq!((held.needs_operator, held.not_before), (true, None));
+        assert_eq!(records.inbox.claimed.as_ref().map(|message| message.id), Some(message_id(1)));
+        assert_eq!((next_due(&records), deadline(state, &records.policy.timeouts)), (None, None));
+        // Neither time, nor a hint, nor an interjection, nor a start brings it on.
+        records.inbox.hints = vec![super::hint(8)];
+        records.inbox.last_interject = Some(crate::model::id::MessageId(stamp_at(at(90_000)).mint()));
+        let mut draft = Draft::new(records.clone(), stamp_at(at(99_000_000)));
+        take_in(&mut draft).expect("taken in");
+        let report = decide(&project(&draft.records, at(99_000_000))).report();
+        assert_eq!((report.decision.name(), report.reason), ("wait_for_resources", held.missing));
+        let stopped = after(records, |draft| drop(stop(draft, secs(1), false, None, &OPERATOR)));
+        let started = after(stopped, |draft| start(draft, &OPERATOR).expect("started"));
+        assert!(the_held(&started).needs_operator, "{why}");
+    }
+}
+
+#[test]
+fn the_operator_has_four_ways_out_and_each_acknowledges_the_hold() {
+    for (records, why) in all_held() {
+        let recovered = after(records.clone(), |draft| retry_held(draft, &OPERATOR).expect("it waits"));
+        assert_eq!(decide(&project(&recovered, now())).report().reason, "resources_available", "{why}");
+        assert_eq!(the_held(&recovered).setbacks, Setbacks::default(), "{why}");
+
+        let failed = after(records.clone(), |draft| {
+            lifecycle::fail(draft, "enough", &OPERATOR).expect("held");
+        });
+        let message = failed.inbox.head.clone().expect("queued");
+        assert_eq!((message.attempt, message.setbacks), (2, Setbacks::default()), "{why}");
+
+        let dropped = after(records.clone(), |draft| {
+            let message = draft.records.inbox.claimed.clone().expect("held");
+            drop_held(draft, message, "not wanted").expect("dropped");
+        });
+        assert_eq!(dropped.inbox.claimed, None, "{why}");
+
+        let requeued = after(records, |draft| drop(stop(draft, secs(1), true, None, &OPERATOR)));
+        let message = requeued.inbox.head.clone().expect("queued");
+        assert_eq!((message.attempt, message.setbacks), (1, Setbacks::default()), "{why}");
+        for records in [recovered, failed, dropped, requeued] {
+            assert_eq!(marks(&records), [], "{why}");
+        }
+    }
+}
+
+#[test]
+fn waiting_for_a_live_holder_that_is_known_is_not_counted() {
+    let occupied = Shortage { is_occupied: true, ..shortage() };
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    records.inbox.head = Some(prompt(1));
+    records.policy.recovery.max_deferrals = 2;
+    for moment in (0..40).map(|minute| at(minute * 60_000)) {
+        records = lacking(records, &occupied, moment);
+        let held = the_held(&records);
+        assert_eq!((held.is_occupied, held.setbacks), (true, Setbacks::default()));
+        assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
+    }
+    // Its holder is not known any more: the time counts from here, and so do the looks.
+    let moment = at(40 * 60_000);
+    records = lacking(records, &shortage(), moment);
+    assert_eq!(the_held(&records).setbacks.deferrals, 1);
+    let limit = deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit);
+    assert_eq!(limit, Some(moment.after(secs(300))));
+}
+
+#[test]
+fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
+    records.inbox.head = Some(prompt(1));
+    let mut moment = now();
+    let mut timeouts = 0;
+    for _ in 0..1000 {
+        let mut draft = Draft::new(records.clone(), stamp_at(moment));
+        take_in(&mut draft).expect("taken in");
+        records = if draft.is_empty() { draft.records } else { committed(draft) };
+        let state = &records.state;
+        if state.held.as_ref().is_some_and(|held| held.needs_operator) {
+            break;
+        }
+        if state.execution.state == ExecutionState::Failed {
+            timeouts += u32::from(state.execution.reason.as_deref() == Some("resource_timeout"));
+            let mut draft = Draft::new(records, stamp_at(moment));
+            crate::rules::transition::recovery::recover(&mut draft, "retry").expect("recovered");
+            records = committed(draft);
+        }
+        records = lacking(records, &shortage(), moment);
+        moment = records.state.next_due_at.unwrap_or(moment);
+    }
+    assert!(timeouts > 10, "{timeouts}");
+    assert_eq!(the_held(&records).setbacks.deferrals, 100);
+    assert_eq!(records.inbox.claimed.as_ref().map(|message| message.attempt), Some(1));
+    assert_eq!((marks(&records), records.state.counters.dead), (vec![Subject::MessageHeld], 0));
+}
+
+#[test]
+fn nobody_is_put_off_for_longer_than_max_deferral_and_what_is_cut_is_said() {
+    let longest = Span::from_secs(35 * 24 * 3600);
+    let far = at(250_000_000_000_000);
+    for deferral in [
+        Deferral { until: Some(far), ..Deferral::default() },
+        Deferral { after: Some(Span::from_millis(u64::MAX)), ..Deferral::default() },
+    ] {
+        let end =
+            TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) };
+        let records = settled(with_run(&prompt(1)), end);
+        assert_eq!(next_due(&records), Some(now().after(longest)));
+        let missing = the_held(&records).missing;
+        assert!(
+            missing.starts_with(&format!("cut to {} (recovery.max_deferral)", now().after(longest))),
+            "{missing}"
+        );
+    }
+    // A suspension is cut in the same way, whether the turn or `preempt` has named its length.
+    for asks in [false, true] {
+        let forever = Some(Span::from_secs(1_000_000_000));
+        let records = after(with_run(&prompt(1)), |draft| {
+            let run = run_id(1);
+            if asks {
+                request(draft, "make room".to_owned(), secs(30), forever).expect("asked");
+            }
+            give_way(draft, run, false, forever.filter(|_| !asks)).expect("yielded");
+        });
+        let records = settled(records, exited(0));
+        assert_eq!(next_due(&records), Some(now().after(longest)));
+        assert!(the_held(&records).missing.contains("(recovery.max_deferral)"));
+    }
+}
+
+#[test]
+fn a_turn_that_exited_with_status_0_is_never_run_again() {
+    let deferred = Outcome { deferred: Some(Deferral::default()), ..Outcome::default() };
+    let done = |outcome| TurnEnd { outcome, ..exited(0) };
+    let unreadable = || Err("outcome.json: $.brief".to_owned());
+    let ends = [
+        done(unreadable()),
+        done(Ok(deferred)),
+        TurnEnd { cancelled_by: Some(15), by_itself: true, ..done(unreadable()) },
+    ];
+    for end in ends {
+        for stops in [None, Some(false), Some(true)] {
+            let mut records = with_run(&prompt(1));
+            if let Some(requeue) = stops {
+                records = after(records, |draft| {
+                    stop(draft, secs(30), requeue, None, &OPERATOR).expect("stopped");
+                });
+            }
+            let mut draft = draft(records);
+            settle(&mut draft, run_id(1), end.clone(), None, &Default::default()).expect("settled");
+            assert_eq!(marks(&draft.records), [Subject::DeadLetter]);
+            let transaction: Transaction = finish(draft);
+            let message = archived_message(&transaction);
+            let ended = message.settlement.clone().expect("settled");
+            assert_eq!((ended.status, ended.dead_letter), (MessageStatus::Aborted, true));
+            let reason = ended.reason.expect("a reason");
+            assert!(
+                reason.starts_with("its turn exited with status 0 and is not run again: outcome"),
+                "{reason}"
+            );
+            assert_eq!(message.failures.len(), 1);
+            assert!(transaction.puts.is_empty(), "{:?}", transaction.puts);
+        }
+    }
+    // The signal of its tick came after its end, or was the reason of its end.
+    for (by_itself, terminal) in [(true, Terminal::Completed), (false, Terminal::Interrupted)] {
+        let end = TurnEnd { cancelled_by: Some(15), by_itself, ..exited(0) };
+        let records = settled(with_run(&prompt(1)), end);
+        assert_eq!(records.state.last_turn.map(|turn| turn.terminal), Some(terminal));
+    }
+}
+
+#[test]
+fn a_run_that_waits_for_long_keeps_its_row_when_it_is_suspended_too_long() {
+    let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
+    let setbacks = Setbacks { suspensions: 7, ..Setbacks::default() };
+    records.state.held = Some(Held { setbacks, ..held(&prompt(1), None) });
+    records.inbox.claimed = Some(prompt(1));
+    let mut draft = Draft::new(records, stamp_at(at(3_600_001)));
+    take_in(&mut draft).expect("taken in");
+    assert_eq!(draft.records.inbox.head.map(|head| (head.attempt, head.setbacks)), Some((1, setbacks)));
+}
