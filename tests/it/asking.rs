@@ -111,7 +111,7 @@ fn an_interrupt_ends_the_turn_and_the_message_stays() {
     let ran = ask.end();
     assert_eq!(ran.code(), 1, "{ran}");
     assert!(ran.stderr.contains("stays queued"), "{ran}");
-    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 2);
+    assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 1);
 }
 
 #[test]

@@ -441,9 +441,9 @@ fn the_units_hide_no_failure_and_are_in_order() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_for_the_last_time_is_told_by_whoever_recovers_it() {
+fn a_run_that_was_interrupted_too_often_is_told_by_whoever_recovers_it() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600");
-    extend_policy(&sandbox, "ada", LAST);
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_interruptions = 1\n");
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
@@ -451,7 +451,7 @@ fn a_run_that_was_interrupted_for_the_last_time_is_told_by_whoever_recovers_it()
     drop(tick);
     let ran = sandbox.cmd(["recover", "ada", "-q"]).output();
     assert_eq!(ran.code(), 0, "{ran}");
-    assert!(ran.stderr.starts_with(&format!("dormouse: ada: dead letter {id}: ")), "{ran}");
+    assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
     assert_eq!(noted(&sandbox).len(), 1);
 }
 

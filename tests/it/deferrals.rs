@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
-use crate::setup::{decision, decisions, extend_policy, field, hook, objects, say, started, step};
+use crate::setup::{decision, extend_policy, field, hook, objects, say, started, step};
 
 const UNTIL: &str = "2026-01-02T05:00:00.000Z";
 
@@ -70,28 +70,29 @@ fn without_an_outcome_the_last_line_of_stderr_is_the_reason() {
 }
 
 #[test]
-fn a_turn_that_always_puts_itself_off_becomes_a_dead_letter() {
-    for (policy, reason) in [
-        ("[timeouts]\nresources = \"20s\"\n\n[recovery]\nmax_attempts = 2\n", "resource_timeout"),
-        (
-            "[timeouts]\nresources = \"never\"\n\n[recovery]\nmax_attempts = 2\nmax_deferrals = 3\n",
-            "put off 4 times in a row (recovery.max_deferrals): the turn asks to come back later",
-        ),
+fn a_turn_that_always_puts_itself_off_keeps_its_attempt_and_is_held_in_the_end() {
+    for (policy, timeouts) in [
+        ("[timeouts]\nresources = \"10s\"\n\n[recovery]\nmax_deferrals = 6\n", true),
+        ("[timeouts]\nresources = \"never\"\n\n[recovery]\nmax_deferrals = 6\n", false),
     ] {
         let sandbox = started("exit 75");
         extend_policy(&sandbox, "ada", policy);
-        say(&sandbox, "x");
-        let failures: Vec<i32> = (0..40)
-            .map(|_| {
-                sandbox.pass(3);
-                sandbox.cmd(["tick", "ada"]).output().code()
-            })
-            .collect();
-        assert_eq!(failures.iter().filter(|code| **code == 7).count(), 2, "{reason}: {failures:?}");
-        let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
-        let reasons: Vec<&Value> =
-            dead["failures"].as_array().unwrap().iter().map(|failure| &failure["reason"]).collect();
-        assert_eq!(reasons, [reason, reason]);
+        let id = say(&sandbox, "x");
+        let (mut failures, mut alarms) = (Vec::new(), 0);
+        for _ in 0..60 {
+            sandbox.pass(3);
+            let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+            let stepped = objects(&ran.stdout).remove(0);
+            failures.extend(stepped["failure"].as_str().map(str::to_owned));
+            alarms += u32::from(stepped["attention"].is_array());
+        }
+        assert_eq!((!failures.is_empty(), alarms), (timeouts, 1), "{failures:?}");
+        assert!(failures.iter().all(|failure| failure == "resource_timeout"), "{failures:?}");
+        let why = "held for the operator: put off 6 times in a row (recovery.max_deferrals): \
+                   the turn asked to come back later (exit status 75)";
+        assert_eq!(field(&sandbox, "held.missing"), why);
+        let message = sandbox.json(["queue", "show", &id]);
+        assert_eq!((&message["status"], &message["attempt"]), (&json!("dequeued"), &json!(1)));
         sandbox.run(["doctor"]);
     }
 }
@@ -105,7 +106,7 @@ fn each_of_the_operators_ways_leads_out() {
         (vec!["stop ada", "start ada"], "dequeued", "start_model_turn (resources_available) deferred"),
         (vec!["stop ada --requeue", "start ada"], "queued", "start_recovery (after_stop)"),
         (vec!["stop ada", "stop ada --requeue", "start ada"], "queued", "start_recovery (after_stop)"),
-        (vec!["wake ada"], "dequeued", "start_model_turn (resources_available) deferred"),
+        (vec!["wake ada"], "dequeued", "wait_for_resources (api:x: 429)"),
         (
             vec!["enqueue ada look --priority interject"],
             "dequeued",
@@ -122,15 +123,6 @@ fn each_of_the_operators_ways_leads_out() {
         assert_eq!(decision(&step(&sandbox)), then, "{way:?}");
         sandbox.run(["doctor"]);
     }
-}
-
-#[test]
-fn a_hint_has_it_tried_once_and_not_in_a_circle() {
-    let (sandbox, _) = put_off();
-    sandbox.run(["wake", "ada", "--resource", "a"]);
-    sandbox.run(["wake", "ada", "--resource", "b"]);
-    assert_eq!(decisions(&sandbox).len(), 2, "a try, and then the rest");
-    assert_eq!(decisions(&sandbox), ["wait_for_resources (api:x: 429)"]);
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn model_agent(client: &str) {
     shows(&output, "(resume_suspended) → suspended: the machine is needed again\n");
     let first = "3. Now and then it wakes, looks around, and sleeps on.\n4. Nobody has to stay up for it. (more briskly)\n";
     shows(&output, first);
-    shows(&output, "→ completed, attempt 2: 2 parts, 8 lines, published as ");
+    shows(&output, "→ completed: 2 parts, 8 lines, published as ");
     shows(&output, "\"cost_usd\":0.");
     shows(&output, "→ deferred: model:stand-in: 429\n");
     shows(&output, "author  wait_for_resources (model:stand-in: 429): back at ");

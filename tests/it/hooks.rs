@@ -397,7 +397,7 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     let step = objects(&tick.end().stdout).remove(0);
     assert_eq!(step["terminal"], "interrupted");
     assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
-    assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+    assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1);
 }
 
 /// The child is started, and told of, before its parent is.

@@ -654,7 +654,7 @@ fn recover_settles_a_run_whose_tick_is_gone() {
     });
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     let shown = sandbox.json(["queue", "show", &message]);
-    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(2)));
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
 }
 
 /// A run as another machine would have left it in a state directory that was copied.

@@ -15,6 +15,7 @@
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
 mod asking;
+mod attempts;
 mod attention;
 mod authority;
 mod awaiting;

@@ -258,34 +258,34 @@ fn a_workspace_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn a_workspace_that_stays_occupied_fails_one_attempt_after_the_other_up_to_the_dead_letter() {
+fn a_workspace_that_is_never_there_costs_no_attempt_and_the_message_is_held_in_the_end() {
     let sandbox = Sandbox::new();
-    holder(&sandbox, "ada", &workspace(".", "exclusive"));
     add(&sandbox, "bob", "true");
-    extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
+    extend_policy(&sandbox, "bob", &workspace("disk", "exclusive"));
+    extend_policy(&sandbox, "bob", "\n[recovery]\nmax_deferrals = 4\n");
     sandbox.run(["enqueue", "bob", "go"]);
-    let (ada, _) = running(&sandbox, "ada");
-    for (attempt, decided) in
-        (1..=5).map(|attempt| (attempt, if attempt < 5 { "recovery_backoff" } else { "retry" }))
-    {
-        tick(&sandbox, "bob");
+    for cycle in 1..=3 {
+        assert_eq!(word(&tick(&sandbox, "bob"), "reason"), "workspace", "{cycle}");
         sandbox.pass(400);
         let ran = sandbox.cmd(["tick", "bob", "--json"]).output();
         assert_eq!(ran.code(), 7, "{ran}");
         let step = &objects(&ran.stdout)[0];
-        assert_eq!((word(step, "reason"), word(step, "failure")), (decided, "resource_timeout"), "{attempt}");
+        assert_eq!(
+            (word(step, "reason"), word(step, "failure")),
+            ("recovery_backoff", "resource_timeout"),
+            "{cycle}"
+        );
         sandbox.pass(20);
-        if attempt < 5 {
-            assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
-        }
+        assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
     }
-    assert_eq!(get(&sandbox, "bob", "queue.dead"), "1");
-    let dead = sandbox.json(["queue", "dead", "-a", "bob"]);
-    let failures = dead["failures"].as_array().unwrap();
-    assert!(
-        failures.iter().all(|failure| failure["reason"] == "resource_timeout" && failure["run_id"].is_null())
-    );
-    finish(&sandbox, "ada", ada);
+    let ran = sandbox.cmd(["tick", "bob", "--json"]).output();
+    assert_eq!(ran.code(), 7, "a person is told: {ran}");
+    assert!(get(&sandbox, "bob", "held.missing").starts_with("held for the operator: put off 4 times"));
+    let message = sandbox.json(["queue", "list", "-a", "bob"]);
+    assert_eq!((&message["attempt"], &message["needs_operator"]), (&1.into(), &true.into()));
+    fs::create_dir(sandbox.project().join("disk")).unwrap();
+    sandbox.run(["recover", "bob"]);
+    assert_eq!(word(&tick(&sandbox, "bob"), "terminal"), "completed");
 }
 
 #[test]
@@ -456,9 +456,11 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
     let foreseen = sandbox.json(["tick", "eve", "--dry-run"]);
     assert_eq!(get(&sandbox, "eve", "revision"), before);
     let step = tick(&sandbox, "eve");
+    let ends = ["ada", "bob"].map(|name| get(&sandbox, name, "current_run.lease_expires_at"));
+    let until = format!("until {} at the latest", ends.iter().min().unwrap());
     for step in [&foreseen, &step] {
         assert_eq!((word(step, "decision"), word(step, "reason")), ("wait_for_resources", "slot"));
-        let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob"]);
+        let why = serde_json::json!(["all 2 in use (scheduler.max_running)", "by ada, bob", until]);
         assert_eq!(step["evidence"], why);
     }
     assert!(step["next_due_at"].is_string());

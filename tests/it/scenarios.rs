@@ -12,10 +12,9 @@ use crate::setup::hook;
 use crate::strace::{self, Call, Harm};
 
 /// Notes that it ran, outside the store, and ends well: the note is its last act.
-const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
+const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#;
 /// The same, and fails.
-const FAILING_TURN: &str =
-    r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns"; false"#;
+const FAILING_TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns"; false"#;
 
 /// The one agent of all scenarios.
 pub const AGENT: &str = "ada";
@@ -671,7 +670,7 @@ fn yielding() -> Sandbox {
             touch "$HOME/yielded"; echo halfway | {} yield --checkpoint -; exit 1
         fi
         [ -z "$DORMOUSE_CHECKPOINT" ] || [ "$(cat "$DORMOUSE_CHECKPOINT")" = halfway ] || exit 9
-        echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#,
+        echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#,
         dormouse().display()
     );
     let sandbox = created(&turn, "");
@@ -725,7 +724,7 @@ fn answering() -> Sandbox {
             {"do": "enqueue", "agent": "ada", "text": "from an outcome"},
             {"do": "enqueue", "agent": "bob", "text": "from an outcome"}]}' > "$DORMOUSE_OUTCOME"
         esac
-        echo "$DORMOUSE_MESSAGE $DORMOUSE_ATTEMPT" >> "$HOME/turns""#;
+        echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#;
     let sandbox = created(ANSWER, "");
     sandbox.run(["create", "bob", "--shell", "true"]);
     sandbox.run(words("start ada bob"));
@@ -873,12 +872,12 @@ pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     noted
 }
 
-/// The attempts that ran to the end of the turn's script, per message.
-pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<u32>> {
-    let mut turns: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+/// The runs that came to the end of the turn's script, per message, in order.
+pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
+    let mut turns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines() {
-        let (id, attempt) = line.split_once(' ').unwrap();
-        turns.entry(id.to_owned()).or_default().push(attempt.parse().unwrap());
+        let (id, run) = line.split_once(' ').unwrap();
+        turns.entry(id.to_owned()).or_default().push(run.to_owned());
     }
     turns
 }
@@ -933,10 +932,9 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     }
     answers_hold(case, sandbox, &found);
     dead_letters_are_told(case, sandbox, &found);
-    for (id, attempts) in turns(sandbox) {
-        let mut once = attempts.clone();
-        once.dedup();
-        case.must(once == attempts, sandbox, format!("{id} ran an attempt twice: {attempts:?}"));
+    for (id, runs) in turns(sandbox) {
+        let once: BTreeSet<&String> = runs.iter().collect();
+        case.must(once.len() == runs.len(), sandbox, format!("{id} had a run twice: {runs:?}"));
     }
 }
 

@@ -544,7 +544,7 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
         assert_eq!(ran.code(), 7, "{ran}");
         assert_eq!(ran.stdout.lines().count(), 1, "{words:?}: {ran}");
         assert_eq!(noted(&sandbox, "turns"), ["ada"], "{words:?}");
-        assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 2);
+        assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1);
         all_is_well(&sandbox, "told to end");
     }
 }

@@ -642,7 +642,7 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
         assert_eq!(stepped["terminal"], "failed");
         let path = run_dir(&sandbox).join("outcome.json");
         assert_eq!(reason(&stepped), format!("outcome file {}{wrong}", path.display()));
-        assert_eq!(field(&sandbox, "retry.attempt"), "2");
+        assert_eq!(field(&sandbox, "queue.dead"), "1", "it has exited with status 0, and is not run again");
         assert_eq!(field(&sandbox, "counters.input_tokens"), "0");
     }
 }
@@ -654,7 +654,8 @@ fn an_action_that_can_not_be_carried_out_takes_the_whole_outcome_with_it() {
     assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("failed"), &Value::Null));
     assert_eq!(reason(&stepped), "outcome file: $.actions[1]: there is no agent `nobody`");
     assert_eq!(field(&sandbox, "counters.input_tokens"), "0");
-    assert_eq!(field(&sandbox, "queue.pending"), "1", "the message itself, to be tried again");
+    assert_eq!(field(&sandbox, "queue.pending"), "0", "nothing of the outcome");
+    assert_eq!(field(&sandbox, "queue.dead"), "1", "the message itself");
 }
 
 #[test]
@@ -827,7 +828,7 @@ fn a_tick_that_is_asked_to_end_ends_its_turn_first() {
     assert_eq!(ran.code(), 7, "{ran}");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     let shown = sandbox.json(["queue", "show", &id]);
-    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(2)));
+    assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
 }
 
 #[test]

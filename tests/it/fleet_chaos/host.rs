@@ -116,7 +116,7 @@ impl<'s> Fleet<'s> {
         server.sql(&AUDIT.replace('@', schema));
         let policy = fleet.place.path().join("agent.toml");
         let text = format!(
-            "[turn]\ncommand = [\"{}\"]\n[recovery]\nmax_attempts = 1000\nbase = \"10ms\"\nmax_delay = \"50ms\"\n",
+            "[turn]\ncommand = [\"{}\"]\n[recovery]\nmax_attempts = 1000\nmax_interruptions = 1000\nbase = \"10ms\"\nmax_delay = \"50ms\"\n",
             turn.display()
         );
         fs::write(&policy, text).unwrap();

@@ -278,7 +278,8 @@ pub fn settings() -> impl Strategy<Value = Settings> {
             turns_per_hour,
             tokens_per_day,
             max_hops: if few_hops { 1 } else { 20 },
-            max_deferrals: if few_deferrals { 1 } else { 100 },
+            max_deferrals: if few_deferrals { 2 } else { 100 },
+            max_interruptions: if few_deferrals { 2 } else { 20 },
             unmatched_runs,
         },
     )

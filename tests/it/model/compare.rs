@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::reference::advisories::ADVISORIES;
 use super::reference::commands::Command;
 use super::reference::hooks::Told;
+use super::reference::resources::HELD;
 use super::reference::step::Decision;
 use super::reference::triggers::Scope;
 use super::reference::{Millis, Model, Tag, resource_name};
@@ -410,7 +411,10 @@ pub fn said_of(step: &Value) -> Value {
         let resolves = if found["resolves"].is_null() { json!([]) } else { found["resolves"].clone() };
         json!([found["class"], found["model_reentry"], found["matched_waiting_reason"], resolves])
     });
-    json!([step["decision"], step["reason"], found])
+    // The rest says how often and why, in the words of whatever happened.
+    let held = step["reason"].as_str().is_some_and(|reason| reason.starts_with(HELD));
+    let reason = if held { json!(HELD) } else { step["reason"].clone() };
+    json!([step["decision"], reason, found])
 }
 
 pub fn after_turn(model: &Model) -> (&'static str, Option<&'static str>) {

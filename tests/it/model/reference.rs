@@ -67,6 +67,7 @@ pub const RESOURCES_TIMEOUT: Millis = 300_000;
 pub const SUSPEND_TIMEOUT: Millis = 3_600_000;
 pub const RECOVERY_TIMEOUT: Millis = 120_000;
 pub const MAX_DELAY: Millis = 3_600_000;
+pub const MAX_DEFERRAL: Millis = 35 * 86_400_000;
 pub const CHAIN_PAUSE: Millis = 60_000;
 pub const MAX_SECTION: Millis = 600_000;
 
@@ -80,6 +81,7 @@ pub struct Settings {
     pub tokens_per_day: Option<u64>,
     pub max_hops: u32,
     pub max_deferrals: u32,
+    pub max_interruptions: u32,
     /// `[inbox] unmatched = "run"`.
     pub unmatched_runs: bool,
 }

@@ -4,12 +4,18 @@
 use serde_json::{Value, json};
 
 use super::compare::same;
+use super::reference::resources::HELD;
 use super::world::Checked;
 
 /// `decision`: what the next step would do.
 pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
     if matches!(summary["status"].as_str(), Some("booting" | "stopped")) {
         return Ok(());
+    }
+    // A message that came to nothing too often: the decision says that the operator has to decide about it.
+    if summary["held"]["needs_operator"] == json!(true) {
+        let reason = decision["reason"].as_str().unwrap_or_default();
+        return same("whether a person is named", &json!(reason.starts_with(HELD)), &json!(true));
     }
     let some = |field: &str| summary[field].as_array().is_some_and(|records| !records.is_empty());
     let ends_it = [

@@ -67,7 +67,7 @@ impl World {
             let tokens = if end == End::Forced { 0 } else { turn.tokens };
             terminal = after.end_turn(now, end, &actions, tokens);
         } else if claims {
-            terminal = after.end_turn(now, End::Badly, &[], 0);
+            terminal = after.end_turn(now, End::Prevented, &[], 0);
         }
         let ran = match &beside {
             Some(line) => self.tick_beside(now, end, line)?,
@@ -318,7 +318,7 @@ impl World {
                 format!("{up}{FOR_EVER}")
             }
             // It does not come to this.
-            End::Forced => String::new(),
+            End::Forced | End::Prevented => String::new(),
         });
         self.transcript.push_str(&format!("{text}END\n}} > home/turn\n"));
         let file = OpenOptions::new().append(true).open(self.sandbox.home().join("turn"));
@@ -340,6 +340,12 @@ fn interruption(model: &Model, now: Millis, end: End) -> Option<Line> {
         End::Preempted { resume_after } => {
             Some(line(model, now, &Command::Preempt { grace: 0, resume_after }))
         }
-        End::Well | End::Badly | End::NotNow | End::TickKilled | End::TickEnded | End::Forced => None,
+        End::Well
+        | End::Badly
+        | End::NotNow
+        | End::Prevented
+        | End::TickKilled
+        | End::TickEnded
+        | End::Forced => None,
     }
 }

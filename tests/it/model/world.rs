@@ -129,9 +129,10 @@ impl Template {
             limit.map(|limit| format!("{name} = {limit}\n")).unwrap_or_default()
         };
         format!(
-            "{POLICY}\"{}\"\nmax_deferrals = {}\n{}\n[limits]\ndedupe_window = \"1h\"\nmax_hops = {}\n{}{}",
+            "{POLICY}\"{}\"\nmax_deferrals = {}\nmax_interruptions = {}\n{}\n[limits]\ndedupe_window = \"1h\"\nmax_hops = {}\n{}{}",
             self.on_exhausted,
             settings.max_deferrals,
+            settings.max_interruptions,
             if settings.unmatched_runs { "\n[inbox]\nunmatched = \"run\"\n" } else { "" },
             settings.max_hops,
             limit("turns_per_hour", settings.turns_per_hour),

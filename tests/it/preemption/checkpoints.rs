@@ -83,20 +83,20 @@ fn a_turn_that_runs_too_long_has_saved_it() {
 
 #[test]
 fn a_turn_that_is_forced_or_failed_has_saved_it() {
-    for args in [&["preempt", "ada", "--reason", "r", "--grace", "0s"][..], &["fail", "ada", "--reason", "r"]]
-    {
+    let forced = ["preempt", "ada", "--reason", "r", "--grace", "0s"];
+    for (args, attempt) in [(&forced[..], 1), (&["fail", "ada", "--reason", "r"], 2)] {
         let sandbox = agent().with_real_clock();
         say(&sandbox, "hello");
         let tick = running(&sandbox, &format!("trap '{SAVES}; exit 0' TERM; up; come never"));
         sandbox.run(args.iter().copied());
         assert_eq!(ended(tick)["terminal"], "failed");
         sandbox.run(["recover", "ada"]);
-        goes_on(&sandbox, 2);
+        goes_on(&sandbox, attempt);
     }
 }
 
 #[test]
-fn a_tick_that_is_killed_leaves_it_to_the_next_attempt() {
+fn a_tick_that_is_killed_leaves_it_to_the_next_run() {
     let sandbox = agent();
     say(&sandbox, "hello");
     let mut tick = running(&sandbox, &format!("{SAVES}; up; come never"));
@@ -107,7 +107,7 @@ fn a_tick_that_is_killed_leaves_it_to_the_next_attempt() {
         stepped["recovered_run_id"].is_string().then_some(())
     });
     sandbox.run(["recover", "ada"]);
-    goes_on(&sandbox, 2);
+    goes_on(&sandbox, 1);
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
         (&json!("failed"), &json!("not started: on-resume failed: exit status 3: no net"))
     );
     assert_eq!(noted(&sandbox), Vec::<String>::new());
-    assert_eq!(field(&sandbox, "retry.attempt"), "2");
+    assert_eq!(field(&sandbox, "retry.attempt"), "1", "a hook that fails costs no attempt");
 }
 
 fn occupied(sandbox: &Sandbox) -> Beside {

@@ -36,6 +36,8 @@ strategy = "jittered"
 base = "20ms"
 max_delay = "100ms"
 max_attempts = 5
+max_interruptions = 1000
+max_deferrals = 1000
 [timeouts]
 suspend = "2s"
 resources = "10s"

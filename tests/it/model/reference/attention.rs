@@ -32,6 +32,11 @@ impl Model {
         self.marks.retain(|mark| mark.about.as_ref() != Some(said));
     }
 
+    /// A held message that the operator has decided about.
+    pub fn acknowledge_hold(&mut self, said: &Tag) {
+        self.marks.retain(|mark| mark.subject != "message_held" || mark.about.as_ref() != Some(said));
+    }
+
     /// An agent that stopped itself, and is started.
     pub fn acknowledge_stop(&mut self) {
         self.marks.retain(|mark| mark.subject != "agent_stopped");

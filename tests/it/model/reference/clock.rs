@@ -3,7 +3,7 @@
 
 use super::resources::DAY;
 use super::timers::{Schedule, Timer};
-use super::{MAX_DELAY, Millis, Model, ms};
+use super::{MAX_DEFERRAL, MAX_DELAY, Millis, Model, ms};
 
 impl Model {
     pub fn set_clock_right(&mut self, now: Millis) {
@@ -18,11 +18,11 @@ impl Model {
             retry.not_before = back(retry.not_before).min(now + MAX_DELAY);
         }
         if let Some(held) = &mut self.held {
-            // What suspends a run says itself for how long.
+            // What suspends a run says itself for how long, within a bound.
             let latest = match (held.limit, self.execution) {
                 (Some(_), _) => now + DAY,
                 (None, "waiting_resources") => now + MAX_DELAY,
-                (None, _) => Millis::MAX,
+                (None, _) => now + MAX_DEFERRAL,
             };
             held.not_before = held.not_before.map(|at| back(at).min(latest));
             held.deferred.since = held.deferred.since.map(|since| since.min(now));

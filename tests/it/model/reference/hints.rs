@@ -73,15 +73,8 @@ impl Model {
         self.pending_hint = None;
     }
 
-    /// Those of one scope are one. Taking one in makes runnable work eligible for one more tick. Says
-    /// whether one was taken in.
-    pub fn take_in_hints(&mut self) -> bool {
-        let before = self.hints.len();
-        self.coalesce_hints();
-        self.hints.len() < before
-    }
-
-    fn coalesce_hints(&mut self) {
+    /// Those of one scope are one. Taking one in makes runnable work eligible for one more tick.
+    pub fn take_in_hints(&mut self) {
         self.hints.sort_by_key(|hint| hint.born);
         if self.pending_hint.is_none() && !self.hints.is_empty() {
             let first = self.hints.remove(0);

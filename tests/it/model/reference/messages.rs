@@ -19,6 +19,15 @@ pub enum Made {
     Expiry,
 }
 
+/// How often a message came to nothing since its last attempt failed (execution §7, §8).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Setbacks {
+    /// In a row.
+    pub interruptions: u32,
+    pub deferrals: u32,
+    pub suspensions: u32,
+}
+
 #[derive(Debug, Clone)]
 pub struct Message {
     pub born: Born,
@@ -28,6 +37,7 @@ pub struct Message {
     /// What it is known by: its correlation id, else its text.
     pub said: Tag,
     pub attempt: u32,
+    pub setbacks: Setbacks,
     pub hops: u32,
     pub contentful: bool,
     pub made: Made,
@@ -88,9 +98,10 @@ impl Message {
         !matches!(self.made, Made::Somebody | Made::Hint)
     }
 
-    /// A retry does not expire.
+    /// A message that has begun does not expire.
     pub fn is_stale(&self, now: Millis) -> bool {
-        self.attempt == 1 && self.expires.is_some_and(|limit| now > limit)
+        let has_begun = self.attempt > 1 || self.setbacks.interruptions > 0;
+        !has_begun && self.expires.is_some_and(|limit| now > limit)
     }
 }
 
@@ -104,6 +115,7 @@ impl Model {
             contentful: !said.is_empty(),
             said,
             attempt: 1,
+            setbacks: Setbacks::default(),
             hops: 0,
             made,
             source: None,
@@ -294,7 +306,8 @@ impl Model {
         let Some(at) = self.position_ended(&said, may) else { return Err(self.no_such(&said)) };
         let (message, _) = self.ended.remove(at);
         self.acknowledge_message(&said);
-        self.queue.push(Message { attempt: 1, expires: None, continuation: None, ..message });
+        let setbacks = Setbacks::default();
+        self.queue.push(Message { attempt: 1, setbacks, expires: None, continuation: None, ..message });
         Ok(())
     }
 

@@ -34,13 +34,13 @@ pub struct Held {
     pub continuation: Continuation,
     pub deferred: Deferred,
     pub entered: Option<Entered>,
+    /// Only the operator brings it on (§7).
+    pub needs_operator: bool,
 }
 
 /// A row of deferrals of one message (§8).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Deferred {
-    /// By turns.
-    pub times: u32,
     pub since: Option<Millis>,
     /// How much of the time since then was spent waiting for a moment that was known.
     pub known: Millis,
@@ -246,7 +246,7 @@ impl Model {
         }
     }
 
-    /// Its message stays claimed, at the same attempt.
+    /// Its message stays claimed, at the same attempt. Suspensions have the same bound as deferrals (§8).
     pub fn suspend(&mut self, now: Millis) -> Option<Word> {
         let run = self.end_run("suspended")?;
         let (reason, asked) = match &run.request {
@@ -257,6 +257,13 @@ impl Model {
             (Some(asked), Some(own)) => Some(asked.max(own)),
             (one, other) => one.or(other),
         };
+        let setbacks = self.setbacks_of(run.message)?;
+        setbacks.interruptions = 0;
+        setbacks.suspensions += 1;
+        if setbacks.suspensions >= self.settings.max_deferrals {
+            self.hold(run.message, run.continuation);
+            return Some("suspended");
+        }
         self.enter("suspended", Some(&reason));
         self.status = "awake_idle";
         self.held = Some(Held {
@@ -267,6 +274,7 @@ impl Model {
             continuation: run.continuation,
             deferred: Deferred::default(),
             entered: None,
+            needs_operator: false,
         });
         Some("suspended")
     }

@@ -3,7 +3,7 @@
 use super::commands::Command;
 use super::continuation::Continuation;
 use super::hooks::{Does, NO_LUCK};
-use super::messages::{Made, Message};
+use super::messages::{Made, Message, Setbacks};
 use super::preemption::Run;
 use super::{BACKOFF, Born, MAX_ATTEMPTS, MAX_DELAY, Millis, Model, REFUSED, Word};
 
@@ -28,6 +28,8 @@ pub enum End {
     Badly,
     /// Exit status 75.
     NotNow,
+    /// A hook of the operator keeps it from starting.
+    Prevented,
     /// Somebody kills its tick, and it dies with it.
     TickKilled,
     /// Somebody ends its tick, which ends it and says so.
@@ -91,6 +93,7 @@ impl Model {
             End::Well
             | End::Badly
             | End::NotNow
+            | End::Prevented
             | End::TickKilled
             | End::TickEnded
             | End::Failed
@@ -102,7 +105,7 @@ impl Model {
     fn settle(&mut self, now: Millis, end: End, actions: &[Command]) -> Option<Word> {
         let yielded = self.run.as_ref().is_some_and(|run| run.yielded);
         if end == End::Failed {
-            return self.fail(now, "failed", Some(OPERATORS_REASON));
+            return self.fail(now, "failed", false, Some(OPERATORS_REASON));
         }
         if yielded {
             self.before_suspension();
@@ -111,7 +114,7 @@ impl Model {
         match end {
             End::Well => {
                 if self.carry_out_all(now, actions).is_err() {
-                    return self.fail(now, "failed", None);
+                    return self.fail(now, "failed", true, None);
                 }
                 self.complete_turn()?;
                 let closure = self.closure();
@@ -124,11 +127,12 @@ impl Model {
                 }
                 Some("completed")
             }
-            End::TickEnded => self.fail(now, "interrupted", None),
-            End::Preempted { .. } | End::Forced => self.fail(now, "failed", Some(FORCED)),
+            End::TickEnded => self.end_from_outside(now, "interrupted", None),
+            End::Prevented => self.end_from_outside(now, "failed", None),
+            End::Preempted { .. } | End::Forced => self.end_from_outside(now, "failed", Some(FORCED)),
             End::NotNow => self.defer(now),
             End::Badly | End::Failed | End::TickKilled | End::Stopped { .. } => {
-                self.fail(now, "failed", None)
+                self.fail(now, "failed", false, None)
             }
         }
     }
@@ -161,20 +165,52 @@ impl Model {
         Some(run)
     }
 
-    pub fn fail(&mut self, now: Millis, terminal: Word, why: Option<&str>) -> Option<Word> {
+    /// `is_done`: it exited with status 0, and its message does not run again.
+    pub fn fail(&mut self, now: Millis, terminal: Word, is_done: bool, why: Option<&str>) -> Option<Word> {
         let run = self.end_run(terminal)?;
         self.enter("failed", why);
-        self.status = "awake_idle";
-        self.fail_message(now, run.message, &run.continuation);
+        if self.status != "stopped" {
+            self.status = "awake_idle";
+        }
+        self.fail_message(now, run.message, &run.continuation, is_done);
         Some(terminal)
     }
 
+    /// What comes from outside costs no attempt. Interruptions in a row are counted for themselves.
+    fn end_from_outside(&mut self, now: Millis, terminal: Word, why: Option<&str>) -> Option<Word> {
+        let run = self.end_run(terminal)?;
+        let setbacks = self.setbacks_of(run.message)?;
+        setbacks.interruptions += 1;
+        let times = setbacks.interruptions;
+        if times >= self.settings.max_interruptions {
+            self.hold(run.message, run.continuation);
+        } else {
+            self.enter("failed", why);
+            self.put_back(now + backoff(times).min(MAX_DELAY), run.message, &run.continuation);
+        }
+        self.status = "awake_idle";
+        Some(terminal)
+    }
+
+    pub fn setbacks_of(&mut self, born: Born) -> Option<&mut Setbacks> {
+        self.queue.iter_mut().find(|message| message.born == born).map(|message| &mut message.setbacks)
+    }
+
+    /// A message is queued again, at the same attempt, and waits for that moment.
+    pub fn put_back(&mut self, not_before: Millis, born: Born, continuation: &Continuation) {
+        self.retry = Some(Retry { not_before, message: Some(born), recoveries: 0 });
+        for message in self.queue.iter_mut().filter(|message| message.born == born) {
+            message.continuation = Some(continuation.clone());
+        }
+    }
+
     /// An attempt is lost: another one after the backoff, or a dead letter.
-    pub fn fail_message(&mut self, now: Millis, born: Born, continuation: &Continuation) {
+    pub fn fail_message(&mut self, now: Millis, born: Born, continuation: &Continuation, is_done: bool) {
         let Some(message) = self.queue.iter_mut().find(|message| message.born == born) else { return };
-        if message.attempt < MAX_ATTEMPTS {
+        if message.attempt < MAX_ATTEMPTS && !is_done {
             let not_before = now + backoff(message.attempt);
             message.attempt += 1;
+            message.setbacks = Setbacks::default();
             message.continuation = Some(continuation.clone());
             self.retry = Some(Retry { not_before, message: Some(born), recoveries: 0 });
             return;
@@ -183,7 +219,7 @@ impl Model {
         let said = message.said.clone();
         self.raise("dead_letter", Some(said));
         self.end_message(born, "dead");
-        if self.settings.stop_when_exhausted {
+        if self.settings.stop_when_exhausted && self.status != "stopped" {
             self.stop_itself();
         }
     }
@@ -267,9 +303,9 @@ impl Model {
             self.before_suspension();
             self.suspend(now);
         } else if self.is_overdue(now) {
-            self.fail(now, "failed", Some(FORCED));
+            self.end_from_outside(now, "failed", Some(FORCED));
         } else {
-            self.fail(now, "interrupted", None);
+            self.end_from_outside(now, "interrupted", None);
         }
     }
 
@@ -285,8 +321,11 @@ impl Model {
         match self.execution {
             "failed" | "recovering" => self.recover(now),
             // A way out (§8): try now.
-            "waiting_resources" => self.try_anew(now),
             _ if interrupted => {}
+            "waiting_resources" => {
+                self.release_hold();
+                self.try_anew(now);
+            }
             _ => return Err(REFUSED),
         }
         Ok(())
@@ -296,13 +335,14 @@ impl Model {
     pub fn fail_by_hand(&mut self, now: Millis, inside: bool) -> Result<(), i32> {
         match self.execution {
             "running" if !inside => {
-                self.fail(now, "failed", Some(OPERATORS_REASON));
+                self.fail(now, "failed", false, Some(OPERATORS_REASON));
             }
             "recovering" => self.fail_recovery(now, OPERATORS_REASON),
             "waiting_resources" | "suspended" => {
+                self.release_hold();
                 let Some(held) = self.held.take() else { return Err(REFUSED) };
                 self.enter("failed", Some(OPERATORS_REASON));
-                self.fail_message(now, held.message, &held.continuation);
+                self.fail_message(now, held.message, &held.continuation, false);
             }
             _ => return Err(REFUSED),
         }

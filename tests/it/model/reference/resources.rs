@@ -2,12 +2,16 @@
 //! and turns that say: not now.
 
 use super::continuation::Continuation;
+use super::messages::Setbacks;
 use super::preemption::{Deferred, Held};
 use super::recovery::backoff;
-use super::{Born, Millis, Model, Word};
+use super::{Born, MAX_DELAY, Millis, Model, Word};
 
 const HOUR: Millis = 3_600_000;
 pub const DAY: Millis = 24 * HOUR;
+
+/// What is missing for a message that came to nothing too often.
+pub const HELD: &str = "held for the operator";
 
 /// The last line of what a turn says that is put off.
 pub const NOT_NOW: &str = "not now";
@@ -122,6 +126,7 @@ impl Model {
             continuation: continuation.clone(),
             deferred: Deferred { since: row.since.or(Some(now)), ..row },
             entered,
+            needs_operator: false,
         });
     }
 
@@ -130,17 +135,14 @@ impl Model {
         held.limit.is_some() || held.not_before.is_some_and(|at| now >= at)
     }
 
-    /// A hint or an operator's interjection has it tried at once, once for each that comes. `hinted`: one
-    /// was taken in just now.
-    pub fn try_if_asked(&mut self, now: Millis, hinted: bool) {
+    /// An operator's interjection has it tried at once, once for each that comes. A wake hint does not.
+    pub fn try_if_asked(&mut self, now: Millis) {
         let came_since = |born: Born| self.since < born.0 && born.0 <= now;
-        let others = self.hints.iter().any(|hint| came_since(hint.born));
         let last =
             self.queue.iter().filter(|message| message.priority == 0).map(|message| message.born).max();
-        let asked = hinted || others || last.is_some_and(came_since);
-        if asked
+        if last.is_some_and(came_since)
             && self.execution == "waiting_resources"
-            && self.held.as_ref().is_some_and(|held| held.limit.is_none())
+            && self.held.as_ref().is_some_and(|held| held.limit.is_none() && !held.needs_operator)
         {
             self.try_now(now);
         }
@@ -155,11 +157,15 @@ impl Model {
     // Turns that are put off
 
     pub fn defer(&mut self, now: Millis) -> Option<Word> {
-        let times = self.run.as_ref()?.deferred.times + 1;
-        if times > self.settings.max_deferrals {
-            return self.fail(now, "failed", None);
-        }
         let run = self.end_run("deferred")?;
+        let setbacks = self.setbacks_of(run.message)?;
+        setbacks.interruptions = 0;
+        setbacks.deferrals += 1;
+        let times = setbacks.deferrals;
+        if times >= self.settings.max_deferrals {
+            self.hold(run.message, run.continuation);
+            return Some("deferred");
+        }
         let since = run.deferred.since.unwrap_or(now);
         self.enter("waiting_resources", None);
         self.status = "awake_idle";
@@ -167,21 +173,58 @@ impl Model {
             message: run.message,
             missing: NOT_NOW.to_owned(),
             limit: None,
-            not_before: Some(now + backoff(times)),
+            not_before: Some(now + backoff(times).min(MAX_DELAY)),
             continuation: run.continuation,
-            deferred: Deferred { times, since: Some(since), ..run.deferred },
+            deferred: Deferred { since: Some(since), ..run.deferred },
             entered: None,
+            needs_operator: false,
         });
         Some("deferred")
     }
 
+    // Messages that come to nothing too often
+
+    /// It waits for the operator, and a person is told.
+    pub fn hold(&mut self, message: Born, continuation: Continuation) {
+        self.enter("waiting_resources", None);
+        self.status = "awake_idle";
+        let said = self.queue.iter().find(|queued| queued.born == message).map(|queued| queued.said.clone());
+        self.raise("message_held", said);
+        self.held = Some(Held {
+            message,
+            missing: HELD.to_owned(),
+            limit: None,
+            not_before: None,
+            continuation,
+            deferred: Deferred::default(),
+            entered: None,
+            needs_operator: true,
+        });
+    }
+
+    /// The operator has decided about it.
+    pub fn release_hold(&mut self) {
+        let Some(held) = self.held.as_mut().filter(|held| held.needs_operator) else { return };
+        held.needs_operator = false;
+        let message = held.message;
+        if let Some(queued) = self.queue.iter().find(|queued| queued.born == message) {
+            let said = queued.said.clone();
+            self.acknowledge_hold(&said);
+        }
+    }
+
     // The operator's ways out
 
-    /// The next step tries, and the row begins anew.
+    /// The next step tries, and what came to nothing so far counts no more.
     pub fn try_anew(&mut self, now: Millis) {
+        if self.held.as_ref().is_some_and(|held| held.needs_operator) {
+            return;
+        }
         self.try_now(now);
         if let Some(held) = self.held.as_mut() {
             held.deferred = Deferred { since: Some(now), ..Deferred::default() };
+            let message = held.message;
+            self.setbacks_of(message).into_iter().for_each(|setbacks| *setbacks = Setbacks::default());
         }
         self.wake_up();
     }
@@ -194,6 +237,7 @@ impl Model {
 
     /// What was held is not held any more, and the agent recovers to whatever comes next.
     pub fn let_go(&mut self) -> Option<Held> {
+        self.release_hold();
         let held = self.held.take()?;
         self.enter("failed", None);
         Some(held)

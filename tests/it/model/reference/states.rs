@@ -2,8 +2,8 @@
 
 use super::hooks::Entered;
 use super::preemption::Deferred;
-use super::recovery::Retry;
-use super::{BACKOFF, Millis, Model, RECOVERY_TIMEOUT, RESOURCES_TIMEOUT, SUSPEND_TIMEOUT, Word};
+use super::recovery::backoff;
+use super::{MAX_DELAY, Millis, Model, RECOVERY_TIMEOUT, RESOURCES_TIMEOUT, SUSPEND_TIMEOUT, Word};
 
 impl Model {
     /// Enters a state, along one of the edges; why is compared where it is given.
@@ -78,7 +78,7 @@ impl Model {
         match self.execution {
             "recovering" => Some((self.since + RECOVERY_TIMEOUT, "recovery_timeout")),
             // From the first of a row of deferrals of the same message.
-            "waiting_resources" if held?.limit.is_none() => {
+            "waiting_resources" if held?.limit.is_none() && !held?.needs_operator => {
                 let Deferred { since, known, .. } = held?.deferred;
                 Some((since? + known + RESOURCES_TIMEOUT, "resource_timeout"))
             }
@@ -95,13 +95,10 @@ impl Model {
         self.enter("failed", Some(why));
         self.status = "awake_idle";
         self.alarmed = true;
-        if why == "resource_timeout" {
-            return self.fail_message(now, held.message, &held.continuation);
-        }
-        self.retry = Some(Retry { not_before: now + BACKOFF, message: Some(held.message), recoveries: 0 });
-        for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
-            message.continuation = Some(held.continuation.clone());
-        }
+        // No attempt is spent. How often it was put off still counts.
+        let deferrals = self.setbacks_of(held.message).map_or(0, |setbacks| setbacks.deferrals);
+        let times = if why == "resource_timeout" { deferrals.max(1) } else { 1 };
+        self.put_back(now + backoff(times).min(MAX_DELAY), held.message, &held.continuation);
     }
 }
 

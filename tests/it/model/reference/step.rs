@@ -102,8 +102,8 @@ impl Model {
         self.meet_deadlines(now);
         self.remind(now);
         self.look_at_what_was_set_aside();
-        let hinted = self.take_in_hints();
-        self.try_if_asked(now, hinted);
+        self.take_in_hints();
+        self.try_if_asked(now);
         // What has come meanwhile, from a timer, may be too late as well.
         if none_was_left {
             self.take_in(now);

@@ -1,6 +1,7 @@
 //! Execution §10: what a stop does to a run.
 
 use super::commands::Command;
+use super::messages::Setbacks;
 use super::recovery::Stopped;
 use super::{Millis, Model, Word};
 
@@ -11,6 +12,7 @@ impl Model {
             self.retry = None;
             for message in self.queue.iter_mut().filter(|message| message.born == held.message) {
                 message.continuation = Some(held.continuation.clone());
+                message.setbacks = Setbacks::default();
             }
         }
     }
@@ -25,7 +27,11 @@ impl Model {
     ) -> Option<Word> {
         self.run.as_ref()?;
         let yielded = self.run.as_ref().is_some_and(|run| run.yielded);
-        if how == Stopped::Finishes && !yielded && self.carry_out_all(now, actions).is_ok() {
+        if how == Stopped::Finishes && !yielded {
+            // It has done its work: if its outcome can't be taken, it does not run again either.
+            if self.carry_out_all(now, actions).is_err() {
+                return self.fail(now, "failed", true, None);
+            }
             self.complete_turn();
             self.enter("completed", None);
             return Some("completed");
@@ -39,6 +45,7 @@ impl Model {
         if requeue {
             for message in self.queue.iter_mut().filter(|message| message.born == run.message) {
                 message.continuation = Some(run.continuation.clone());
+                message.setbacks = Setbacks::default();
             }
         } else {
             self.end_message(run.message, "aborted");

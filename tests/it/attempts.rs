@@ -1,0 +1,236 @@
+//! What costs a message an attempt and what does not, and how it ends if it comes to nothing again and again
+//! (contract, execution §7 and §8).
+
+use std::fs::{self, OpenOptions};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{Beside, add, decision, extend_policy, field, hook, objects, say, started, step};
+
+/// The message of `ada`, as `queue show` says it.
+fn shown(sandbox: &Sandbox, id: &str) -> Value {
+    sandbox.json(["queue", "show", id])
+}
+
+/// One tick of `ada`, with its exit status and its step.
+fn tick(sandbox: &Sandbox) -> (i32, Value) {
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+    (ran.code(), objects(&ran.stdout).remove(0))
+}
+
+/// Steps `ada` over her pause, and through her recovery.
+fn recover(sandbox: &Sandbox) {
+    sandbox.pass(7200);
+    assert_eq!(decision(&step(sandbox)), "start_recovery (retry)");
+}
+
+#[test]
+fn another_agents_long_turn_in_the_workspace_costs_nothing() {
+    let sandbox = started("echo done");
+    let shared = "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n\n[turn.env]\n";
+    extend_policy(&sandbox, "ada", shared);
+    add(&sandbox, "bob", "echo up > \"$HOME/up\"; cat \"$HOME/down\"");
+    extend_policy(&sandbox, "bob", shared);
+    for pipe in ["up", "down"] {
+        assert!(Command::new("mkfifo").arg(sandbox.home().join(pipe)).status().unwrap().success());
+    }
+    sandbox.run(["enqueue", "bob", "go"]);
+    let tick = Beside::start(sandbox.cmd(["tick", "bob"]));
+    fs::read_to_string(sandbox.home().join("up")).unwrap();
+    let until = sandbox.run(["get", "bob", "current_run.lease_expires_at"]);
+    let id = say(&sandbox, "x");
+    for _ in 0..30 {
+        sandbox.pass(120);
+        let waits = step(&sandbox);
+        assert_eq!(decision(&waits), "wait_for_resources (workspace)");
+        let evidence = waits["evidence"].to_string();
+        assert!(evidence.contains("held by bob") && evidence.contains(until.trim_end()), "{evidence}");
+    }
+    assert_eq!(shown(&sandbox, &id)["attempt"], 1);
+    assert_eq!(field(&sandbox, "held.setbacks"), "", "waiting for a known agent is not counted");
+    fs::write(sandbox.home().join("down"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) completed");
+}
+
+#[test]
+fn a_broken_hook_and_a_program_that_is_being_written_cost_no_attempt() {
+    let sandbox = Sandbox::new();
+    let program = sandbox.project().join("turn.sh");
+    fs::write(&program, "#!/bin/sh\ntrue\n").unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&program).status().unwrap().success());
+    sandbox.run(["init"]);
+    sandbox.run(["create", "ada", "--", "./turn.sh"]);
+    sandbox.run(["start", "ada"]);
+    let broken = hook(&sandbox.agent("ada"), "on-scheduled", "echo no disk >&2; exit 1");
+    let id = say(&sandbox, "x");
+    for times in 1..=6 {
+        let (code, failed) = tick(&sandbox);
+        assert_eq!((code, &failed["terminal"], &failed["attempt"]), (7, &json!("failed"), &json!(1)));
+        assert_eq!(shown(&sandbox, &id)["setbacks"]["interruptions"], times);
+        recover(&sandbox);
+    }
+    fs::remove_file(broken).unwrap();
+    // As long as a process writes the program, the kernel starts it for no other (ETXTBSY).
+    let writer = OpenOptions::new().append(true).open(&program).unwrap();
+    let (_, prevented) = tick(&sandbox);
+    drop(writer);
+    assert_eq!((&prevented["terminal"], &prevented["attempt"]), (&json!("failed"), &json!(1)), "{prevented}");
+    recover(&sandbox);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (operator_prompt) completed");
+    assert_eq!(shown(&sandbox, &id)["attempt"], 1);
+}
+
+#[test]
+fn a_program_that_is_not_there_or_not_executable_costs_attempts() {
+    for (program, mode) in [("absent", None), ("plain", Some("644"))] {
+        let sandbox = Sandbox::new();
+        let path = sandbox.project().join(program);
+        if let Some(mode) = mode {
+            fs::write(&path, "#!/bin/sh\n").unwrap();
+            assert!(Command::new("chmod").arg(mode).arg(&path).status().unwrap().success());
+        }
+        sandbox.run(["init"]);
+        sandbox.run(["create", "ada", "--", &format!("./{program}")]);
+        sandbox.run(["start", "ada"]);
+        let id = say(&sandbox, "x");
+        assert_eq!(tick(&sandbox).0, 7);
+        assert_eq!(shown(&sandbox, &id)["attempt"], 2, "{program}");
+    }
+}
+
+#[test]
+fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says_so() {
+    let sandbox = started("test -e calm || kill -9 $PPID; test -e calm");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_interruptions = 3\n");
+    let id = say(&sandbox, "x");
+    for _ in 0..3 {
+        let killed = sandbox.cmd(["tick", "ada"]).output();
+        assert_eq!(killed.status.code(), None, "its turn has killed the tick");
+        sandbox.pass(7200);
+        // This step finds the run without a tick.
+        let found = sandbox.cmd(["tick", "ada", "--json"]).output();
+        sandbox.pass(7200);
+        if field(&sandbox, "execution.state") == "failed" {
+            assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
+        } else {
+            assert_eq!((found.code(), found.stderr.contains("message held")), (7, true), "{found}");
+        }
+    }
+    let why = "held for the operator: interrupted 3 times in a row (recovery.max_interruptions)";
+    let waits = step(&sandbox);
+    assert!(waits["reason"].as_str().unwrap().starts_with(why), "{waits}");
+    assert!(field(&sandbox, "held.missing").starts_with(why));
+    let listed = sandbox.json(["queue", "list", "-a", "ada"]);
+    assert_eq!(
+        (&listed["status"], &listed["needs_operator"], &listed["attempt"]),
+        (&json!("dequeued"), &json!(true), &json!(1))
+    );
+    assert!(sandbox.run(["queue", "list", "-a", "ada"]).contains("held for the operator"));
+    assert!(sandbox.run(["list"]).contains("message held"));
+    let explained = sandbox.run(["explain", "ada"]);
+    assert!(explained.contains("dormouse recover ada") && explained.contains("queue drop"), "{explained}");
+    assert_eq!(field(&sandbox, "next_due_at"), "", "no step brings it on");
+    assert_eq!(sandbox.json(["get", "ada"])["attention"]["newest"][0]["subject"], "message_held");
+    fs::write(sandbox.project().join("calm"), "").unwrap();
+    sandbox.run(["recover", "ada"]);
+    assert_eq!(sandbox.json(["get", "ada"])["attention"], Value::Null, "the operator has decided");
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (resources_available) completed");
+    assert_eq!(shown(&sandbox, &id)["status"], "processed");
+    sandbox.run(["doctor"]);
+}
+
+#[test]
+fn a_run_that_always_yields_ends_as_a_held_message() {
+    let sandbox = started("dormouse yield --for 1h");
+    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_deferrals = 3\n");
+    say(&sandbox, "x");
+    let mut codes = Vec::new();
+    for _ in 0..5 {
+        codes.push(tick(&sandbox).0);
+        sandbox.pass(3600);
+    }
+    assert_eq!(codes, [0, 0, 7, 0, 0]);
+    let why = "held for the operator: suspended 3 times (recovery.max_deferrals): its turn yielded";
+    assert_eq!(
+        (field(&sandbox, "held.missing"), field(&sandbox, "counters.turns")),
+        (why.into(), "3".into())
+    );
+}
+
+#[test]
+fn a_turn_is_put_off_for_35_days_at_most_and_the_cut_is_said() {
+    let sandbox = started(
+        r#"echo '{"deferred": {"until": "9999-01-01T00:00:00Z", "reason": "429"}}' > "$DORMOUSE_OUTCOME"; exit 75"#,
+    );
+    say(&sandbox, "x");
+    let deferred = step(&sandbox);
+    assert_eq!(deferred["terminal"], "deferred");
+    let until = field(&sandbox, "next_due_at");
+    assert!(until.starts_with("2026-02-06T03:04:"), "{until}");
+    let why =
+        format!("429: cut to {until} (recovery.max_deferral): the turn asked for 9999-01-01T00:00:00.000Z");
+    assert_eq!(deferred["terminal_reason"], why);
+    assert_eq!(field(&sandbox, "held.missing"), why);
+}
+
+#[test]
+fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
+    for (outcome, why) in [
+        ("{\"brief\": 7}", "brief"),
+        ("{\"deferred\": {\"after\": \"1h\"}}", "$.deferred"),
+        (
+            "{\"actions\": [{\"do\": \"work.unblock\", \"id\": \"work_00000000000000000000000000\"}]}",
+            "$.actions",
+        ),
+    ] {
+        let sandbox = started(&format!("echo ran >> log; printf '%s' '{outcome}' > \"$DORMOUSE_OUTCOME\""));
+        let id = say(&sandbox, "x");
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        assert_eq!((ran.code(), ran.stderr.contains("dead letter")), (7, true), "{ran}");
+        for _ in 0..3 {
+            sandbox.pass(7200);
+            sandbox.run(["tick", "ada"]);
+        }
+        let dead = shown(&sandbox, &id);
+        let reason = dead["settlement"]["reason"].as_str().unwrap();
+        assert!(reason.contains("exited with status 0") && reason.contains(why), "{reason}");
+        assert_eq!((&dead["status"], &dead["attempt"]), (&json!("aborted"), &json!(1)));
+        assert_eq!(fs::read_to_string(sandbox.project().join("log")).unwrap(), "ran\n");
+    }
+}
+
+/// A process that the turn has left behind passes the SIGTERM that it gets on to the tick.
+#[test]
+fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
+    let sandbox = started(
+        r#"tick=$PPID
+        (trap "kill $tick; exit" TERM; touch up; while :; do sleep 0.02; done) &
+        until test -e up; do sleep 0.02; done; exit 0"#,
+    );
+    let id = say(&sandbox, "x");
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+    assert_eq!(objects(&ran.stdout)[0]["terminal"], "completed", "{ran}");
+    assert_eq!(shown(&sandbox, &id)["status"], "processed");
+}
+
+/// The agent has failed, was stopped and is started: its recovery pauses like any other.
+#[test]
+fn a_recovery_that_fails_after_a_start_has_the_same_pauses() {
+    let sandbox = started("exit 1");
+    hook(&sandbox.agent("ada"), "on-recovery-start", "echo no disk >&2; exit 1");
+    say(&sandbox, "x");
+    tick(&sandbox);
+    sandbox.run(["stop", "ada"]);
+    sandbox.run(["start", "ada"]);
+    for pause in [1, 2, 4] {
+        let due = field(&sandbox, "next_due_at");
+        let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", &due).output();
+        let stepped = objects(&ran.stdout).remove(0);
+        assert_eq!((ran.code(), &stepped["failure"]), (7, &json!("no disk")), "{stepped}");
+        let at = |time: &str| chrono::DateTime::parse_from_rfc3339(time).unwrap().timestamp();
+        assert_eq!(at(stepped["next_due_at"].as_str().unwrap()) - at(&due), pause);
+    }
+}
