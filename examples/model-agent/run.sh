@@ -144,7 +144,7 @@ wait "$tick" 2>/dev/null || :
 tick=
 rm model/pace
 
-say "   The next step finds that out; it would wait half a minute, but the cause is known. Attempt 2 goes on after line 6:"
+say "   The next step finds that out; it would wait half a minute, but the cause is known. The next run goes on after line 6, at the same attempt:"
 dormouse tick author || same "$?" 7 "exit status of a step that found a killed turn"
 dormouse recover author
 dormouse tick author --until-idle

@@ -8,7 +8,7 @@
 #   somebody needs the agent to make way    the client is ended, what it has said so far is saved
 #   the operator interjects                 the same, and the model goes on with these words in mind
 #   the model says "not now" (429)          the turn says until when, and nobody asks sooner
-#   a kill, a power cut, a timeout          the next attempt goes on from what was saved last
+#   a kill, a power cut, a timeout          the next run goes on from what was saved last
 set -eu
 
 # Everything that only this run needs. (No two turns share it: they need the same workspace, alone.)
