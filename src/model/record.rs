@@ -6,10 +6,8 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
 
-/// Fields that this version does not know. They survive a read and a write.
-pub type Extra = Map<String, Value>;
+pub use super::json::Extra;
 
 /// A record with a published schema: `dormouse/<kind>/<version>`.
 pub trait Record: Serialize + DeserializeOwned {

@@ -1,0 +1,541 @@
+//! The one reader of JSON that was written elsewhere: records, outcomes, dropped files, batches, deliveries.
+//!
+//! It differs from serde's own in two ways. An object is an object: serde reads the fields of a struct out of an array,
+//! too, by their position. And no key means anything to the reader itself: serde_json takes an object with one of its
+//! private keys for something else.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value};
+
+use super::strict::Strict;
+
+/// Reads a value of a type, and nothing behind it.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = T::deserialize(Strict(&mut reader))?;
+    reader.end().map(|()| value)
+}
+
+/// Reads any JSON.
+pub fn value(bytes: &[u8]) -> serde_json::Result<Value> {
+    read(bytes).map(|Plain(value)| value)
+}
+
+/// Any JSON, read key by key.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plain(pub Value);
+
+/// Reads a field that holds any JSON.
+pub fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+    Plain::deserialize(deserializer).map(|Plain(value)| value)
+}
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plain, D::Error> {
+        deserializer.deserialize_any(PlainVisitor).map(Plain)
+    }
+}
+
+struct PlainVisitor;
+
+impl<'de> Visitor<'de> for PlainVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(Value::from(text))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Value, E> {
+        Ok(Value::String(text))
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        plain(deserializer)
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(Plain(element)) = elements.next_element()? {
+            array.push(element);
+        }
+        Ok(Value::Array(array))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
+        ObjectVisitor.visit_map(entries).map(Value::Object)
+    }
+}
+
+/// Fields that this version does not know. They survive a read and a write.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Extra(Map<String, Value>);
+
+impl Extra {
+    pub fn new() -> Extra {
+        Extra::default()
+    }
+}
+
+impl std::ops::Deref for Extra {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Extra {
+    fn deref_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.0
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Extra, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor).map(Extra)
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Extra {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Extra".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Map::<String, Value>::json_schema(generator)
+    }
+}
+
+struct ObjectVisitor;
+
+impl<'de> Visitor<'de> for ObjectVisitor {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut object = Map::new();
+        while let Some((key, Plain(value))) = entries.next_entry()? {
+            object.insert(key, value);
+        }
+        Ok(object)
+    }
+}
+
+/// A body in JSON as its sender wrote it, beside the value that this program can hold.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sent {
+    pub value: Value,
+    /// The text, if the value does not hold all of it.
+    pub text: Option<String>,
+}
+
+impl From<Value> for Sent {
+    fn from(value: Value) -> Sent {
+        Sent { value, text: None }
+    }
+}
+
+impl Sent {
+    /// Reads a text that [`outside`] has mended. A number beyond the range of a double is in the value as a string.
+    pub fn read(text: &str) -> serde_json::Result<Sent> {
+        let parsed: &RawValue = serde_json::from_str(text)?;
+        let (written, held) = rewritten(parsed.get())?;
+        let value = value(held.as_bytes())?;
+        let is_whole = written == value.to_string();
+        Ok(Sent { value, text: (!is_whole).then(|| parsed.get().to_owned()) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Sent {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Sent, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        Sent::read(raw.get()).map_err(|error| de::Error::custom(without_place(&error.to_string())))
+    }
+}
+
+impl Serialize for Sent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.text.as_ref().map(|text| RawValue::from_string(text.clone())) {
+            Some(Ok(raw)) => raw.serialize(serializer),
+            Some(Err(_)) | None => self.value.serialize(serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for Sent {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Sent".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        Value::json_schema(generator)
+    }
+}
+
+/// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with the numbers as they
+/// are, and with numbers that no double holds as strings.
+fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
+    let (mut written, mut held) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '"' => string_length(rest),
+            '-' | '0'..='9' => rest.find(|c| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')),
+            other => Some(other.len_utf8()),
+        };
+        let (token, behind) = rest.split_at(length.unwrap_or(rest.len()));
+        rest = behind;
+        match first {
+            ' ' | '\t' | '\n' | '\r' => {}
+            '"' => {
+                let string = Value::from(serde_json::from_str::<String>(token)?).to_string();
+                written.push_str(&string);
+                held.push_str(&string);
+            }
+            '-' | '0'..='9' if token.parse::<f64>().is_ok_and(|number| !number.is_finite()) => {
+                written.push_str(token);
+                held.push_str(&format!("\"{token}\""));
+            }
+            _ => {
+                written.push_str(token);
+                held.push_str(token);
+            }
+        }
+    }
+    Ok((written, held))
+}
+
+/// The length of the string with which a text begins, quotes included.
+fn string_length(text: &str) -> Option<usize> {
+    let mut is_escaped = true;
+    let end = text.bytes().position(|byte| {
+        let is_end = byte == b'"' && !is_escaped;
+        // The first quote is passed over like an escaped one.
+        is_escaped = !is_escaped && byte == b'\\';
+        is_end
+    })?;
+    Some(end + 1)
+}
+
+/// JSON from outside after the repairs that leave no doubt, and a note for each kind of repair.
+pub fn outside(text: &str) -> (Cow<'_, str>, Vec<&'static str>) {
+    let mut notes = Vec::new();
+    let text = match text.strip_prefix('\u{feff}') {
+        Some(rest) => {
+            notes.push("a byte order mark was left out");
+            rest
+        }
+        None => text,
+    };
+    let whole = whole_characters(text);
+    if matches!(whole, Cow::Owned(_)) {
+        notes.push("an escape that is half of a surrogate pair was read as U+FFFD");
+    }
+    (whole, notes)
+}
+
+/// Replaces each escape of half a surrogate pair by that of U+FFFD, which is as long.
+fn whole_characters(text: &str) -> Cow<'_, str> {
+    let surrogate = |at: usize| -> Option<u32> {
+        let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
+        u32::from_str_radix(digits, 16).ok().filter(|unit| (0xD800..0xE000).contains(unit))
+    };
+    let mut halves = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find('\\') {
+        at += found;
+        at += match surrogate(at) {
+            Some(0xD800..0xDC00) if matches!(surrogate(at + 6), Some(0xDC00..)) => 12,
+            Some(_) => {
+                halves.push(at);
+                6
+            }
+            // The character behind is escaped, and may be a backslash.
+            None => 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
+        };
+    }
+    if halves.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut whole = text.to_owned();
+    for at in halves {
+        whole.replace_range(at..at + 6, "\\ufffd");
+    }
+    Cow::Owned(whole)
+}
+
+/// An error's words without the place, which is one within a part of the document.
+pub fn without_place(words: &str) -> &str {
+    words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
+}
+
+/// Reads an enum from an object whose field `tag` names the variant, out of text that is in memory. [`tagged!`] makes
+/// the `Deserialize` that calls this.
+pub fn read_tagged<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+    tag: &'static str,
+) -> Result<T, D::Error> {
+    let variant = deserializer.deserialize_map(TaggedVisitor { tag })?;
+    T::deserialize(variant).map_err(|error| de::Error::custom(without_place(&error.to_string())))
+}
+
+struct TaggedVisitor {
+    tag: &'static str,
+}
+
+impl<'de> Visitor<'de> for TaggedVisitor {
+    type Value = TaggedVariant<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with the field `{}`", self.tag)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TaggedVariant<'de>, A::Error> {
+        let (mut name, mut fields) = (None, Vec::new());
+        while let Some(key) = entries.next_key::<String>()? {
+            if key != self.tag {
+                fields.push((key, entries.next_value::<&RawValue>()?));
+            } else if name.replace(entries.next_value::<String>()?).is_some() {
+                return Err(de::Error::duplicate_field(self.tag));
+            }
+        }
+        let name = name.ok_or_else(|| de::Error::missing_field(self.tag))?;
+        Ok(TaggedVariant { name, fields })
+    }
+}
+
+/// A variant by its name, and its fields, which are still to be read.
+struct TaggedVariant<'de> {
+    name: String,
+    fields: Vec<(String, &'de RawValue)>,
+}
+
+impl<'de> Deserializer<'de> for TaggedVariant<'de> {
+    type Error = serde_json::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> serde_json::Result<V::Value> {
+        visitor.visit_enum(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'de> de::EnumAccess<'de> for TaggedVariant<'de> {
+    type Error = serde_json::Error;
+    type Variant = TaggedFields<'de>;
+
+    fn variant_seed<S: de::DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> serde_json::Result<(S::Value, TaggedFields<'de>)> {
+        let name: StrDeserializer<'_, serde_json::Error> = self.name.as_str().into_deserializer();
+        Ok((seed.deserialize(name)?, TaggedFields { fields: self.fields.into_iter(), value: None }))
+    }
+}
+
+struct TaggedFields<'de> {
+    fields: std::vec::IntoIter<(String, &'de RawValue)>,
+    value: Option<&'de RawValue>,
+}
+
+impl<'de> de::VariantAccess<'de> for TaggedFields<'de> {
+    type Error = serde_json::Error;
+
+    fn unit_variant(self) -> serde_json::Result<()> {
+        Ok(())
+    }
+
+    fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, _: S) -> serde_json::Result<S::Value> {
+        Err(de::Error::custom("a variant has fields with names"))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> serde_json::Result<V::Value> {
+        Err(de::Error::custom("a variant has fields with names"))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> serde_json::Result<V::Value> {
+        visitor.visit_map(self)
+    }
+}
+
+impl<'de> MapAccess<'de> for TaggedFields<'de> {
+    type Error = serde_json::Error;
+
+    fn next_key_seed<S: de::DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> serde_json::Result<Option<S::Value>> {
+        let Some((key, value)) = self.fields.next() else { return Ok(None) };
+        self.value = Some(value);
+        let key: StrDeserializer<'_, serde_json::Error> = key.as_str().into_deserializer();
+        seed.deserialize(key).map(Some)
+    }
+
+    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> serde_json::Result<S::Value> {
+        let raw = self.value.take().ok_or_else(|| de::Error::custom("a value without its key"))?;
+        seed.deserialize(Strict(&mut serde_json::Deserializer::from_str(raw.get())))
+    }
+}
+
+/// Declares an enum that stands in JSON as an object with a field that names the variant. serde's own reader of such
+/// objects keeps no text of numbers, and takes arrays for objects inside them.
+macro_rules! tagged {
+    (
+        $tag:literal, [$($rule:tt)*]
+        $(#[$meta:meta])*
+        pub enum $type:ident {
+            $(
+                $(#[$vmeta:meta])*
+                $variant:ident $({ $( $(#[$fmeta:meta])* $field:ident: $kind:ty ),* $(,)? })?
+            ),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(serde::Serialize)]
+        #[serde(tag = $tag, $($rule)*)]
+        #[cfg_attr(test, derive(schemars::JsonSchema))]
+        pub enum $type {
+            $( $(#[$vmeta])* $variant $({ $( $(#[$fmeta])* $field: $kind ),* })? ),*
+        }
+
+        impl<'de> serde::Deserialize<'de> for $type {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                #[derive(serde::Deserialize)]
+                #[serde($($rule)*)]
+                enum Read {
+                    $( $(#[$vmeta])* $variant $({ $( $(#[$fmeta])* $field: $kind ),* })? ),*
+                }
+                Ok(match $crate::model::json::read_tagged::<Read, D>(deserializer, $tag)? {
+                    $( Read::$variant $({ $( $field ),* })? => $type::$variant $({ $( $field ),* })? ),*
+                })
+            }
+        }
+    };
+}
+pub(crate) use tagged;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_kept_as_it_was_sent() {
+        for text in [
+            "1.10",
+            "1e5",
+            "1e400",
+            "-1e-400",
+            "12345678901234567890123",
+            "{\"a\":1,\"a\":2}",
+            "{\"a\": [1.50, {\"b\": 1E2}]}",
+            "[0.1000000000000000055511151231257827]",
+        ] {
+            let sent = Sent::read(text).unwrap();
+            assert_eq!(sent.text.as_deref(), Some(text));
+            assert_eq!(serde_json::to_string(&sent).unwrap(), text);
+        }
+        for (text, value) in [
+            ("1.0", json!(1.0)),
+            ("18446744073709551615", json!(u64::MAX)),
+            (" { \"a\\/\\u00e9\" : [ 1 , \"\\\\\\\"\" ] } ", json!({ "a/é": [1, "\\\""] })),
+            ("{\"b\":1,\"a\":2}", json!({ "b": 1, "a": 2 })),
+        ] {
+            assert_eq!(Sent::read(text).unwrap(), Sent::from(value), "{text}");
+        }
+        assert_eq!(Sent::read("[1e400]").unwrap().value, json!(["1e400"]));
+    }
+
+    #[test]
+    fn no_key_means_anything_to_the_reader() {
+        for key in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
+            let text = json!({ key: "[1]", "other": { key: { key: "2" } } }).to_string();
+            assert_eq!(value(text.as_bytes()).unwrap().to_string(), text);
+            assert_eq!(Sent::read(&text).unwrap().value.to_string(), text);
+            assert_eq!(read::<Extra>(text.as_bytes()).unwrap().get(key), Some(&json!("[1]")));
+        }
+    }
+
+    #[test]
+    fn nesting_has_an_end_whatever_is_read() {
+        let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        assert!(value(deep.as_bytes()).is_err() && Sent::read(&deep).is_err());
+        let object = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
+        assert!(value(object.as_bytes()).is_err() && read::<Sent>(object.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn half_a_character_is_mended_and_a_whole_one_is_left() {
+        for (text, mended) in [
+            ("\"\\ud800\"", "\"\\ufffd\""),
+            ("\"\\uDFFFx\"", "\"\\ufffdx\""),
+            ("\"\\ud800\\ud83d\\ude00\"", "\"\\ufffd\\ud83d\\ude00\""),
+            ("\"\\ud83d\\ude00\"", "\"\\ud83d\\ude00\""),
+            ("\"\\\\ud800\"", "\"\\\\ud800\""),
+            ("\"\\ud8\"", "\"\\ud8\""),
+            ("\"ü\\", "\"ü\\"),
+            ("\u{feff}{}", "{}"),
+        ] {
+            assert_eq!(outside(text).0, mended, "{text}");
+        }
+        assert_eq!(outside("\u{feff}\"\\udc00\"").1.len(), 2);
+        assert!(outside("{\"a\": 1}").1.is_empty());
+    }
+}
