@@ -1,178 +1,178 @@
 //! The actions in a turn's outcome file (contract, turns): carried out when the turn is settled, all or none.
 
-use serde::{Deserialize, Serialize};
-
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
+use super::json::{Sent, tagged};
 use super::message::MessageKind;
 use super::time::{Span, Time};
 use super::timer::CatchUp;
 use super::wait::WaitKind;
 use super::work::{PlanStatus, Todo};
 
-/// One action. Spans count from the end of the turn. A moment before the turn began counts as past.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "do", deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Action {
-    #[serde(rename = "work.add")]
-    WorkAdd {
-        objective: String,
-        #[serde(default)]
-        plan_status: Option<PlanStatus>,
-        #[serde(default)]
-        todo: Vec<Todo>,
-        #[serde(default)]
-        plan: Option<String>,
-        #[serde(default)]
-        blocked_by: Option<String>,
-        #[serde(default)]
-        recheck_after: Option<Span>,
-        #[serde(default)]
-        pick: bool,
-    },
-    #[serde(rename = "work.update")]
-    WorkUpdate {
-        id: WorkId,
-        #[serde(default)]
-        objective: Option<String>,
-        #[serde(default)]
-        plan_status: Option<PlanStatus>,
-        #[serde(default)]
-        todo: Option<Vec<Todo>>,
-        #[serde(default)]
-        plan: Option<String>,
-    },
-    #[serde(rename = "work.pick")]
-    WorkPick {
-        id: WorkId,
-        /// Why its blocker is cleared; absent: the blocker stays.
-        #[serde(default)]
-        clear_blocker: Option<String>,
-    },
-    #[serde(rename = "work.block")]
-    WorkBlock {
-        id: WorkId,
-        reason: String,
-        #[serde(default)]
-        recheck_after: Option<Span>,
-    },
-    #[serde(rename = "work.unblock")]
-    WorkUnblock { id: WorkId, reason: String },
-    #[serde(rename = "work.complete")]
-    WorkComplete {
-        id: WorkId,
-        #[serde(default)]
-        result: Option<String>,
-    },
-    #[serde(rename = "wait")]
-    Wait {
-        kind: WaitKind,
-        reason: String,
-        /// Absent in a wait for a task: the task of the `task.start` before it.
-        #[serde(default)]
-        resource: Option<String>,
-        #[serde(default)]
-        work_item_id: Option<WorkId>,
-        #[serde(default)]
-        whole_agent: bool,
-        #[serde(default, rename = "in")]
-        within: Option<Span>,
-        #[serde(default)]
-        at: Option<Time>,
-        #[serde(default)]
-        past_ok: bool,
-        #[serde(default)]
-        recheck_after: Option<Span>,
-        #[serde(default)]
-        expires_after: Option<Span>,
-        #[serde(default)]
-        source: Option<String>,
-        #[serde(default)]
-        no_fallback: Option<String>,
-        #[serde(default)]
-        trigger_id: Option<TriggerId>,
-    },
-    /// The task begins once the turn is settled.
-    #[serde(rename = "task.start")]
-    TaskStart {
-        /// The program and its arguments; excludes `delegate`.
-        #[serde(default)]
-        command: Vec<String>,
-        /// The child that gets `text`.
-        #[serde(default)]
-        delegate: Option<AgentName>,
-        #[serde(default)]
-        text: Option<String>,
-        #[serde(default)]
-        summary: Option<String>,
-        #[serde(default)]
-        work_item_id: Option<WorkId>,
-        #[serde(default = "yes")]
-        notify: bool,
-        #[serde(default)]
-        interactive: bool,
-        #[serde(default)]
-        timeout: Option<Span>,
-    },
-    #[serde(rename = "timer.add")]
-    TimerAdd {
-        #[serde(default, rename = "in")]
-        within: Option<Span>,
-        #[serde(default)]
-        at: Option<Time>,
-        #[serde(default)]
-        past_ok: bool,
-        #[serde(default)]
-        every: Option<Span>,
-        #[serde(default)]
-        cron: Option<String>,
-        /// Whether the first field of `cron` is seconds.
-        #[serde(default)]
-        seconds: bool,
-        #[serde(default)]
-        time_zone: Option<String>,
-        #[serde(default)]
-        text: Option<String>,
-        #[serde(default)]
-        catch_up: Option<CatchUp>,
-        #[serde(default)]
-        grace: Option<Span>,
-        #[serde(default)]
-        name: Option<String>,
-    },
-    #[serde(rename = "enqueue")]
-    Enqueue {
-        /// Absent: the agent itself.
-        #[serde(default)]
-        agent: Option<AgentName>,
-        #[serde(default)]
-        text: Option<String>,
-        #[serde(default)]
-        body: Option<serde_json::Value>,
-        #[serde(default)]
-        kind: Option<MessageKind>,
-        #[serde(default)]
-        origin: Option<String>,
-        #[serde(default)]
-        priority: Option<super::message::Priority>,
-        #[serde(default)]
-        resource: Option<String>,
-        #[serde(default)]
-        work_item_id: Option<WorkId>,
-        /// The wait that it answers.
-        #[serde(default)]
-        wait_id: Option<WaitId>,
-        #[serde(default)]
-        correlation_id: Option<String>,
-        #[serde(default)]
-        allow_empty: bool,
-        #[serde(default, rename = "in")]
-        within: Option<Span>,
-        #[serde(default)]
-        at: Option<Time>,
-        #[serde(default)]
-        past_ok: bool,
-    },
+tagged! {
+    "do", [deny_unknown_fields]
+    /// One action. Spans count from the end of the turn. A moment before the turn began counts as past.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Action {
+        #[serde(rename = "work.add")]
+        WorkAdd {
+            objective: String,
+            #[serde(default)]
+            plan_status: Option<PlanStatus>,
+            #[serde(default)]
+            todo: Vec<Todo>,
+            #[serde(default)]
+            plan: Option<String>,
+            #[serde(default)]
+            blocked_by: Option<String>,
+            #[serde(default)]
+            recheck_after: Option<Span>,
+            #[serde(default)]
+            pick: bool,
+        },
+        #[serde(rename = "work.update")]
+        WorkUpdate {
+            id: WorkId,
+            #[serde(default)]
+            objective: Option<String>,
+            #[serde(default)]
+            plan_status: Option<PlanStatus>,
+            #[serde(default)]
+            todo: Option<Vec<Todo>>,
+            #[serde(default)]
+            plan: Option<String>,
+        },
+        #[serde(rename = "work.pick")]
+        WorkPick {
+            id: WorkId,
+            /// Why its blocker is cleared; absent: the blocker stays.
+            #[serde(default)]
+            clear_blocker: Option<String>,
+        },
+        #[serde(rename = "work.block")]
+        WorkBlock {
+            id: WorkId,
+            reason: String,
+            #[serde(default)]
+            recheck_after: Option<Span>,
+        },
+        #[serde(rename = "work.unblock")]
+        WorkUnblock { id: WorkId, reason: String },
+        #[serde(rename = "work.complete")]
+        WorkComplete {
+            id: WorkId,
+            #[serde(default)]
+            result: Option<String>,
+        },
+        #[serde(rename = "wait")]
+        Wait {
+            kind: WaitKind,
+            reason: String,
+            /// Absent in a wait for a task: the task of the `task.start` before it.
+            #[serde(default)]
+            resource: Option<String>,
+            #[serde(default)]
+            work_item_id: Option<WorkId>,
+            #[serde(default)]
+            whole_agent: bool,
+            #[serde(default, rename = "in")]
+            within: Option<Span>,
+            #[serde(default)]
+            at: Option<Time>,
+            #[serde(default)]
+            past_ok: bool,
+            #[serde(default)]
+            recheck_after: Option<Span>,
+            #[serde(default)]
+            expires_after: Option<Span>,
+            #[serde(default)]
+            source: Option<String>,
+            #[serde(default)]
+            no_fallback: Option<String>,
+            #[serde(default)]
+            trigger_id: Option<TriggerId>,
+        },
+        /// The task begins once the turn is settled.
+        #[serde(rename = "task.start")]
+        TaskStart {
+            /// The program and its arguments; excludes `delegate`.
+            #[serde(default)]
+            command: Vec<String>,
+            /// The child that gets `text`.
+            #[serde(default)]
+            delegate: Option<AgentName>,
+            #[serde(default)]
+            text: Option<String>,
+            #[serde(default)]
+            summary: Option<String>,
+            #[serde(default)]
+            work_item_id: Option<WorkId>,
+            #[serde(default = "yes")]
+            notify: bool,
+            #[serde(default)]
+            interactive: bool,
+            #[serde(default)]
+            timeout: Option<Span>,
+        },
+        #[serde(rename = "timer.add")]
+        TimerAdd {
+            #[serde(default, rename = "in")]
+            within: Option<Span>,
+            #[serde(default)]
+            at: Option<Time>,
+            #[serde(default)]
+            past_ok: bool,
+            #[serde(default)]
+            every: Option<Span>,
+            #[serde(default)]
+            cron: Option<String>,
+            /// Whether the first field of `cron` is seconds.
+            #[serde(default)]
+            seconds: bool,
+            #[serde(default)]
+            time_zone: Option<String>,
+            #[serde(default)]
+            text: Option<String>,
+            #[serde(default)]
+            catch_up: Option<CatchUp>,
+            #[serde(default)]
+            grace: Option<Span>,
+            #[serde(default)]
+            name: Option<String>,
+        },
+        #[serde(rename = "enqueue")]
+        Enqueue {
+            /// Absent: the agent itself.
+            #[serde(default)]
+            agent: Option<AgentName>,
+            #[serde(default)]
+            text: Option<String>,
+            #[serde(default)]
+            body: Option<Sent>,
+            #[serde(default)]
+            kind: Option<MessageKind>,
+            #[serde(default)]
+            origin: Option<String>,
+            #[serde(default)]
+            priority: Option<super::message::Priority>,
+            #[serde(default)]
+            resource: Option<String>,
+            #[serde(default)]
+            work_item_id: Option<WorkId>,
+            /// The wait that it answers.
+            #[serde(default)]
+            wait_id: Option<WaitId>,
+            #[serde(default)]
+            correlation_id: Option<String>,
+            #[serde(default)]
+            allow_empty: bool,
+            #[serde(default, rename = "in")]
+            within: Option<Span>,
+            #[serde(default)]
+            at: Option<Time>,
+            #[serde(default)]
+            past_ok: bool,
+        },
+    }
 }
 
 fn yes() -> bool {

@@ -1,6 +1,6 @@
 //! Why a message is taken up, and how that relates to what the agent waited for (contract, semantics §7).
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::closure::{ClosureOutcome, WaitingReason};
 use super::id::WaitId;
@@ -37,22 +37,8 @@ pub struct Continuation {
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
     /// The waits that the message satisfies: bound when it is taken up, resolved when its turn has completed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "one_or_many")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resolves: Vec<WaitId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
-}
-
-/// Reads a list of waits or, as in older records, a single one.
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<WaitId>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum OneOrMany {
-        One(WaitId),
-        Many(Vec<WaitId>),
-    }
-    Ok(match OneOrMany::deserialize(deserializer)? {
-        OneOrMany::One(wait) => vec![wait],
-        OneOrMany::Many(waits) => waits,
-    })
 }

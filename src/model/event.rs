@@ -76,7 +76,7 @@ pub struct Event {
     pub agent: AgentName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    #[serde(default, skip_serializing_if = "Value::is_null")]
+    #[serde(default, deserialize_with = "super::json::plain", skip_serializing_if = "Value::is_null")]
     pub data: Value,
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
+use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
 use super::record::{Extra, Record};
 use super::run::Terminal;
@@ -117,13 +118,21 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The content of a message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Body {
-    Text { text: String },
-    Json { value: Value },
+tagged! {
+    "type", [rename_all = "snake_case"]
+    /// The content of a message.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Body {
+        Text { text: String },
+        Json {
+            #[serde(deserialize_with = "super::json::plain")]
+            value: Value,
+            /// The JSON as its sender wrote it, if `value` does not hold all of it: a number with more digits than
+            /// a double has, or a key that is there twice.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            sent: Option<String>,
+        },
+    }
 }
 
 impl Body {
@@ -135,20 +144,27 @@ impl Body {
         }
     }
 
-    /// The length of the text, or of the JSON on one line, in bytes.
+    /// The length of the text, or of the JSON as [`Body::to_text`] returns it, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
-            Body::Text { text } => text.len(),
-            Body::Json { value } => value.to_string().len(),
+            Body::Text { text } | Body::Json { sent: Some(text), .. } => text.len(),
+            Body::Json { value, sent: None } => value.to_string().len(),
         }
     }
 
-    /// The text itself, or the JSON on one line.
+    /// The text itself, or the JSON: as its sender wrote it if the value does not hold all of it, else on one line.
     pub fn to_text(&self) -> String {
         match self {
-            Body::Text { text } => text.clone(),
-            Body::Json { value } => value.to_string(),
+            Body::Text { text } | Body::Json { sent: Some(text), .. } => text.clone(),
+            Body::Json { value, sent: None } => value.to_string(),
         }
+    }
+}
+
+impl<J: Into<Sent>> From<J> for Body {
+    fn from(json: J) -> Body {
+        let Sent { value, text } = json.into();
+        Body::Json { value, sent: text }
     }
 }
 

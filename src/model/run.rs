@@ -1,10 +1,12 @@
 //! Runs: each is one execution of the turn command.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::id::{AgentName, MessageId, RunId, WorkId};
+use super::json::tagged;
 use super::record::{Extra, Record};
 use super::time::Time;
 
@@ -26,9 +28,9 @@ names! {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub input_tokens: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
@@ -36,23 +38,68 @@ pub struct Usage {
     pub model: Option<String>,
 }
 
-/// How the process of a turn ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "how", rename_all = "snake_case")]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Exit {
-    Code {
-        code: i32,
-    },
-    Signal {
-        signal: i32,
-    },
-    /// The command could not be started at all.
-    NotStarted {
-        error: String,
-    },
-    /// Its tick is gone, and no other process saw the end.
-    Unknown,
+/// Reads a count, also one that is written as `12.0`.
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    struct Count;
+
+    impl<'de> Visitor<'de> for Count {
+        type Value = Option<u64>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("u64")
+        }
+
+        fn visit_none<E>(self) -> Result<Option<u64>, E> {
+            Ok(None)
+        }
+
+        fn visit_unit<E>(self) -> Result<Option<u64>, E> {
+            Ok(None)
+        }
+
+        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+            deserializer.deserialize_u64(self)
+        }
+
+        fn visit_u64<E>(self, count: u64) -> Result<Option<u64>, E> {
+            Ok(Some(count))
+        }
+
+        fn visit_i64<E: Error>(self, count: i64) -> Result<Option<u64>, E> {
+            u64::try_from(count).map(Some).map_err(|_| E::invalid_value(Unexpected::Signed(count), &self))
+        }
+
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+        fn visit_f64<E: Error>(self, count: f64) -> Result<Option<u64>, E> {
+            let is_exact = count.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&count);
+            if !is_exact {
+                return Err(E::invalid_value(Unexpected::Float(count), &self));
+            }
+            Ok(Some(count as u64))
+        }
+    }
+
+    deserializer.deserialize_option(Count)
+}
+
+tagged! {
+    "how", [rename_all = "snake_case"]
+    /// How the process of a turn ended.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Exit {
+        Code {
+            code: i32,
+        },
+        Signal {
+            signal: i32,
+        },
+        /// The command could not be started at all.
+        NotStarted {
+            error: String,
+        },
+        /// Its tick is gone, and no other process saw the end.
+        Unknown,
+    }
 }
 
 impl std::fmt::Display for Exit {
@@ -89,6 +136,9 @@ pub struct Run {
     pub brief: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// The repairs without which the outcome file could not have been read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,9 @@
 //! A request to admit a message: a line of `enqueue --batch`, or a file dropped into the inbox.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
+use super::json::Sent;
 use super::message::{Body, MessageKind, Origin, OriginKind, Priority};
 use super::time::{Span, Time};
 
@@ -15,7 +15,7 @@ pub struct Submission {
     /// A body of type text.
     pub text: Option<String>,
     /// A body of type JSON.
-    pub body: Option<Value>,
+    pub body: Option<Sent>,
     pub kind: Option<MessageKind>,
     /// `KIND` or `KIND:ID`.
     pub origin: Option<String>,
@@ -37,7 +37,7 @@ impl Submission {
     pub fn take_body(&mut self) -> Result<Body, String> {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
-            (None, Some(value)) => Ok(Body::Json { value }),
+            (None, Some(sent)) => Ok(Body::from(sent)),
             (None, None) => Err("neither `text` nor `body`: a message has one of them".to_owned()),
             (Some(_), Some(_)) => Err("both `text` and `body`: a message has one of them".to_owned()),
         }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
+use super::json::tagged;
 use super::message::Message;
 use super::record::{Extra, Kept, Plane, Record};
 use super::run::Exit;
@@ -31,22 +32,23 @@ impl TaskStatus {
     }
 }
 
-/// What a task does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum TaskJob {
-    Command {
-        argv: Vec<String>,
-    },
-    /// Ends when the child has dealt with the message and has nothing left to do.
-    ChildAgent {
-        child: AgentName,
-        message_id: MessageId,
-        /// What the child has not been given yet. Until it has it, the task is `queued`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        assignment: Option<Box<Assignment>>,
-    },
+tagged! {
+    "kind", [rename_all = "snake_case", deny_unknown_fields]
+    /// What a task does.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum TaskJob {
+        Command {
+            argv: Vec<String>,
+        },
+        /// Ends when the child has dealt with the message and has nothing left to do.
+        ChildAgent {
+            child: AgentName,
+            message_id: MessageId,
+            /// What the child has not been given yet. Until it has it, the task is `queued`.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            assignment: Option<Box<Assignment>>,
+        },
+    }
 }
 
 /// What a delegation gives to its child: the message, and an `agent.toml` in case the child does not exist

@@ -3,18 +3,20 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, TimerId};
+use super::json::tagged;
 use super::message::{Body, Message};
 use super::record::{Extra, Kept, Plane, Record};
 use super::time::{Span, Time};
 
-/// When a timer fires.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub enum Schedule {
-    At { at: Time },
-    Every { every: Span, from: Time },
-    Cron { expression: String, time_zone: String },
+tagged! {
+    "type", [rename_all = "snake_case", deny_unknown_fields]
+    /// When a timer fires.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum Schedule {
+        At { at: Time },
+        Every { every: Span, from: Time },
+        Cron { expression: String, time_zone: String },
+    }
 }
 
 names! {

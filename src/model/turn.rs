@@ -39,6 +39,9 @@ pub struct TurnEnd {
     pub duration_ms: u64,
     /// The outcome file, or why it can't be used, with its path.
     pub outcome: Result<Outcome, String>,
+    /// The repairs without which the outcome file could not have been read.
+    #[serde(default)]
+    pub notes: Vec<String>,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
     /// The last line of stdout that is not blank.

@@ -91,7 +91,7 @@ fn name_of(origin: &Value) -> String {
 
 /// The text of a body, or its JSON.
 fn body(body: Value) -> String {
-    match field(&body, "text") {
+    match field(&body, "text").or_else(|| field(&body, "sent")) {
         Some(text) => text.to_string(),
         None => {
             let value = field(&body, "value").unwrap_or_default();

@@ -304,8 +304,8 @@ fn a_body_of_exactly_the_limit_is_admitted_and_one_byte_more_is_refused_with_the
         (said(&"é".repeat(1024)), said(&"é".repeat(1025))),
     ];
     let values = [(
-        Submission { body: Some(quoted(2048)), ..Submission::default() },
-        Submission { body: Some(quoted(2049)), ..Submission::default() },
+        Submission { body: Some(quoted(2048).into()), ..Submission::default() },
+        Submission { body: Some(quoted(2049).into()), ..Submission::default() },
     )];
     for (fits, exceeds) in texts.into_iter().chain(values) {
         assert!(submit_with(fits, None, &limits).is_ok());
@@ -326,10 +326,10 @@ fn a_message_has_one_body_text_or_json() {
     assert_eq!(body(Some(" \n"), None), Err("blank_message"));
     let meant = Submission { text: Some(String::new()), allow_empty: true, ..Submission::default() };
     assert_eq!(submit(meant).map(|message| message.body), Ok(Body::Text { text: String::new() }));
-    assert_eq!(body(None, Some(json!({"a": 1}))), Ok(Body::Json { value: json!({"a": 1}) }));
-    assert_eq!(body(None, Some(json!(null))), Ok(Body::Json { value: json!(null) }));
+    assert_eq!(body(None, Some(json!({"a": 1}).into())), Ok(Body::from(json!({"a": 1}))));
+    assert_eq!(body(None, Some(json!(null).into())), Ok(Body::from(json!(null))));
     assert_eq!(body(None, None), Err("invalid_body"));
-    assert_eq!(body(Some("x"), Some(json!(1))), Err("invalid_body"));
+    assert_eq!(body(Some("x"), Some(json!(1).into())), Err("invalid_body"));
 }
 
 #[test]

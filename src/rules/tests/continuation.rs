@@ -690,9 +690,9 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
         (text(" \n\t\u{2003}"), false),
         (text("x"), true),
         (text("  x "), true),
-        (Body::Json { value: json!(null) }, true),
-        (Body::Json { value: json!("") }, true),
-        (Body::Json { value: json!({}) }, true),
+        (Body::from(json!(null)), true),
+        (Body::from(json!("")), true),
+        (Body::from(json!({})), true),
     ];
     for (body, contentful) in rows {
         let message = Message { body: body.clone(), ..message(1, MessageKind::WebhookEvent) };

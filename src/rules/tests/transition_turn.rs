@@ -344,6 +344,7 @@ fn the_record_of_a_run_says_how_it_went() {
         reason: None,
         brief: Some("done".to_owned()),
         usage: Some(usage),
+        notes: Vec::new(),
         stdout_bytes: Some(12),
         stderr_bytes: Some(34),
         continuation: continuation(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, TaskId, WorkId};
+use crate::model::json::Sent;
 use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, MessageKind, OriginKind};
 use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
@@ -176,13 +177,13 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
 /// The message to the child, in which the parent speaks as its operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
     let parent = draft.records.state.agent.clone();
-    let (text, value) = match body {
+    let (text, body) = match body {
         Body::Text { text } => (Some(text), None),
-        Body::Json { value } => (None, Some(value)),
+        Body::Json { value, sent } => (None, Some(Sent { value, text: sent })),
     };
     let submission = Submission {
         text,
-        body: value,
+        body,
         origin: Some(format!("{}:{parent}", OriginKind::Operator)),
         ..Submission::default()
     };

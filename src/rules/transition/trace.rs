@@ -190,6 +190,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>, clo
         reason: reason.clone(),
         brief: brief.clone(),
         usage,
+        notes: seen.map(|end| end.notes.clone()).unwrap_or_default(),
         stdout_bytes: seen.map(|end| end.stdout_bytes),
         stderr_bytes: seen.map(|end| end.stderr_bytes),
         continuation: run.continuation.clone(),
