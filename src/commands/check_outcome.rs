@@ -18,7 +18,7 @@ pub fn check_outcome(session: &mut Session, args: cli::CheckOutcome) -> Result<S
     };
     let name = if args.file == "-" { "stdin" } else { &args.file };
     let found = bytes(&args.file, &Bound::outcome(limits.max_outcome))?;
-    let outcome = check(&found, &limits).map_err(|Wrong { line, column, why }| Error::Damaged {
+    let (outcome, notes) = check(&found, &limits).map_err(|Wrong { line, column, why }| Error::Damaged {
         path: name.into(),
         line,
         column,
@@ -26,10 +26,12 @@ pub fn check_outcome(session: &mut Session, args: cli::CheckOutcome) -> Result<S
         hint: Some("`dormouse schema outcome` prints what an outcome may have".to_owned()),
     })?;
     let actions = outcome.actions.len();
-    let object = json!({ "file": name, "actions": actions, "deferred": outcome.deferred.is_some() });
+    let object =
+        json!({ "file": name, "actions": actions, "deferred": outcome.deferred.is_some(), "notes": notes });
     session.out.result(&object, |out| {
         let plural = if actions == 1 { "action" } else { "actions" };
-        format!("{}: an outcome with {actions} {plural}", out.safe(name))
+        let notes: String = notes.iter().map(|note| format!("\n  {note}")).collect();
+        format!("{}: an outcome with {actions} {plural}{notes}", out.safe(name))
     });
     Ok(Status::Done)
 }

@@ -8,13 +8,12 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-use serde_json::Value;
-
 use crate::cli::{AgentAndText, PlaneAgent, PlaneAgents};
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
+use crate::model::json::{self, Sent};
 use crate::model::time::{Direction, Span, Time};
 use crate::rules::schedule::to_come;
 use crate::store::Store;
@@ -213,9 +212,9 @@ pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Resu
 }
 
 /// The JSON that a word stands for.
-pub fn json_body(word: &str, bound: &Bound) -> Result<Value> {
+pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
     let text = text("--body-json", Some(word), bound)?;
-    serde_json::from_str(&text).map_err(|error| {
+    Sent::read(&json::outside(&text).0).map_err(|error| {
         Error::usage(format!("--body-json: not JSON: {error}"))
             .with_hint("plain text goes without --body-json")
     })

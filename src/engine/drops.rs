@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::error::{Error, Result};
+use crate::model::json;
 use crate::model::message::{DeliverySurface, Message};
 use crate::model::policy::Policy;
 use crate::model::records::Records;
@@ -170,9 +171,12 @@ pub fn read_drop(
         Some(Err(why)) => return Ok(Some(Err(why))),
         None => return Ok(None),
     };
-    let submission: Submission = match serde_json::from_slice(&bytes) {
+    let read = std::str::from_utf8(&bytes)
+        .map_err(|_| "not UTF-8".to_owned())
+        .and_then(|text| json::read(json::outside(text).0.as_bytes()).map_err(|error| error.to_string()));
+    let submission: Submission = match read {
         Ok(submission) => submission,
-        Err(error) => return Ok(Some(Err(format!("not a message: {error}")))),
+        Err(why) => return Ok(Some(Err(format!("not a message: {why}")))),
     };
     let speaker = user.as_deref().map_or(Speaker::File(&policy.inbox.drops_as.0), Speaker::User);
     let admitted = admission::admit(

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
@@ -350,7 +351,7 @@ pub fn publish(session: &Session, store: &Store, subject: &str) {
 /// What `doctor` has found in what came from the remote.
 fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
-    let found = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
     // A message that two clones have settled is a person's to look at: the records that tell of it are whole.
     let damage = found.into_iter().find(|finding| {
         finding["warning"] == false && finding["kind"] != "ended_twice" && finding["kind"] != "dead_count"

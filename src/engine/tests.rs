@@ -7,11 +7,13 @@ mod random_lives;
 
 mod readers {
     use crate::engine::outcome;
+    use crate::model::json;
     use crate::model::message::Origin;
+    use crate::model::policy::Limits;
     use crate::model::submission::Submission;
     use crate::model::time::{Span, Time};
     use crate::rules::schedule;
-    use crate::store::tests::tried;
+    use crate::store::tests::{positional, tried};
 
     #[test]
     fn outcomes_and_dropped_files() {
@@ -24,10 +26,64 @@ mod readers {
         let dropped = br#"{"text": "t", "origin": "webhook:ci", "kind": "webhook_event", "priority": "next", "ttl": "5h",
             "dedupe_key": "k", "expires_at": "2026-01-01T00:00:00Z", "resource": "r"}"#;
         tried(&[dropped.to_vec()], |bytes| {
-            if let Ok(mut submission) = serde_json::from_slice::<Submission>(bytes) {
+            if let Ok(mut submission) = json::read::<Submission>(bytes) {
                 drop(submission.take_body());
             }
         });
+    }
+
+    /// Every action with every field that has an object in it, and what an object may hide.
+    #[test]
+    fn an_array_is_no_object_in_an_outcome_or_a_dropped_file() {
+        let (work, wait) = ("work_01900000000070008000000000000001", "wait_01900000000070008000000000000001");
+        let outcome = serde_json::json!({
+            "brief": "b", "usage": { "input_tokens": 1, "output_tokens": 2, "cost_usd": 0.5, "model": "m" },
+            "deferred": { "resource": "r", "after": "1h", "reason": "y" },
+            "actions": [
+                { "do": "work.add", "objective": "o", "todo": [{ "text": "t", "done": true }] },
+                { "do": "work.update", "id": work, "todo": [{ "text": "t" }] },
+                { "do": "work.pick", "id": work }, { "do": "work.block", "id": work, "reason": "r" },
+                { "do": "work.unblock", "id": work, "reason": "r" }, { "do": "work.complete", "id": work },
+                { "do": "wait", "kind": "external", "reason": "r" },
+                { "do": "task.start", "command": ["true"] }, { "do": "timer.add", "in": "1h" },
+                { "do": "enqueue", "body": 1, "wait_id": wait },
+            ],
+        });
+        assert!(outcome::parse(outcome.to_string().as_bytes()).is_ok());
+        for (path, bytes) in positional(&outcome) {
+            let wrong = outcome::parse(&bytes).expect_err(&path);
+            assert!(wrong.why.contains("invalid type: sequence"), "{path}: {}", wrong.why);
+        }
+        let dropped = serde_json::json!({ "text": "t" });
+        for (path, bytes) in positional(&dropped) {
+            assert!(json::read::<Submission>(&bytes).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_no_doubt_is_mended_with_a_note() {
+        let limits = Limits::default();
+        for (text, notes) in [
+            ("", 1),
+            (" \n", 1),
+            ("\u{feff}", 1),
+            ("{}", 0),
+            (
+                "\u{feff}{\"brief\": \"b\\ud800\", \"usage\": {\"input_tokens\": 12.0, \"output_tokens\": 3}}",
+                3,
+            ),
+        ] {
+            let (outcome, said) = outcome::check(text.as_bytes(), &limits).expect(text);
+            assert_eq!(said.len(), notes, "{text}: {said:?}");
+            assert!(outcome.brief.is_none_or(|brief| brief == "b\u{fffd}"), "{text}");
+        }
+        for text in [
+            "{\"usage\": {\"input_tokens\": 1.5}}",
+            "{\"usage\": {\"input_tokens\": -1.0}}",
+            "\u{feff}\u{feff}{}",
+        ] {
+            assert!(outcome::check(text.as_bytes(), &limits).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
         ended_at: session.clock.now(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         outcome: Ok(Outcome::default()),
+        notes: Vec::new(),
         stdout_bytes: 0,
         stderr_bytes: 0,
         last_line: None,
@@ -211,6 +212,10 @@ pub fn before_suspension(
 
 fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
     let path = turn.agent.workdir().run(turn.claimed.run.run_id).outcome();
+    let (outcome, notes) = match outcome::read(&path, &turn.records.policy.limits) {
+        Ok((outcome, notes)) => (Ok(outcome), notes),
+        Err(why) => (Err(why), Vec::new()),
+    };
     TurnEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,
@@ -219,7 +224,8 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
         is_prevented: false,
         ended_at: session.clock.now(),
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
-        outcome: outcome::read(&path, &turn.records.policy.limits),
+        outcome,
+        notes,
         stdout_bytes: ended.stdout.bytes,
         stderr_bytes: ended.stderr.bytes,
         last_line: ended.stdout.last_line,

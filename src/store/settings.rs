@@ -2,6 +2,7 @@
 
 use crate::model::policy::Policy;
 use crate::model::pool::Pool;
+use crate::model::strict::from_toml;
 
 /// Settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,7 +34,7 @@ impl Settings {
 
 impl Takes {
     fn of(text: &str) -> Takes {
-        let (Ok(policy), Ok(table)) = (toml::from_str::<Policy>(text), text.parse::<toml::Table>()) else {
+        let (Ok(policy), Ok(table)) = (from_toml::<Policy>(text), text.parse::<toml::Table>()) else {
             return Takes::Unknown;
         };
         if policy.profile.is_some() || policy.check().is_err() {

@@ -18,6 +18,7 @@ use tar::{EntryType, Header};
 use crate::error::{Context, Error, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
+use crate::model::json;
 
 /// The schema of the first file of a stream.
 pub const SCHEMA: &str = "dormouse/export/1";
@@ -202,7 +203,7 @@ impl<R: Read> Reader<R> {
         struct Schema {
             schema: String,
         }
-        let Schema { schema } = serde_json::from_slice(bytes).map_err(|error| self.damaged(error))?;
+        let Schema { schema } = json::read(bytes).map_err(|error| self.damaged(error))?;
         if schema != SCHEMA {
             let version = schema.strip_prefix(FAMILY).and_then(|version| version.parse::<u32>().ok());
             return Err(match version {
@@ -212,7 +213,7 @@ impl<R: Read> Reader<R> {
                 _ => self.damaged(format_args!("schema is \"{schema}\": expected \"{SCHEMA}\"")),
             });
         }
-        let Contents { agents, .. } = serde_json::from_slice(bytes).map_err(|error| self.damaged(error))?;
+        let Contents { agents, .. } = json::read(bytes).map_err(|error| self.damaged(error))?;
         if agents.is_empty() || agents.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(self.damaged("it names no agents, or not each once and in order"));
         }

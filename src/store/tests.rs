@@ -4,12 +4,13 @@
 //! `cargo test --bin dormouse readers` tries each for a moment, `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour
 //! each. `cargo bolero test store::tests::readers::records` lets libFuzzer look for what was never reached.
 
-pub use readers::tried;
+pub use readers::{positional, tried};
 
 mod readers {
     use std::path::Path;
 
     use bolero::{TypeGenerator, check};
+    use serde_json::Value;
 
     use crate::model::agent::Identity;
     use crate::model::dedupe::DedupeEntry;
@@ -23,8 +24,9 @@ mod readers {
     use crate::model::trigger::Trigger;
     use crate::model::wait::Wait;
     use crate::model::work::WorkItem;
+    use crate::store::dir::aside;
     use crate::store::dir::config::{policy_from, store_config};
-    use crate::store::dir::journal::decode_all;
+    use crate::store::dir::journal::{Entry, decode_all};
     use crate::store::dir::packed;
     use crate::store::dir::record::{decode, decode_plain, encode};
 
@@ -182,6 +184,106 @@ mod readers {
     fn journals() {
         let lines = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
         tried(&[lines.to_vec()], |bytes| drop(decode_all(Path::new("journal.jsonl"), bytes)));
+    }
+
+    /// A JSON document with the fields of one of its objects as an array, in their order, and the path to that object.
+    pub fn positional(document: &Value) -> Vec<(String, Vec<u8>)> {
+        let mut found = Vec::new();
+        let mut paths = vec![String::new()];
+        while let Some(path) = paths.pop() {
+            match document.pointer(&path) {
+                // What is under these is any JSON, and an object of the sender's.
+                Some(Value::Object(_)) if path.ends_with("/data") || path.ends_with("/value") => {}
+                Some(Value::Object(fields)) => {
+                    let mut changed = document.clone();
+                    *changed.pointer_mut(&path).unwrap() = Value::Array(fields.values().cloned().collect());
+                    found.push((path.clone(), changed.to_string().into_bytes()));
+                    paths.extend(fields.keys().map(|key| format!("{path}/{}", key.replace('/', "~1"))));
+                }
+                Some(Value::Array(elements)) => {
+                    paths.extend((0..elements.len()).map(|at| format!("{path}/{at}")));
+                }
+                Some(_) | None => {}
+            }
+        }
+        found
+    }
+
+    fn no_array(kind: &str, samples: &[Vec<u8>], is_read: impl Fn(&[u8]) -> bool) {
+        let samples: Vec<&Vec<u8>> = samples.iter().filter(|sample| is_read(sample)).collect();
+        assert!(!samples.is_empty(), "no samples of {kind}");
+        for sample in samples {
+            for (path, bytes) in positional(&serde_json::from_slice(sample).unwrap()) {
+                assert!(!is_read(&bytes), "{kind}: {path} is read: {}", String::from_utf8_lossy(&bytes));
+            }
+        }
+    }
+
+    fn reads<T: Record>(bytes: &[u8]) -> bool {
+        decode::<T>(Path::new("record"), bytes).is_ok()
+    }
+
+    #[test]
+    fn an_array_is_no_object_in_any_record() {
+        let state = |bytes: &[u8]| {
+            let read = decode::<State>(Path::new("record"), bytes);
+            read.is_ok_and(|state| aside::check(&state).is_ok())
+        };
+        no_array("state", &samples("/state.json"), state);
+        no_array("identity", &samples("/identity.json"), reads::<Identity>);
+        no_array("message", &samples("-msg_"), reads::<Message>);
+        no_array("hint", &samples("-msg_"), reads::<WakeHint>);
+        no_array("work", &samples("/work/work_"), reads::<WorkItem>);
+        no_array("wait", &samples("/waits/"), reads::<Wait>);
+        no_array("timer", &samples("/timers/"), reads::<Timer>);
+        no_array("task", &samples("/tasks/task_019b76e94e00700080007edcd88b35f8.json"), reads::<Task>);
+        no_array("trigger", &samples("/triggers/"), reads::<Trigger>);
+        no_array("run", &lines("/run.jsonl"), reads::<Run>);
+        no_array("dedupe", &samples("/dedupe/"), reads::<DedupeEntry>);
+        no_array("settled message", &lines("/message.jsonl"), reads::<Message>);
+        no_array("brief", &lines("/brief.jsonl"), reads::<Brief>);
+        let event = |bytes: &[u8]| decode_plain::<Event>(Path::new("ledger"), 1, bytes).is_ok();
+        no_array("event", &lines("/ledger/"), event);
+        let journal = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
+        let entries = journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
+            let mut entry: Value = serde_json::from_slice(line).unwrap();
+            // What surrounds an entry in its line.
+            ["sum", "boot", "applied"].map(|field| entry.as_object_mut().unwrap().shift_remove(field));
+            entry.to_string().into_bytes()
+        });
+        let journal: Vec<Vec<u8>> = entries.collect();
+        let entry = |bytes: &[u8]| decode_plain::<Entry>(Path::new("journal"), 1, bytes).is_ok();
+        no_array("journal", &journal, entry);
+        // What the fixture has none of.
+        let id = "01900000000070008000000000000001";
+        let message = serde_json::json!({
+            "id": format!("msg_{id}"), "agent": "bob", "kind": "operator_prompt", "priority": "normal",
+            "origin": { "kind": "operator", "id": "ada" }, "authority_class": "operator_instruction",
+            "delivery_surface": "cli", "admission_context": "local_process", "trigger_kind": "operator_input",
+            "body": { "type": "json", "value": 1, "sent": "1.00" }, "created_at": "2026-01-02T03:04:05.000Z",
+        });
+        let task = serde_json::json!({
+            "schema": "dormouse/task/1", "id": format!("task_{id}"), "agent": "ada", "status": "queued",
+            "job": { "kind": "child_agent", "child": "bob", "message_id": format!("msg_{id}"),
+                "assignment": { "policy": "", "message": message } },
+            "created_at": "2026-01-02T03:04:05.000Z",
+        });
+        no_array("delegation", &[task.to_string().into_bytes()], reads::<Task>);
+    }
+
+    #[test]
+    fn an_array_is_no_table_in_settings() {
+        let config = store_config(Path::new("dormouse.toml"), b"format = 1\n").unwrap();
+        for table in ["turn", "limits", "retry", "inbox", "retention", "preemption", "tasks", "authority"] {
+            for array in ["[]", "[[]]", "[\"true\"]", "[[\"true\"], false]"] {
+                let text = format!("{table} = {array}\n");
+                assert!(policy_from(Path::new("agent.toml"), text.as_bytes(), &config).is_err(), "{text}");
+            }
+        }
+        for table in ["store", "scheduler", "git", "sharing", "ingress"] {
+            let text = format!("format = 1\n{table} = []\n");
+            assert!(store_config(Path::new("dormouse.toml"), text.as_bytes()).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use crate::beneath::Spot;
 use crate::error::Result;
+use crate::model::json;
 use crate::model::run::Run;
 use crate::model::turn::Outcome;
 
@@ -62,7 +63,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
 /// Whether an outcome says nothing that the record does not say. An outcome that can't be read says more.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
-    let Ok(outcome) = serde_json::from_slice::<Outcome>(&bytes) else { return Ok(false) };
+    let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };
     let Outcome { brief, actions, usage, deferred } = outcome;
     let is_told = (brief.is_none() || brief == run.brief) && (usage.is_none() || usage == run.usage);
     Ok(is_told && actions.is_empty() && deferred.is_none())

@@ -14,6 +14,7 @@ use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::bound::RECORD;
 use crate::model::id::{RunId, TaskId};
+use crate::model::json;
 use crate::model::preemption::Checkpoint;
 
 pub use log::Log;
@@ -195,9 +196,11 @@ impl Dir {
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
         // The note is not synced: after a power cut the file may be empty, or have zeros or a part of the
         // note in it.
-        let Ok(value) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return Ok(None) };
+        if json::value(&bytes).is_err() {
+            return Ok(None);
+        }
         let wrong = |error: serde_json::Error| Error::damaged(path.path(), error.to_string());
-        serde_json::from_value(value).map(Some).map_err(wrong)
+        json::read(&bytes).map(Some).map_err(wrong)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {

@@ -472,6 +472,19 @@ fn rules_do_nothing_but_compute() {
     assert_none(found, "rules and records do no I/O, read no clock and start no process");
 }
 
+/// serde_json's own readers take arrays for objects, and some keys for something else.
+#[test]
+fn json_is_read_in_one_place() {
+    let found = offences(&shipped(), |source, line| {
+        let is_reader = line.contains("serde_json::from_") || line.contains("toml::from_str");
+        let has_own_reader = line.contains("serde(untagged)") && source.path != "src/model/policy.rs"
+            || line.contains("serde(tag = ") && !line.contains("$tag");
+        let may = ["src/model/json.rs", "src/engine/outcome/blame.rs"].contains(&source.path.as_str());
+        is_reader && !may || has_own_reader && source.layer() == "model"
+    });
+    assert_none(found, "JSON and settings are read by model/json.rs and model/strict.rs");
+}
+
 /// What is promised of the compiler is what CI tries, and what the document for contributors says.
 #[test]
 fn the_oldest_rust_is_the_same_everywhere() {

@@ -620,6 +620,43 @@ fn an_empty_outcome_is_none() {
 }
 
 #[test]
+fn an_outcome_that_can_be_mended_is_taken_with_a_note() {
+    for (outcome, brief, notes) in [
+        ("", "said", json!(["the outcome file is empty"])),
+        ("\u{feff}{\"brief\": \"b\"}", "b", json!(["a byte order mark was left out"])),
+        (
+            r#"{"brief": "\udc00", "usage": {"input_tokens": 12.0}}"#,
+            "\u{fffd}",
+            json!([
+                "an escape that is half of a surrogate pair was read as U+FFFD",
+                "a count of tokens was written with a decimal point"
+            ]),
+        ),
+    ] {
+        let (sandbox, stepped) = with_outcome(outcome, 0);
+        assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("completed"), &json!(brief)));
+        let run = sandbox.json(["run", "list", "-a", "ada"]);
+        assert_eq!(run["notes"], notes, "{outcome}");
+    }
+}
+
+/// An action is an object, not a list of its fields.
+#[test]
+fn an_array_in_place_of_an_action_carries_nothing_out() {
+    for outcome in [
+        r#"["done"]"#,
+        r#"{"actions": [["work.add", "objective"]]}"#,
+        r#"{"actions": [{"do": "work.add", "objective": "o", "todo": [["one", true]]}]}"#,
+        r#"{"usage": [1, 2]}"#,
+    ] {
+        let (sandbox, stepped) = with_outcome(outcome, 0);
+        assert_eq!(stepped["terminal"], "failed", "{outcome}");
+        assert!(stepped["terminal_reason"].as_str().unwrap().contains("invalid type: sequence"), "{stepped}");
+        assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]), Vec::<Value>::new());
+    }
+}
+
+#[test]
 fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
     for (outcome, wrong) in [
         (
@@ -636,7 +673,6 @@ fn an_outcome_that_is_invalid_fails_the_turn_and_says_where() {
             r#"{"deferred": {"after": "2h", "until": "2026-01-02T03:04:05Z"}}"#,
             ":1:14: $.deferred: `until` and `after` both say when: leave one out",
         ),
-        ("", ":1:0: $: EOF while parsing a value"),
     ] {
         let (sandbox, stepped) = with_outcome(outcome, 0);
         assert_eq!(stepped["terminal"], "failed");

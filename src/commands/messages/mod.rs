@@ -22,6 +22,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, MessageId, TriggerId, WaitId, WorkId};
+use crate::model::json;
 use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
@@ -310,7 +311,11 @@ fn batch_message(
     line: &[u8],
     stamp: &mut Stamp,
 ) -> Result<Message> {
-    let mut submission: Submission = serde_json::from_slice(line).map_err(|error| {
+    let text = std::str::from_utf8(line).map_err(|_| {
+        Error::usage(format!("line {number} of the batch: not UTF-8")).with_hint("nothing was admitted")
+    })?;
+    let read = json::read(json::outside(text).0.as_bytes());
+    let mut submission: Submission = read.map_err(|error| {
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
         Error::usage(format!("line {number} of the batch, column {}: {what}", error.column()))

@@ -3,11 +3,12 @@
 mod generated;
 
 use clap::CommandFactory;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cli::{self, Shell};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
+use crate::model::json;
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
 
@@ -55,7 +56,7 @@ pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
     match text {
         // It is JSON already, in many lines.
         Some(text) if session.out.is_json() => {
-            let schema: Value = serde_json::from_str(text).unwrap_or_default();
+            let schema = json::value(text.as_bytes()).unwrap_or_default();
             session.out.json_line(&json!({ "kind": kind, "schema": schema }));
         }
         Some(text) => session.out.raw(text.as_bytes()),

@@ -8,6 +8,7 @@ use crate::engine::closeup::last_dead;
 use crate::engine::session::Session;
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::process::jobs::{End, Ended};
 use crate::store::Store;
 
@@ -85,8 +86,7 @@ impl Act {
 pub fn told(ended: &Ended<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);
-    let last =
-        lines.lines().last().and_then(|line| serde_json::from_str::<Value>(line).ok()).unwrap_or_default();
+    let last = lines.lines().last().and_then(|line| json::value(line.as_bytes()).ok()).unwrap_or_default();
     let word = |field: &Value| field.as_str().map(str::to_owned);
     let of = |fields: &[&str]| fields.iter().filter_map(|field| word(&last[*field])).collect::<Vec<_>>();
     let error = &last["error"];

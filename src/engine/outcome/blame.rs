@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::model::json;
+
 /// One step down into a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -29,8 +31,11 @@ const TAG: &str = "do";
 ///
 /// `None` if it is a `T` once it has been read as JSON, or no JSON at all.
 pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, String)> {
-    let mut document: Value = serde_json::from_slice(bytes).ok()?;
-    let wrong = |document: &Value| T::deserialize(document).err().map(|error| error.to_string());
+    let mut document = json::value(bytes).ok()?;
+    let wrong = |document: &Value| {
+        let text = document.to_string();
+        json::read::<T>(text.as_bytes()).err().map(|error| json::without_place(&error.to_string()).to_owned())
+    };
     let why = wrong(&document)?;
     let mut path = Vec::new();
     while let Some(step) =
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn the_part_that_is_wrong_is_found_wherever_it_stands() {
         for (text, expected) in [
-            (r#"[1]"#, "1:2 $[0]: invalid type: integer `1`, expected a string"),
+            (r#"[1]"#, "1:1 $: invalid type: sequence, expected struct Outcome"),
             (r#""x""#, "1:1 $: invalid type: string \"x\", expected struct Outcome"),
             (
                 "{\n  \"brief\": \"ü\", \"breif\": 1}",

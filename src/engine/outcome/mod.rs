@@ -9,6 +9,7 @@ use serde_json::error::Category;
 
 use crate::beneath::Spot;
 use crate::model::bound::{BRIEF, Bound};
+use crate::model::json;
 use crate::model::policy::Limits;
 use crate::model::turn::Outcome;
 
@@ -43,23 +44,38 @@ impl Wrong {
     }
 }
 
-/// The outcome file, if the turn wrote one; `Err` says where it is wrong.
-pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Outcome, String> {
+/// An outcome, and the repairs without which it could not have been read.
+pub type Mended = (Outcome, Vec<String>);
+
+/// Reads the outcome file, if the turn wrote one; `Err` says where it is wrong.
+pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String> {
     let wrong = |wrong: Wrong| wrong.in_file(path.path());
     if let Some(found) = path.look().map_err(|error| error.to_string())? {
         check_length(u64::try_from(found.st_size).unwrap_or(0), limits).map_err(wrong)?;
     }
     match path.read(limits.max_outcome.0).map_err(|error| error.to_string())? {
         Some(bytes) => check(&bytes, limits).map_err(wrong),
-        None => Ok(Outcome::default()),
+        None => Ok(Mended::default()),
     }
 }
 
 /// An outcome document that can be taken as far as the document alone tells: whether the ids in it are of
 /// records that there are, only the settlement knows.
-pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Outcome, Wrong> {
+pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong> {
     check_length(bytes.len() as u64, limits)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| Wrong::of_all("not UTF-8".to_owned()))?;
+    let (text, mut notes) = json::outside(text);
+    if text.trim_ascii().is_empty() {
+        return Ok((Outcome::default(), vec!["the outcome file is empty".to_owned()]));
+    }
+    let bytes = text.as_bytes();
     let outcome = parse(bytes)?;
+    let usage = outcome.usage.as_ref().and_then(|_| json::value(bytes).ok());
+    if usage.is_some_and(|said| {
+        ["input_tokens", "output_tokens"].iter().any(|count| said["usage"][count].is_f64())
+    }) {
+        notes.push("a count of tokens was written with a decimal point");
+    }
     let (count, most) = (outcome.actions.len(), limits.max_actions);
     if count as u64 > most {
         let why = format!("it has {count} actions, more than limits.max_actions = {most}");
@@ -68,7 +84,7 @@ pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Outcome, Wron
     BRIEF
         .check(outcome.brief.as_ref().map_or(0, |brief| brief.len() as u64))
         .map_err(|refusal| Wrong::of_part(bytes, &[blame::Step::field("brief")], refusal.message))?;
-    Ok(outcome)
+    Ok((outcome, notes.into_iter().map(str::to_owned).collect()))
 }
 
 fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
@@ -77,7 +93,7 @@ fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
 
 /// An outcome document; `Err` names the part of it that is wrong.
 pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
-    let outcome: Outcome = serde_json::from_slice(bytes).map_err(|error| wrong_in(bytes, &error))?;
+    let outcome: Outcome = json::read(bytes).map_err(|error| wrong_in(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
         let why = "`until` and `after` both say when: leave one out";
         return Err(Wrong::of_part(bytes, &[blame::Step::field("deferred")], why));
@@ -96,6 +112,5 @@ fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     }
     // No JSON, or a field that is there twice: the reader knows the place itself.
     let text = error.to_string();
-    let why = text.rsplit_once(" at line ").map_or(text.as_str(), |(why, _)| why);
-    Wrong { line: error.line(), column: error.column(), why: format!("$: {why}") }
+    Wrong { line: error.line(), column: error.column(), why: format!("$: {}", json::without_place(&text)) }
 }

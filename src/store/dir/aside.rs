@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::model::state::State;
+use crate::model::strict::Strict;
 use crate::model::time::Time;
 
 use super::drops::{Dropped, Rejected};
@@ -25,7 +26,7 @@ pub struct PassedOver {
 }
 
 fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
-    state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), Vec::deserialize)
+    state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
 /// Whether these fields can be read; else none of the record is overwritten. `Err` says what is wrong.

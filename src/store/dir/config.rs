@@ -13,6 +13,7 @@ use crate::model::bound::MAX_SETTINGS;
 use crate::model::policy::Policy;
 use crate::model::retention::Retention;
 use crate::model::settings::{FORMAT, StoreConfig};
+use crate::model::strict::{Strict, from_toml};
 
 /// Reads `dormouse.toml`.
 pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
@@ -22,7 +23,7 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
     }
     let text = utf8(path, bytes)?;
     // A newer format may have settings that this version does not know: say that first.
-    if let Ok(Format { format }) = toml::from_str(text)
+    if let Ok(Format { format }) = from_toml(text)
         && format != FORMAT
     {
         return Err(Error::Newer {
@@ -58,19 +59,20 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
         let mut merged = Table::new();
         if !kept.is_empty() {
             // Alone first, for the same reason.
-            let alone: std::result::Result<Retention, _> = kept.clone().try_into();
+            let alone: std::result::Result<Retention, _> = Retention::deserialize(Strict(kept.clone()));
             alone.map_err(|error| in_settings(path, "[retention]", &error))?;
             merged.insert("retention".to_owned(), toml::Value::Table(kept.clone()));
         }
         overlay(&mut merged, config.defaults.clone());
         if let Some((name, table)) = profile {
             // Alone first, for the same reason.
-            let alone: std::result::Result<Policy, _> = table.clone().try_into();
+            let alone: std::result::Result<Policy, _> = Policy::deserialize(Strict(table.clone()));
             alone.map_err(|error| in_settings(path, &format!("[profiles.{name}]"), &error))?;
             overlay(&mut merged, table.clone());
         }
         overlay(&mut merged, parse(path, text)?);
-        policy = merged.try_into().map_err(|error| in_settings(path, "[defaults]", &error))?;
+        policy =
+            Policy::deserialize(Strict(merged)).map_err(|error| in_settings(path, "[defaults]", &error))?;
     }
     policy.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(policy)
@@ -111,7 +113,7 @@ pub fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
 }
 
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
-    toml::from_str(text).map_err(|error| {
+    from_toml(text).map_err(|error| {
         if let Some(line) = super::record::conflict_marker(text.as_bytes()) {
             let message = "a merge conflict: git left its markers here".to_owned();
             return Error::Damaged { path: path.to_owned(), line, column: 1, message, hint: None };

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::model::time::Time;
 
 /// The process that holds a lock. It is written into the lock file so that waiting commands can name it;
@@ -197,7 +198,7 @@ pub fn describe_holder(path: &Spot) -> String {
 /// The process that holds a lock, or was the last to hold it, as far as the file says.
 pub fn holder(path: &Spot) -> Option<Holder> {
     let bytes = path.read(MAX_LOCK).ok()??;
-    serde_json::from_slice(bytes.trim_ascii()).ok()
+    json::read(bytes.trim_ascii()).ok()
 }
 
 /// The most that is read of a lock file, in bytes.

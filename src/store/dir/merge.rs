@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
+use crate::model::json;
 
 use super::{layout, lines};
 
@@ -67,7 +68,7 @@ pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     if path.ends_with(".jsonl") {
         return Merged::Whole(merge_lines(base, ours, theirs));
     }
-    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).ok().filter(Value::is_object);
+    let read = |bytes: &[u8]| json::value(bytes).ok().filter(Value::is_object);
     let (Some(our), Some(their)) = (read(ours), read(theirs)) else { return Merged::Conflict };
     let (kept, other) = if age(&their) > age(&our) { (theirs, ours) } else { (ours, theirs) };
     Merged::Side { kept: kept.to_vec(), other: other.to_vec() }
@@ -113,7 +114,7 @@ pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
 }
 
 fn order(line: &[u8]) -> (u64, String) {
-    let record: Value = serde_json::from_slice(line).unwrap_or_default();
+    let record = json::value(line).unwrap_or_default();
     (record["seq"].as_u64().unwrap_or(0), moment(&record).to_owned())
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::model::json;
 use crate::model::record::{Extra, Record};
 
 #[derive(Serialize)]
@@ -49,7 +50,7 @@ pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
 
 /// Reads a record from line `line` of a file, counted from 1; 0 for a file that is one record.
 pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
-    let read = behind_schema::<T>(bytes).and_then(|fields| serde_json::from_slice::<T>(&fields).ok());
+    let read = behind_schema::<T>(bytes).and_then(|fields| json::read::<T>(&fields).ok());
     if let Some(mut record) = read
         && !record.extra_mut().contains_key("schema")
     {
@@ -70,7 +71,7 @@ fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn decode_any<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
-    let mut record: T = match serde_json::from_slice(bytes) {
+    let mut record: T = match json::read(bytes) {
         Ok(record) => record,
         Err(error) => {
             return Err(schema_error::<T>(path, bytes).unwrap_or_else(|| damaged(path, line, bytes, &error)));
@@ -95,7 +96,7 @@ fn checked<T: Record>(path: &Path, record: T) -> Result<T> {
 
 /// Reads a JSON value that has no schema to be checked.
 pub fn decode_plain<T: DeserializeOwned>(path: &Path, line: usize, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|error| damaged(path, line, bytes, &error))
+    json::read(bytes).map_err(|error| damaged(path, line, bytes, &error))
 }
 
 /// The error to report if the bytes are JSON with another schema than this type's.
@@ -104,7 +105,7 @@ fn schema_error<T: Record>(path: &Path, bytes: &[u8]) -> Option<Error> {
     struct Schema {
         schema: String,
     }
-    let Schema { schema } = serde_json::from_slice(bytes).ok()?;
+    let Schema { schema } = json::read(bytes).ok()?;
     (schema != T::schema()).then(|| wrong_schema::<T>(path, &schema))
 }
 

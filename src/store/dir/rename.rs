@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
+use crate::model::json;
 
 use super::files::MAX_RECORD;
 use super::packed;
@@ -52,7 +53,7 @@ impl Names<'_> {
 
     /// The record with the new name; `None` if the record does not belong to the agent.
     fn renamed(self, bytes: &[u8]) -> Option<Value> {
-        let mut value: Value = serde_json::from_slice(bytes).ok()?;
+        let mut value = json::value(bytes).ok()?;
         // A file without a schema is no record: a field of such a name in it means something else.
         let schema = value.get("schema")?.as_str()?;
         let is_identity = schema.starts_with("dormouse/identity/");

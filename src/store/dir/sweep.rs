@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId, minted_at};
+use crate::model::json;
 use crate::model::retention::{Keep, Retention};
 use crate::model::run::Run;
 use crate::model::settings::Durability;
@@ -58,7 +59,7 @@ struct Progress {
 impl Progress {
     fn of(spot: &Spot) -> Progress {
         let bytes = files::read(spot).ok().flatten().unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        json::read(&bytes).unwrap_or_default()
     }
 
     /// Whether it is too early to look again. A moment too far ahead comes from a clock that was wrong.

@@ -16,6 +16,7 @@ use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest;
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
@@ -313,7 +314,7 @@ fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Re
         let first = first_of(&month.name);
         for file in &month.files {
             each_line(&view, file, &mut |_, line| {
-                let value: Value = serde_json::from_str(line).unwrap_or_default();
+                let value = json::value(line.as_bytes()).unwrap_or_default();
                 let at = moment(&value, "at").filter(|at| at.month() == month.name).unwrap_or(first);
                 let seq = value.get("seq").and_then(Value::as_u64).unwrap_or_default();
                 each(Piece::Event { seq, at, text: format!("{line}\n") })
@@ -378,7 +379,7 @@ fn each_line(view: &View<'_>, file: &str, each: &mut dyn FnMut(&Spot, &str) -> R
 
 /// The id of a record that has ended, and when that was.
 fn ended(kind: &str, line: &str) -> (Option<String>, Option<Time>) {
-    let value: Value = serde_json::from_str(line).unwrap_or_default();
+    let value = json::value(line.as_bytes()).unwrap_or_default();
     let at = |field: &str| moment(&value, field);
     let at = match kind {
         Message::KIND => value.get("settlement").and_then(|settlement| moment(settlement, "at")),

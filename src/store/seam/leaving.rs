@@ -4,11 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 use crate::error::Result;
 use crate::model::digest::sha256;
 use crate::model::id::minted_at;
+use crate::model::json;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
@@ -152,7 +151,7 @@ impl Files {
 
 /// The last moment that a record names, in seconds since 1970: so the same record has the same one.
 fn written_at(text: &str) -> u64 {
-    let Ok(value) = serde_json::from_str::<Value>(text) else { return 0 };
+    let Ok(value) = json::value(text.as_bytes()) else { return 0 };
     let named = ["updated_at", "ended_at", "created_at", "at"].iter();
     let moments = named.filter_map(|field| Time::parse(value.get(field)?.as_str()?).ok());
     moments.map(seconds).max().unwrap_or(0)

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::error::Result;
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::model::message::InboxKey;
 use crate::model::tree::Blob;
 use crate::store::dir::layout;
@@ -45,7 +46,7 @@ impl<'t> Both<'t> {
         if ours != base && theirs != base && ours != theirs {
             let mut read = |blob: Option<&Blob>| -> Result<Value> {
                 let bytes = blob.map(|blob| around.read(blob)).transpose()?.unwrap_or_default();
-                Ok(serde_json::from_slice(&bytes).unwrap_or_default())
+                Ok(json::value(&bytes).unwrap_or_default())
             };
             let found = [read(base)?, read(ours)?, read(theirs)?];
             self.loser = Some(self.loser(&found, around)?);
@@ -77,7 +78,7 @@ impl<'t> Both<'t> {
         };
         for path in self.base.keys().copied().filter(is_revoked) {
             let Some(blob) = won.get(path).copied() else { continue };
-            let trigger: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+            let trigger = json::value(&around.read(blob)?).unwrap_or_default();
             let wait = trigger["scope"].as_str().and_then(|scope| scope.strip_prefix("wait:"));
             if wait.is_some_and(|id| won.contains_key(&*format!("{}/{id}.json", layout::WAITS))) {
                 continue;
@@ -89,7 +90,7 @@ impl<'t> Both<'t> {
             // A wait that names it goes on without it.
             let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
             for (place, blob) in waits {
-                let mut wait: Value = serde_json::from_slice(&around.read(blob)?).unwrap_or_default();
+                let mut wait = json::value(&around.read(blob)?).unwrap_or_default();
                 let Some(fields) =
                     wait.as_object_mut().filter(|wait| wait.get("trigger_id") == trigger.get("id"))
                 else {
@@ -172,9 +173,8 @@ impl<'t> Both<'t> {
             None if theirs == base => (ours, None),
             None => match (ours, theirs) {
                 (Some(ours), Some(theirs)) => {
-                    let mut read = |blob| -> Result<Value> {
-                        Ok(serde_json::from_slice(&around.read(blob)?).unwrap_or_default())
-                    };
+                    let mut read =
+                        |blob| -> Result<Value> { Ok(json::value(&around.read(blob)?).unwrap_or_default()) };
                     let (our, their) = (read(ours)?, read(theirs)?);
                     let is_ours = age(&our) > age(&their);
                     if is_ours { (Some(ours), Some(theirs)) } else { (Some(theirs), Some(ours)) }

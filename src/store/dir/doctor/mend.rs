@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::event::Event;
+use crate::model::json;
 
 use super::super::{Agent, Change, Store, files, layout, lines};
 use super::{Finding, Remedy};
@@ -128,7 +129,7 @@ fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
     // What is no event has no order, and stays where it is among the first.
-    let seq = |line: &&[u8]| serde_json::from_slice::<Event>(line).map_or(0, |event| event.seq);
+    let seq = |line: &&[u8]| json::read::<Event>(line).map_or(0, |event| event.seq);
     once.sort_by_key(seq);
     agent.replace_file(path, &lines::join(once))
 }
