@@ -47,7 +47,6 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
         source: None,
         status: TriggerStatus::Active,
         verify: Verify::Secret,
-        signature_header: None,
         secret_sha256,
         delivery_count: 0,
         last_delivered_at: None,

@@ -134,15 +134,103 @@ names! {
 }
 
 names! {
-    /// How a delivery shows that its sender has the secret.
+    /// The name of a [`Verify`].
     #[derive(Default)]
-    "way to verify" Verify {
-        /// It brings the secret along.
+    "way to verify" VerifyKind {
         #[default]
         Secret = "secret",
-        /// It brings an HMAC-SHA256 of its body along, in the header that the trigger names. The key has to be
-        /// stored for that, in a file of its own.
         HmacSha256 = "hmac_sha256",
+        StandardWebhooks = "standard_webhooks",
+        Stripe = "stripe",
+        Slack = "slack",
+        Url = "url",
+    }
+}
+
+/// The way in which a delivery proves that its sender has the secret.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "VerifyFields", into = "VerifyFields")]
+pub enum Verify {
+    /// The delivery has the secret in it: as a bearer token, as a password, or in GitLab's header.
+    #[default]
+    Secret,
+    /// The delivery has an HMAC-SHA256 of its body in this header, as GitHub sends it.
+    HmacSha256 { header: String },
+    /// The delivery is signed as Standard Webhooks says: id, moment and body.
+    StandardWebhooks,
+    /// The delivery is signed as Stripe does it: moment and body.
+    Stripe,
+    /// The delivery is signed as Slack does it: moment and body.
+    Slack,
+    /// The delivery comes to an address that has the secret in it.
+    Url,
+}
+
+impl Verify {
+    pub fn kind(&self) -> VerifyKind {
+        match self {
+            Verify::Secret => VerifyKind::Secret,
+            Verify::HmacSha256 { .. } => VerifyKind::HmacSha256,
+            Verify::StandardWebhooks => VerifyKind::StandardWebhooks,
+            Verify::Stripe => VerifyKind::Stripe,
+            Verify::Slack => VerifyKind::Slack,
+            Verify::Url => VerifyKind::Url,
+        }
+    }
+
+    pub fn signature_header(&self) -> Option<&str> {
+        match self {
+            Verify::HmacSha256 { header } => Some(header),
+            Verify::Secret | Verify::StandardWebhooks | Verify::Stripe | Verify::Slack | Verify::Url => None,
+        }
+    }
+
+    /// True if the secret itself has to be stored, because a signature can't be checked with its hash.
+    pub fn needs_key(&self) -> bool {
+        match self {
+            Verify::Secret | Verify::Url => false,
+            Verify::HmacSha256 { .. } | Verify::StandardWebhooks | Verify::Stripe | Verify::Slack => true,
+        }
+    }
+}
+
+/// The fields of a trigger that say how its deliveries are verified.
+#[derive(Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VerifyFields {
+    #[serde(default)]
+    pub verify: VerifyKind,
+    /// The header with the signature, where `verify` is `hmac_sha256`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature_header: Option<String>,
+}
+
+impl From<Verify> for VerifyFields {
+    fn from(verify: Verify) -> VerifyFields {
+        let signature_header = verify.signature_header().map(str::to_owned);
+        VerifyFields { verify: verify.kind(), signature_header }
+    }
+}
+
+impl TryFrom<VerifyFields> for Verify {
+    type Error = String;
+
+    fn try_from(fields: VerifyFields) -> Result<Verify, String> {
+        let VerifyFields { verify, signature_header } = fields;
+        match (verify, signature_header) {
+            (VerifyKind::HmacSha256, Some(header)) => Ok(Verify::HmacSha256 { header }),
+            (VerifyKind::HmacSha256, None) => {
+                Err("a trigger that verifies by `hmac_sha256` needs a `signature_header`".to_owned())
+            }
+            (other, Some(_)) => {
+                Err(format!("a trigger that verifies by `{other}` has no `signature_header`"))
+            }
+            (VerifyKind::Secret, None) => Ok(Verify::Secret),
+            (VerifyKind::StandardWebhooks, None) => Ok(Verify::StandardWebhooks),
+            (VerifyKind::Stripe, None) => Ok(Verify::Stripe),
+            (VerifyKind::Slack, None) => Ok(Verify::Slack),
+            (VerifyKind::Url, None) => Ok(Verify::Url),
+        }
     }
 }
 
@@ -162,11 +250,9 @@ pub struct Trigger {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub status: TriggerStatus,
-    #[serde(default)]
+    #[serde(flatten)]
+    #[cfg_attr(test, schemars(with = "VerifyFields"))]
     pub verify: Verify,
-    /// The header with the signature, where `verify` is `hmac_sha256`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signature_header: Option<String>,
     /// The hash of the secret, in hexadecimal.
     pub secret_sha256: String,
     /// The deliveries that steps have taken up. What still lies in the inbox is not among them.
@@ -229,9 +315,6 @@ impl Record for Trigger {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.verify == Verify::HmacSha256 && self.signature_header.is_none() {
-            return Err("a trigger that verifies by `hmac_sha256` needs a `signature_header`".to_owned());
-        }
         if self.scope.resource().is_some_and(|resource| resource.trim().is_empty()) {
             return Err("the resource of a trigger is blank".to_owned());
         }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::model::id::TriggerId;
 use crate::model::settings::IngressSettings;
 use crate::model::time::Time;
-use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify};
+use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyKind};
 
 /// What of a trigger is fixed.
 pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
@@ -16,14 +16,14 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
         "delivery_mode": trigger.delivery_mode,
         "scope": trigger.scope,
         "status": trigger.status,
-        "verify": trigger.verify,
+        "verify": trigger.verify.kind(),
         "created_at": trigger.created_at,
     });
     let named = [
         ("source", trigger.source.clone()),
-        ("signature_header", trigger.signature_header.clone()),
+        ("signature_header", trigger.verify.signature_header().map(str::to_owned)),
         ("revoked_at", trigger.revoked_at.map(|at| at.to_string())),
-        ("url", ingress.url(trigger).filter(|_| trigger.is_active())),
+        ("url", ingress.url(trigger).filter(|_| trigger.is_active() && trigger.verify != Verify::Url)),
     ];
     for (field, word) in named {
         if let Some(word) = word {
@@ -50,17 +50,20 @@ pub struct DefaultIngress {
     id: TriggerId,
     url: String,
     delivery_mode: DeliveryMode,
-    verify: Verify,
+    verify: VerifyKind,
 }
 
-/// The oldest trigger that is about nothing in particular, if something serves it.
+/// The oldest trigger that is about nothing in particular, if something serves it. One whose address is its secret has
+/// none to show.
 pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<DefaultIngress> {
-    let is_open = |trigger: &&Trigger| trigger.is_active() && trigger.scope == TriggerScope::Agent;
+    let is_open = |trigger: &&Trigger| {
+        trigger.is_active() && trigger.scope == TriggerScope::Agent && trigger.verify != Verify::Url
+    };
     let trigger = triggers.iter().filter(is_open).min_by_key(|trigger| trigger.id)?;
     Some(DefaultIngress {
         id: trigger.id,
         url: ingress.url(trigger)?,
         delivery_mode: trigger.delivery_mode,
-        verify: trigger.verify,
+        verify: trigger.verify.kind(),
     })
 }

@@ -22,6 +22,7 @@ pub mod priority;
 pub mod projection;
 pub mod retry;
 pub mod schedule;
+pub mod signature;
 pub mod step;
 pub mod telling;
 pub mod transition;

@@ -329,8 +329,7 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
         delivery_mode: DeliveryMode::EnqueueMessage,
         scope: TriggerScope::Agent,
         source: None,
-        verify: Verify::HmacSha256,
-        signature_header: Some(SIGNATURE_HEADER.to_owned()),
+        verify: Verify::HmacSha256 { header: SIGNATURE_HEADER.to_owned() },
         secret_sha256: sha256(b"first"),
     };
     let desk = Desk::new(&play.session, &play.agent);

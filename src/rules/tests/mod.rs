@@ -24,6 +24,7 @@ mod resources;
 mod retry;
 mod schedule;
 mod setbacks;
+mod signature;
 mod step;
 mod transition_draft;
 mod transition_inbox;
@@ -497,6 +498,7 @@ pub fn exited(code: i32) -> TurnEnd {
         ended_at: at(-10),
         duration_ms: 1500,
         outcome: Ok(Outcome::default()),
+        notes: Vec::new(),
         stdout_bytes: 12,
         stderr_bytes: 34,
         last_line: None,

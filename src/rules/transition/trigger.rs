@@ -21,7 +21,6 @@ pub struct NewTrigger {
     pub scope: TriggerScope,
     pub source: Option<String>,
     pub verify: Verify,
-    pub signature_header: Option<String>,
     pub secret_sha256: String,
 }
 
@@ -35,7 +34,6 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
         source: new.source,
         status: TriggerStatus::Active,
         verify: new.verify,
-        signature_header: new.signature_header,
         secret_sha256: new.secret_sha256,
         delivery_count: 0,
         last_delivered_at: None,
