@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::messages::PlaneAgent;
 
 pub const DELIVERY_MODES: &[&str] = &["enqueue_message", "wake_hint"];
-pub const VERIFIES: &[&str] = &["secret", "hmac_sha256"];
+pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "stripe", "slack", "url"];
 
 /// Capabilities by which outside systems reach an agent
 ///
@@ -41,8 +41,12 @@ pub enum TriggerCommand {
         /// callback]
         #[arg(long, value_name = "KIND:NAME")]
         source: Option<String>,
-        /// How a delivery shows that its sender has the secret: it brings the secret along, or a signature of its
-        /// body [default: secret]
+        /// How a delivery shows that its sender has the secret [default: secret]
+        ///
+        /// secret: it has the secret in it, as a bearer token, as the password of Basic authentication, or in GitLab's
+        /// X-Gitlab-Token. hmac_sha256: it has a signature of its body, as GitHub sends it. standard_webhooks, stripe,
+        /// slack: it is signed as these do it. url: it comes to an address with the secret in it, which servers write
+        /// into their logs.
         #[arg(long, value_parser = PossibleValuesParser::new(VERIFIES))]
         verify: Option<String>,
         /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
@@ -51,6 +55,9 @@ pub enum TriggerCommand {
         /// Write the secret to this new file, which only you can read, and show it nowhere
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
+        /// Take the secret that the sender has made from this file; `-` for stdin
+        #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+        secret_from: Option<PathBuf>,
     },
     /// List the active triggers of an agent
     List {
@@ -91,6 +98,9 @@ pub enum TriggerCommand {
         /// Write the secret to this new file, which only you can read, and show it nowhere
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
+        /// Take the secret that the sender has made from this file; `-` for stdin
+        #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
+        secret_from: Option<PathBuf>,
     },
     /// Revoke a trigger for good; what it has delivered stays
     Revoke {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::engine::checks;
 use crate::engine::delivery::{self, Proof};
@@ -17,13 +17,16 @@ use crate::http::{Answer, Deadline, Request, Status, cgi, connection};
 use crate::model::agent::Visibility;
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TriggerId};
+use crate::model::json::{self, Sent};
 use crate::model::message::{Body, DeliverySurface};
 use crate::model::settings::IngressSettings;
 use crate::model::time::Span;
+use crate::model::trigger::Verify;
 use crate::report::metrics::{self, Naming};
 use crate::report::output::talk;
 use crate::report::summary::{shown, summary};
 use crate::rules::delivery::Delivery;
+use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
 /// By when a request has come, a delivery has the lock that it needs, an answer has gone, and everything is over, from the
@@ -99,8 +102,8 @@ fn answer(session: &Session, mut request: Request) -> Answer {
         ["healthz"] if reads => health(session),
         ["metrics"] if reads => numbers(session),
         ["healthz" | "metrics"] => not_allowed("GET, HEAD"),
-        ["agents", name, "triggers", id] if request.method == "POST" => {
-            let delivered = deliver(session, request, name, id);
+        ["agents", name, "triggers", id, in_path @ ..] if is_secret(in_path) && request.method == "POST" => {
+            let delivered = deliver(session, request, (name, id, in_path.first().copied()));
             delivered.unwrap_or_else(|refused| match refused {
                 Refused::Wrong => {
                     let message = "no active trigger has this capability";
@@ -114,10 +117,22 @@ fn answer(session: &Session, mut request: Request) -> Answer {
                 Refused::Broken(error) => unavailable(&error),
             })
         }
-        ["agents", _, "triggers", _] => not_allowed("POST"),
-        ["agents"] if reads => read(session, None),
-        ["agents", name] if reads => read(session, Some(name)),
+        ["agents", _, "triggers", _, in_path @ ..] if is_secret(in_path) => not_allowed("POST"),
+        ["agents"] if reads => read(session, |store| all_lines(session, store).map(Some)),
+        ["agents", name] if reads => read(session, |store| one_summary(session, store, name)),
+        ["agents", name, "state"] if reads => {
+            read(session, |store| Ok(one_summary(session, store, name)?.map(execution)))
+        }
         _ => nothing(),
+    }
+}
+
+/// True if the end of an address may be the secret of a trigger, or is none.
+fn is_secret(in_path: &[&str]) -> bool {
+    match in_path {
+        [] => true,
+        [secret] => !secret.is_empty(),
+        _ => false,
     }
 }
 
@@ -141,16 +156,13 @@ fn numbers(session: &Session) -> Answer {
     }
 }
 
-/// How all public agents stand, or one of them, where `[ingress] read` says that anyone may know.
-fn read(session: &Session, name: Option<&str>) -> Answer {
+/// Answers with a look at public agents, where `[ingress] read` says that anyone may have it.
+fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Answer {
     let found = session.store().and_then(|store| {
         if !store.ingress().read {
             return Ok(None);
         }
-        match name {
-            None => all_lines(session, &store).map(Some),
-            Some(name) => one_summary(session, &store, name),
-        }
+        look(&store)
     });
     match found {
         Ok(Some(value)) => Answer::json(Status::Ok, value.to_string()),
@@ -184,6 +196,15 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     }
     let seen = Summary::of(store, &agent, session.clock.now(), Past::Named, false)?;
     Ok(Some(shown(summary(&seen.facts(store)))))
+}
+
+/// The part of a summary about the execution state, and the agent's name.
+fn execution(mut summary: Value) -> Value {
+    let mut object = json!({ "agent": summary["id"].take() });
+    if let (Value::Object(all), Value::Object(part)) = (&mut object, summary["execution"].take()) {
+        all.extend(part);
+    }
+    object
 }
 
 fn not_allowed(methods: &str) -> Answer {
@@ -243,8 +264,7 @@ impl From<Error> for Refused {
 fn deliver(
     session: &Session,
     mut request: Request,
-    name: &str,
-    id: &str,
+    (name, id, in_path): (&str, &str, Option<&str>),
 ) -> std::result::Result<Answer, Refused> {
     let store = session.store()?;
     let settings = store.ingress();
@@ -253,25 +273,33 @@ fn deliver(
         Ok(Err(Error::NoAgent { .. })) | Err(_) => None,
         Ok(Err(error)) => return Err(error.into()),
     };
+    request.header("Authorization")?;
     let header = |name: &str| request.header(name).ok().flatten().map(str::to_owned);
-    let authorization = request.header("Authorization")?;
-    let proof = match authorization.map(bearer) {
-        Some(Some(secret)) => Proof::Secret(secret.as_bytes()),
-        Some(None) => return Err(Refused::Wrong),
-        None => Proof::Signed { body: &request.body, header: &header },
-    };
+    let now = session.clock.now();
+    let sent = signature::Request { body: &request.body, header: &header, in_path };
+    let proof = Proof::Request { request: sent, now, tolerance: settings.tolerance };
     let open = delivery::open(agent.as_ref(), id.parse::<TriggerId>().ok(), &proof)?;
-    let (Some(agent), Some(trigger)) = (agent, open) else { return Err(Refused::Wrong) };
+    let Proof::Request { request: sent, .. } = proof else { return Err(Refused::Wrong) };
+    let (Some(agent), Some((trigger, shown))) = (agent, open) else { return Err(Refused::Wrong) };
+    let signed_key = match shown {
+        Shown::Signed => signature::delivery_key(&trigger.verify, &sent),
+        Shown::Said => None,
+    };
     let policy = agent.policy()?;
     let sent = std::mem::take(&mut request.body);
     // Before it is taken apart, which takes several times its memory.
     Bound::message("the body", policy.limits.max_message).check(sent.len() as u64).map_err(Error::from)?;
     let body = body(&request, sent)?;
-    let key = key(&request, settings)?;
-    if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, session.clock.now())? {
+    let key = signed_key.map_or_else(|| key(&request, settings), |key| Ok(Some(key)))?;
+    if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, now)? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
         let seconds = pause.as_millis().div_ceil(1000).max(1);
         return Err(Answer::new(Status::TooMany, message).with("Retry-After", seconds).into());
+    }
+    if trigger.verify == Verify::Slack
+        && let Some(challenge) = challenge(body.as_ref())
+    {
+        return Ok(Answer::json(Status::Ok, json!({ "challenge": challenge }).to_string()));
     }
     let delivery = Delivery {
         body,
@@ -285,13 +313,13 @@ fn deliver(
     Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// The secret in `Authorization: Bearer`.
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, secret) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+/// The word by which Slack asks whether an address is a receiver of events: it is sent back, and is no delivery.
+fn challenge(body: Option<&Body>) -> Option<&str> {
+    let Body::Json { value, .. } = body? else { return None };
+    (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
 }
 
-/// What was sent, as JSON or text by its type. Nothing at all is no body.
+/// What was sent, as JSON, a form or text by its type. Nothing at all is no body.
 fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, Answer> {
     if sent.is_empty() {
         return Ok(None);
@@ -299,20 +327,71 @@ fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, A
     let named = request.header("Content-Type")?.unwrap_or_default();
     let kind = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json");
-    if !is_json && !kind.starts_with("text/") {
-        return Err(Answer::new(Status::UnsupportedType, "a delivery is application/json or text"));
+    let is_form = kind == "application/x-www-form-urlencoded";
+    if !is_json && !is_form && !kind.starts_with("text/") {
+        let message = "a delivery is application/json, application/x-www-form-urlencoded or text";
+        return Err(Answer::new(Status::UnsupportedType, message));
     }
     let text =
         String::from_utf8(sent).map_err(|_| Answer::new(Status::UnsupportedType, "the body is not UTF-8"))?;
-    if !is_json {
-        return Ok(Some(Body::Text { text }));
+    if is_form {
+        return form(&text).map(Some);
     }
-    if values(&text) > MAX_VALUES {
+    if is_json { json(&text).map(Some) } else { Ok(Some(Body::Text { text })) }
+}
+
+fn json(text: &str) -> std::result::Result<Body, Answer> {
+    if values(text) > MAX_VALUES {
         return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} values in the JSON")));
     }
-    let value: Value = serde_json::from_str(&text)
+    let sent = Sent::read(&json::outside(text).0)
         .map_err(|error| Answer::new(Status::BadRequest, format!("the body is not JSON: {error}")))?;
-    Ok(Some(Body::Json { value }))
+    Ok(Body::from(sent))
+}
+
+/// The fields of a form as an object of texts. A field that is there several times has a list of them. A form whose only
+/// field is `payload` is the JSON in it, as GitHub and Slack send it.
+fn form(text: &str) -> std::result::Result<Body, Answer> {
+    if text.matches('&').count() >= MAX_VALUES {
+        return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} fields in the form")));
+    }
+    let pairs = text.split('&').filter(|pair| !pair.is_empty());
+    let pairs: Vec<(String, String)> = pairs
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect();
+    if let [(name, payload)] = pairs.as_slice()
+        && name == "payload"
+    {
+        return json(payload);
+    }
+    let mut fields = Map::new();
+    for (name, value) in pairs {
+        match fields.get_mut(&name) {
+            None => drop(fields.insert(name, json!(value))),
+            Some(Value::Array(values)) => values.push(json!(value)),
+            Some(first) => *first = json!([first.take(), value]),
+        }
+    }
+    Ok(Body::from(Value::Object(fields)))
+}
+
+/// A name or value of a form without its escapes. What is no UTF-8 then is shown as U+FFFD.
+fn decoded(word: &str) -> String {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word.as_bytes();
+    while let Some((&first, behind)) = rest.split_first() {
+        let escaped = behind.get(..2).filter(|_| first == b'%').and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            digits
+                .bytes()
+                .all(|digit| digit.is_ascii_hexdigit())
+                .then(|| u8::from_str_radix(digits, 16).ok())?
+        });
+        rest = behind.get(if escaped.is_some() { 2 } else { 0 }..).unwrap_or_default();
+        bytes.push(escaped.unwrap_or(if first == b'+' { b' ' } else { first }));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// How many values a text in JSON has at most.
@@ -372,16 +451,36 @@ mod tests {
             body(&request(&[("content-type", kind)]), text.into()).map_err(|answer| answer.status)
         };
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
-            assert_eq!(of(kind, "[1]"), Ok(Some(Body::Json { value: json!([1]) })), "{kind}");
+            assert_eq!(of(kind, "[1]"), Ok(Some(Body::from(json!([1])))), "{kind}");
             assert_eq!(of(kind, "[1"), Err(Status::BadRequest), "{kind}");
         }
         for kind in ["text/plain", "text/markdown; charset=utf-8"] {
             assert_eq!(of(kind, "[1"), Ok(Some(Body::Text { text: "[1".to_owned() })), "{kind}");
         }
-        for kind in ["", "application/x-www-form-urlencoded", "image/png", "application/xml", "json"] {
+        for kind in ["", "image/png", "application/xml", "json"] {
             assert_eq!(of(kind, "[1]"), Err(Status::UnsupportedType), "{kind}");
             assert_eq!(of(kind, ""), Ok(None), "{kind}: nothing has no type");
         }
+    }
+
+    #[test]
+    fn a_form_is_an_object_or_the_json_in_it() {
+        let of = |text: &str| form(text).map(|body| body.to_text()).map_err(|answer| answer.status);
+        for (text, expected) in [
+            ("payload=%7B%22a%22%3A+1.50%7D", r#"{"a": 1.50}"#),
+            ("payload=%EF%BB%BF%22%5Cud800%22", "\"\u{fffd}\""),
+            ("payload=1&b=2", r#"{"payload":"1","b":"2"}"#),
+            ("a=%C3%BC+x&b&&c=%zz%", r#"{"a":"ü x","b":"","c":"%zz%"}"#),
+            ("a=1&b=2&a=3&a=4", r#"{"a":["1","3","4"],"b":"2"}"#),
+            ("a=%FF", "{\"a\":\"\u{fffd}\"}"),
+            ("a=%+1", r#"{"a":"% 1"}"#),
+        ] {
+            assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
+        }
+        assert_eq!(of("payload=%7B"), Err(Status::BadRequest));
+        assert_eq!(of(&"a&".repeat(MAX_VALUES)), Err(Status::TooLarge));
+        let deep = format!("payload={}", "%5B".repeat(500));
+        assert_eq!(of(&deep), Err(Status::BadRequest));
     }
 
     #[test]

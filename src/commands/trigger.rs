@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cli::{PlaneAgent, TriggerCommand};
 use crate::engine::authority;
@@ -18,7 +18,9 @@ use crate::model::message::{Body, DeliverySurface, WakeHint};
 use crate::model::policy::Size;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::model::trigger::{DeliveryMode, SIGNATURE_HEADER, Trigger, TriggerScope, Verify};
+use crate::model::trigger::{
+    DeliveryMode, SIGNATURE_HEADER, Trigger, TriggerScope, Verify, VerifyFields, VerifyKind,
+};
 use crate::model::wait::Wait;
 use crate::report::output::Output;
 use crate::report::summary::told;
@@ -35,7 +37,7 @@ const SECRET: Bound = Bound {
     what: "the secret",
     name: "max_secret",
     most: Size(4096),
-    hint: "name the file that `trigger create` has written",
+    hint: "name the file that has the secret and nothing else",
 };
 
 pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status> {
@@ -51,6 +53,7 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
             verify,
             signature_header,
             secret_file,
+            secret_from,
         } => {
             let agent = store.agent(&required_agent(&agent)?)?;
             let wait: Option<WaitId> = match &wait {
@@ -66,16 +69,15 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
                 (None, Some(wait)) => TriggerScope::Wait(wait),
                 (None, None) => TriggerScope::Agent,
             };
-            let verify = parse_optional("--verify", verify.as_deref())?.unwrap_or_default();
+            let verify = verify_of(parse_optional("--verify", verify.as_deref())?, signature_header)?;
             let wanted = Wanted {
                 delivery_mode: parse_optional("--mode", mode.as_deref())?
                     .unwrap_or(DeliveryMode::EnqueueMessage),
                 scope,
                 source,
                 verify,
-                signature_header: signature_header_of(verify, signature_header)?,
             };
-            create(session, &store, &agent, wanted, secret_file.as_deref())
+            create(session, &store, &agent, wanted, &SecretWords { secret_file, secret_from })
         }
         TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
         TriggerCommand::Show { id, agent } => {
@@ -86,9 +88,10 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
             let said = Said { text, body_json, dedupe_key, secret_file };
             deliver(session, &store, plane_agent(&agent)?, &id, said)
         }
-        TriggerCommand::Rotate { id, agent, secret_file } => {
+        TriggerCommand::Rotate { id, agent, secret_file, secret_from } => {
             let found = active(&store, plane_agent(&agent)?, &id)?;
-            rotate(session, &store, &store.agent(&found.agent)?, found.id, secret_file.as_deref())
+            let words = SecretWords { secret_file, secret_from };
+            rotate(session, &store, &store.agent(&found.agent)?, found.id, &words)
         }
         TriggerCommand::Revoke { id, agent } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
@@ -105,23 +108,26 @@ fn active(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<T
     lookup::open::<Trigger>(store, agent, ACTIVE_TRIGGER, part)
 }
 
-fn signature_header_of(verify: Verify, named: Option<String>) -> Result<Option<String>> {
+fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
     };
-    match (verify, named) {
-        (Verify::Secret, None) => Ok(None),
-        (Verify::Secret, Some(_)) => {
-            Err(Error::usage("--signature-header: a trigger that verifies by `secret` has no signature")
-                .with_hint("add --verify hmac_sha256"))
+    let verify = kind.unwrap_or_default();
+    let signature_header = match (verify, named) {
+        (VerifyKind::HmacSha256, None) => Some(SIGNATURE_HEADER.to_owned()),
+        (VerifyKind::HmacSha256, Some(name)) if is_name(&name) => Some(name),
+        (VerifyKind::HmacSha256, Some(name)) => {
+            let name = name.escape_debug();
+            return Err(Error::usage(format!("--signature-header: `{name}` is not the name of a header")));
         }
-        (Verify::HmacSha256, None) => Ok(Some(SIGNATURE_HEADER.to_owned())),
-        (Verify::HmacSha256, Some(name)) if is_name(&name) => Ok(Some(name)),
-        (Verify::HmacSha256, Some(name)) => Err(Error::usage(format!(
-            "--signature-header: `{}` is not the name of a header",
-            name.escape_debug()
-        ))),
-    }
+        (_, None) => None,
+        (other, Some(_)) => {
+            let message =
+                format!("--signature-header: a trigger that verifies by `{other}` chooses no header");
+            return Err(Error::usage(message).with_hint("add --verify hmac_sha256"));
+        }
+    };
+    Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
 /// What was asked for, but for the secret.
@@ -130,7 +136,28 @@ struct Wanted {
     scope: TriggerScope,
     source: Option<String>,
     verify: Verify,
-    signature_header: Option<String>,
+}
+
+/// The flags that say where a secret comes from, or goes to.
+struct SecretWords {
+    secret_file: Option<PathBuf>,
+    secret_from: Option<PathBuf>,
+}
+
+impl SecretWords {
+    /// The secret of a sender, or a new one.
+    fn secret(&self, session: &Session, store: &Store, verify: &Verify) -> Result<Secret> {
+        let Some(from) = &self.secret_from else {
+            return Secret::draw(session, store, verify, self.secret_file.as_deref());
+        };
+        let word = String::from_utf8(bytes(&from.to_string_lossy(), &SECRET)?)
+            .map_err(|_| Error::usage("--secret-from: the secret is not UTF-8"))?;
+        let secret = Secret::given(verify, word.trim_ascii().to_owned())?;
+        if secret.is_short() {
+            session.out.note("the secret is short: whoever tries many may find it");
+        }
+        Ok(secret)
+    }
 }
 
 /// Refuses to a turn or task what is the operator's. Of its own agent's triggers it makes and revokes those that are
@@ -160,13 +187,12 @@ fn create(
     store: &Store,
     agent: &Agent<'_>,
     wanted: Wanted,
-    secret_file: Option<&Path>,
+    words: &SecretWords,
 ) -> Result<Status> {
     reach(session, store, agent, "make", Some(&wanted.scope))?;
-    let mut secret = Secret::draw(session, store, secret_file)?;
-    let Wanted { delivery_mode, scope, source, verify, signature_header } = wanted;
-    let new =
-        NewTrigger { delivery_mode, scope, source, verify, signature_header, secret_sha256: secret.sha256() };
+    let mut secret = words.secret(session, store, &wanted.verify)?;
+    let Wanted { delivery_mode, scope, source, verify } = wanted;
+    let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: secret.sha256() };
     let mut open = Desk::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
     commit(agent, open, &trigger, &mut secret)?;
@@ -186,10 +212,7 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
 
 /// Keeps the key of a trigger, no later than the record that names it. A key that no record names is removed with the next write.
 fn keep_key(locked: &Change<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
-    match trigger.verify {
-        Verify::Secret => Ok(()),
-        Verify::HmacSha256 => locked.keep_key(trigger.id, secret.word()),
-    }
+    if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
 /// Whether the record has this secret, although not all went well: not all of it is known to be on disk, say.
@@ -201,9 +224,22 @@ fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
 fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
     let mut object = shown::object(trigger, (0, None), store.ingress());
     secret.add_to(&mut object, "trigger_secret", &session.out);
+    if trigger.verify == Verify::Url {
+        session.out.note(
+            "the address of this trigger is its secret: servers write addresses into their logs, and whoever reads \
+             one there can deliver",
+        );
+        if secret.is_shown(&session.out)
+            && let Some(url) = store.ingress().url(trigger)
+        {
+            object["url"] = json!(format!("{url}/{}", secret.word()));
+        }
+    }
     session.out.result(&object, |out| {
-        let url =
-            object["url"].as_str().map(|url| format!("url     {}\n", out.safe(url))).unwrap_or_default();
+        // An address that is the secret is shown where a secret is.
+        let is_shown = trigger.verify != Verify::Url || out.is_on_terminal();
+        let url = object["url"].as_str().filter(|_| is_shown);
+        let url = url.map(|url| format!("url     {}\n", out.safe(url))).unwrap_or_default();
         format!("{how} {}\n{url}{}", trigger.id, secret.line(out))
     });
 }
@@ -213,10 +249,11 @@ fn rotate(
     store: &Store,
     agent: &Agent<'_>,
     id: TriggerId,
-    secret_file: Option<&Path>,
+    words: &SecretWords,
 ) -> Result<Status> {
     reach(session, store, agent, "rotate", None)?;
-    let mut secret = Secret::draw(session, store, secret_file)?;
+    let verify = recorded(agent, id)?.0.verify;
+    let mut secret = words.secret(session, store, &verify)?;
     let mut open = Desk::new(session, agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
@@ -323,7 +360,7 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
         trigger.id,
         trigger.status,
         trigger.delivery_mode,
-        trigger.verify,
+        trigger.verify.kind(),
         out.safe(&scope),
         out.safe(&source),
         object["delivery_count"]
@@ -332,8 +369,7 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
 
 fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
     let (trigger, waiting) = recorded(agent, id)?;
-    let lacks_key =
-        trigger.is_active() && trigger.verify == Verify::HmacSha256 && !agent.has_key(&trigger)?;
+    let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
     let object = shown::object(&trigger, waiting, agent.store().ingress());
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
@@ -387,7 +423,7 @@ fn deliver(
     let target = found.as_ref().map(|found| store.agent(&found.agent)).transpose()?;
     let id = found.map(|found| found.id);
     let open = delivery::open(target.as_ref(), id, &Proof::Secret(secret.trim_ascii()))?;
-    let (Some(agent), Some(trigger)) = (target, open) else {
+    let (Some(agent), Some((trigger, _))) = (target, open) else {
         return Err(Error::refused(
             "wrong_capability",
             format!("no active trigger `{part}` has this secret"),
@@ -398,7 +434,7 @@ fn deliver(
     let policy = agent.policy()?;
     let bound = Bound::message("the body", policy.limits.max_message);
     let body = match (&said.body_json, &said.text) {
-        (Some(word), _) => Some(Body::Json { value: json_body(word, &bound)? }),
+        (Some(word), _) => Some(Body::from(json_body(word, &bound)?)),
         (None, None) if trigger.delivery_mode == DeliveryMode::WakeHint => None,
         (None, None) if from_stdin => {
             return Err(Error::usage("TEXT: nothing to say, and stdin is the secret"));

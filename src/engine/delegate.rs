@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
+use crate::model::trigger::Verify;
 use crate::rules::authority as rights;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, End};
@@ -68,7 +69,7 @@ fn make_ready(
             policy: policy.to_owned(),
             hooks: Vec::new(),
             // No command has asked for the secret, so none shows it.
-            secret_sha256: Secret::draw(session, store, None)?.sha256(),
+            secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
             // Another process has just made it.

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::model::digest::sha256;
+use crate::model::trigger::Verify;
 use crate::report::output::Output;
+use crate::rules::signature;
 use crate::store::Store;
 
 use super::new_file::{NewFile, refuse_within};
@@ -15,17 +17,48 @@ use super::session::Session;
 /// A new secret. What is stored of it is its hash.
 pub struct Secret {
     word: String,
-    file: Option<NewFile>,
+    place: Place,
+}
+
+/// The one place where a secret is to be found.
+enum Place {
+    /// What the command prints.
+    Shown,
+    File(NewFile),
+    /// The system that made it.
+    Sender,
 }
 
 impl Secret {
     /// Draws a secret. If a file is named, the secret is in it, durably, before anything depends on it:
     /// whatever is cut off or fails later, no trigger has a secret that was lost. Dropping this value removes
     /// the file, unless `keep` was called.
-    pub fn draw(session: &Session, store: &Store, into: Option<&Path>) -> Result<Secret> {
-        let word = session.clock.secret()?;
-        let file = into.map(|path| secret_file(store, path, &word)).transpose()?;
-        Ok(Secret { word, file })
+    ///
+    /// `verify`: the way in which deliveries show it, which says what it looks like.
+    pub fn draw(session: &Session, store: &Store, verify: &Verify, into: Option<&Path>) -> Result<Secret> {
+        let word = signature::new_secret(verify, session.clock.secret()?);
+        let place = match into {
+            Some(path) => Place::File(secret_file(store, path, &word)?),
+            None => Place::Shown,
+        };
+        Ok(Secret { word, place })
+    }
+
+    /// Takes a secret that the sender has made.
+    pub fn given(verify: &Verify, word: String) -> Result<Secret> {
+        signature::check_secret(verify, &word)
+            .map_err(|why| Error::usage(format!("--secret-from: the secret can't be used: {why}")))?;
+        Ok(Secret { word, place: Place::Sender })
+    }
+
+    /// True if the secret is so short that it can be found by trying.
+    pub fn is_short(&self) -> bool {
+        self.word.len() < 16
+    }
+
+    /// True if the command prints the secret.
+    pub fn is_shown(&self, out: &Output) -> bool {
+        matches!(self.place, Place::Shown) && !out.is_quiet()
     }
 
     pub fn sha256(&self) -> String {
@@ -39,26 +72,33 @@ impl Secret {
 
     /// Keeps the file: a trigger depends on the secret from now on.
     pub fn keep(&mut self) {
-        self.file.iter_mut().for_each(NewFile::keep);
+        match &mut self.place {
+            Place::File(file) => file.keep(),
+            Place::Shown | Place::Sender => {}
+        }
     }
 
     /// Adds it to the object that a command prints, under `field`, or the file in which it is.
     pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
-        match &self.file {
-            Some(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
-            None if out.is_quiet() => {}
-            None => object[field] = json!(self.word),
+        match &self.place {
+            Place::File(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
+            Place::Shown if out.is_quiet() => {}
+            Place::Shown => object[field] = json!(self.word),
+            Place::Sender => {}
         }
     }
 
     /// The same as a line of text, where there is one.
     pub fn line(&self, out: &Output) -> String {
-        match &self.file {
+        match &self.place {
             _ if out.is_quiet() => String::new(),
-            Some(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
-            None if out.is_on_terminal() => format!("secret  {}", self.word),
+            Place::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
+            Place::Sender => "secret  as the sender has made it".to_owned(),
+            Place::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
             // It would be in a log, or in the mail of cron.
-            None => "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned(),
+            Place::Shown => {
+                "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned()
+            }
         }
     }
 }

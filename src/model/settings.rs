@@ -91,6 +91,8 @@ pub struct SharingSettings {
 pub struct IngressSettings {
     /// Where a server that runs `dormouse ingress` is reached. Absent: no server is.
     pub base_url: Option<String>,
+    /// How far the moment that a signature names may be from now.
+    pub tolerance: Span,
     /// How many deliveries a trigger takes in a minute.
     pub per_minute: NonZeroU32,
     /// Whether anyone may read how the public agents stand.
@@ -106,10 +108,11 @@ impl Default for IngressSettings {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         IngressSettings {
             base_url: None,
+            tolerance: Span::from_secs(300),
             per_minute: NonZeroU32::MIN.saturating_add(599),
             read: false,
             dedupe_headers: words(&["X-GitHub-Delivery", "Idempotency-Key", "webhook-id"]),
-            source_headers: words(&["User-Agent", "X-GitHub-Event"]),
+            source_headers: words(&["User-Agent", "X-GitHub-Event", "X-Gitlab-Event"]),
         }
     }
 }

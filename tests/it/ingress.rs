@@ -4,6 +4,7 @@ mod alike;
 mod load;
 mod memory;
 mod servers;
+mod signatures;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -254,7 +255,8 @@ fn every_other_request_has_its_status() {
         (400, hook.request("", "")),
         (400, hook.json("{")),
         (415, hook.request("", "{}")),
-        (415, hook.request("Content-Type: application/x-www-form-urlencoded\r\n", "a=b")),
+        (202, hook.request("Content-Type: application/x-www-form-urlencoded\r\n", "a=b")),
+        (415, hook.request("Content-Type: image/png\r\n", "a=b")),
         (413, hook.request("Content-Type: text/plain\r\n", &large)),
         (413, hook.json(&format!("[{}0]", "0,".repeat(60_000)))),
         (413, head(&post, &format!("{auth}Content-Length: 99999999999999999999999\r\n"))),
@@ -291,7 +293,7 @@ fn every_other_request_has_its_status() {
     assert_eq!(exchange(&sandbox, two.as_bytes(), false).status, 202);
     let short = hook.json("{\"n\":3}");
     assert_eq!(exchange(&sandbox, &short.as_bytes()[..short.len() - 2], true).status, 400);
-    assert_eq!(queued(&sandbox).len(), 3, "{:?}", queued(&sandbox));
+    assert_eq!(queued(&sandbox).len(), 4, "{:?}", queued(&sandbox));
 }
 
 /// Only where the settings say so, and never of an agent that is private.
@@ -301,18 +303,32 @@ fn agents_are_shown_to_anyone_where_that_is_meant() {
     sandbox.run(["create", "bob", "--visibility", "private", "--", "true"]);
     let get = |path: &str| exchange(&sandbox, format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes(), true);
     let statuses = |paths: &[&str]| paths.iter().map(|path| get(path).status).collect::<Vec<_>>();
-    let paths = ["/agents", "/agents/ada", "/agents/bob", "/agents/eve", "/agents/../ada", "/agents/ada/x"];
-    assert_eq!(statuses(&paths), [404; 6]);
+    let paths = [
+        "/agents",
+        "/agents/ada",
+        "/agents/ada/state",
+        "/agents/bob",
+        "/agents/bob/state",
+        "/agents/eve",
+        "/agents/../ada",
+        "/agents/ada/x",
+    ];
+    assert_eq!(statuses(&paths), [404; 8]);
     let settings = sandbox.store().join("dormouse.toml");
     let text = fs::read_to_string(&settings).unwrap();
     fs::write(&settings, format!("{text}\n[ingress]\nread = true\n")).unwrap();
-    assert_eq!(statuses(&paths), [200, 200, 404, 404, 404, 404]);
+    assert_eq!(statuses(&paths), [200, 200, 200, 404, 404, 404, 404, 404]);
     let lines = sandbox.json_lines(["list"]);
     let public: Vec<&Value> = lines.iter().filter(|line| line["id"] == "ada").collect();
     assert_eq!(get("/agents").body, json!(public));
     let shown = get("/agents/ada").body;
     assert_eq!(shown["id"], "ada");
     assert_eq!(shown["status"], sandbox.json(["get", "ada"])["status"]);
+    let state = get("/agents/ada/state").body;
+    let told = sandbox.json(["state", "ada"]);
+    for field in ["agent", "state", "code", "since"] {
+        assert_eq!(state[field], told[field], "{field}: {state}");
+    }
     assert!(shown.get("children").is_none(), "who else there is, is nobody's business: {shown}");
 }
 

@@ -15,6 +15,7 @@ use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
+use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
 use crate::store::{Part, Store, is_url};
 
@@ -120,7 +121,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     let (path, text) = policy_text(&args, &name, template)?;
     let policy = store.policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
-    let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
     let mut script = match template {
         Some(template) => Some(Script::write(template, store.anchor().home(), &name)?),
         None => None,
@@ -168,7 +169,7 @@ pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
         None => text,
     };
     let (hooks, others) = model.own_hooks()?;
-    let mut secret = Secret::draw(session, &store, args.secret_file.as_deref())?;
+    let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
     let new = New {
         name: name.clone(),
         parent,
