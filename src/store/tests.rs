@@ -248,7 +248,9 @@ mod readers {
         let entries = journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
             let mut entry: Value = serde_json::from_slice(line).unwrap();
             // What surrounds an entry in its line.
-            ["sum", "boot", "applied"].map(|field| entry.as_object_mut().unwrap().shift_remove(field));
+            for field in ["sum", "boot", "applied"] {
+                entry.as_object_mut().unwrap().shift_remove(field);
+            }
             entry.to_string().into_bytes()
         });
         let journal: Vec<Vec<u8>> = entries.collect();
