@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::desk::Desk;
@@ -20,6 +22,7 @@ use crate::model::time::Span;
 use crate::process::supervisor::{Input, Seat};
 use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
 use crate::process::{FENCE, Mark};
+use crate::report::output::failure;
 use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::{Dir, Stream};
@@ -31,10 +34,13 @@ const SETTLEMENTS: u32 = 60;
 
 /// The hidden command that `task start` runs.
 pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
-    let (mut seat, lock) = Seat::take()?;
+    let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
+    let is_json = session.out.is_json();
+    let (mut seat, lock) = Seat::take(is_json.then(|| begun.to_string()))?;
     let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
     if let Err(error) = &done {
-        seat.not_begun(&error.to_string());
+        let why = if is_json { failure(error, Some(&args.agent)).to_string() } else { error.to_string() };
+        seat.not_begun(&why);
     }
     done.map(|()| Status::Done)
 }

@@ -97,12 +97,15 @@ fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<
 #[derive(Debug)]
 pub struct Seat {
     starter: Option<File>,
+    /// The word for the starter once the supervisor has begun.
+    begun: String,
 }
 
 impl Seat {
     /// Moves this process into a session of its own, and returns the lock that it got as stdin. After that it
     /// holds nothing of its starter's but the pipe on which the starter listens.
-    pub fn take() -> Result<(Seat, File)> {
+    /// `begun` is the word for the starter once the supervisor has begun, instead of the usual one.
+    pub fn take(begun: Option<String>) -> Result<(Seat, File)> {
         let this = Path::new("this process");
         // This fails only for a process that leads a group already. Signals to the starter's group don't
         // reach that either.
@@ -110,12 +113,14 @@ impl Seat {
         let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
         rustix::stdio::dup2_stdout(spawn::null()?).context("replace the stdout of", this)?;
-        Ok((Seat { starter: Some(File::from(starter)) }, lock))
+        let begun = begun.unwrap_or_else(|| BEGUN.to_owned());
+        Ok((Seat { starter: Some(File::from(starter)), begun }, lock))
     }
 
     /// Tells the starter that the supervisor has begun.
     pub fn begun(&mut self) {
-        self.say(BEGUN);
+        let begun = std::mem::take(&mut self.begun);
+        self.say(&begun);
     }
 
     /// Tells the starter why the supervisor has not begun.

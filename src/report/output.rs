@@ -94,6 +94,10 @@ pub struct Output {
     to_terminal: bool,
     colored: bool,
     failure: Option<io::Error>,
+    /// The errors of this command as lines of JSON. They come after its results, the gravest last.
+    errors: Vec<(Status, Vec<u8>)>,
+    /// True if the command goes on until it is stopped, so that an error is written at once.
+    is_endless: bool,
     /// The agent that results are about, where a command tells several apart.
     about: Option<String>,
 }
@@ -109,6 +113,8 @@ impl Output {
             to_terminal,
             colored: style.color.unwrap_or(to_terminal && !wants_none),
             failure: None,
+            errors: Vec::new(),
+            is_endless: false,
             about: None,
         }
     }
@@ -205,6 +211,44 @@ impl Output {
             None => self.line(text),
             Some(true) => {}
             Some(false) => self.raw(b"\n"),
+        }
+    }
+
+    /// Writes an error as soon as there is one, for a command that does not end by itself.
+    pub fn goes_on(&mut self) {
+        self.is_endless = true;
+    }
+
+    /// Writes the errors that there have been, the gravest last, so that it is the last line of stdout.
+    pub fn errors(&mut self) {
+        let mut errors = std::mem::take(&mut self.errors);
+        let gravest = errors.iter().fold(Status::Done, |status, (other, _)| status.graver(*other));
+        if let Some(at) = errors.iter().position(|(status, _)| *status == gravest) {
+            let last = errors.remove(at);
+            errors.push(last);
+        }
+        for (_, line) in errors {
+            self.raw(&line);
+        }
+    }
+
+    fn add_error(&mut self, status: Status, line: Vec<u8>) {
+        self.errors.push((status, line));
+        if self.is_endless {
+            self.errors();
+        }
+    }
+
+    /// Writes the results of another process that ended with `status`. The error at their end is one of this
+    /// command.
+    pub fn results(&mut self, lines: &[u8], status: Status) {
+        let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let (results, last) = lines.split_at(begins);
+        if self.style.json && last.starts_with(b"{\"error\":") {
+            self.raw(results);
+            self.add_error(status, last.to_vec());
+        } else {
+            self.raw(lines);
         }
     }
 
@@ -306,35 +350,16 @@ impl Output {
         if let Some(hint) = &hint {
             say_on_stderr(&format!("hint: {}\n", escape_indented(hint)));
         }
-        if !self.style.json {
-            return;
+        if self.style.json {
+            let mut line = failure(error, agent).to_string().into_bytes();
+            line.push(b'\n');
+            self.add_error(error.exit_status(), line);
         }
-        let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
-        if let Some(hint) = hint {
-            object["hint"] = json!(hint);
-        }
-        if let Some(path) = error.path() {
-            object["path"] = json!(path.to_string_lossy());
-        }
-        if let Some((line, column)) = error.place() {
-            object["line"] = json!(line);
-            if column > 0 {
-                object["column"] = json!(column);
-            }
-        }
-        if let Some(agent) = error.agent().or(agent) {
-            object["agent"] = json!(agent);
-        }
-        if let Some((from, to)) = error.edge() {
-            object["from"] = json!(from);
-            object["to"] = json!(to);
-        }
-        object["exit_status"] = json!(error.exit_status().code());
-        self.json_line(&json!({ "error": object }));
     }
 
     /// Writes out what is buffered. Returns `status`, or a graver one if stdout can't be written.
     pub fn finish(mut self, status: Status) -> Status {
+        self.errors();
         self.flush();
         match self.failure {
             None => status,
@@ -345,4 +370,30 @@ impl Output {
             }
         }
     }
+}
+
+/// An error as scripts read it. `agent` is the one that it is about, unless the error says it itself.
+pub fn failure(error: &Error, agent: Option<&str>) -> Value {
+    let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
+    if let Some(hint) = error.hint() {
+        object["hint"] = json!(hint);
+    }
+    if let Some(path) = error.path() {
+        object["path"] = json!(path.to_string_lossy());
+    }
+    if let Some((line, column)) = error.place() {
+        object["line"] = json!(line);
+        if column > 0 {
+            object["column"] = json!(column);
+        }
+    }
+    if let Some(agent) = error.agent().or(agent) {
+        object["agent"] = json!(agent);
+    }
+    if let Some((from, to)) = error.edge() {
+        object["from"] = json!(from);
+        object["to"] = json!(to);
+    }
+    object["exit_status"] = json!(error.exit_status().code());
+    json!({ "error": object })
 }

@@ -132,6 +132,7 @@ mod secrets;
 mod server;
 mod services;
 mod setup;
+mod several;
 #[cfg(target_os = "linux")]
 mod sharing;
 mod shown;

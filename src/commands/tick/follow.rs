@@ -52,6 +52,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     if session.clock.is_pinned() {
         return Err(Error::usage("--follow waits for moments, and DORMOUSE_NOW lets none come: unset it"));
     }
+    session.out.goes_on();
     let signals = Signals::hold()?;
     signals.hear_children()?;
     // Agents that are named have to exist at the start.

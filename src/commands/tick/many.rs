@@ -124,7 +124,6 @@ pub fn in_parallel(
 /// Prints what the tick of one agent has printed, and reports what it could not. Returns the exit status with
 /// which it ended.
 pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
-    out.raw(lines);
     let reached = match end {
         End::Exit(0) => Status::Done,
         End::Exit(10) => Status::NothingDone,
@@ -135,6 +134,7 @@ pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Statu
         End::Exit(7) => Status::TurnFailed,
         End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
     };
+    out.results(lines, reached);
     if reached == Status::Failed
         && let Some(message) = last_words(lines, end)
     {

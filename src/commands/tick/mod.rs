@@ -84,6 +84,7 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<
             return Ok(status);
         }
         session.raised.take();
+        session.out.errors();
         session.out.raw(format!("{}{}\n", jobs::OVER, status.code()).as_bytes());
         session.out.flush();
     }
