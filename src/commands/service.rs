@@ -54,14 +54,24 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     };
     for file in files {
         let object = json!({ "path": file.path, "text": file.text });
-        session.out.result(&object, |_| file.text);
+        if session.out.is_json() {
+            session.out.json_line(&object);
+        } else {
+            // A file is installed as it is printed, so nothing in it is escaped.
+            session.out.raw(file.text.as_bytes());
+        }
     }
     Ok(Status::Done)
 }
 
+/// True for a character that a line or XML can't have.
+fn is_refused(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
 /// A path as a word of a text. What can't stand in a line is refused.
 fn word(path: &Path) -> Result<String> {
-    match path.to_str().filter(|text| !text.chars().any(char::is_control)) {
+    match path.to_str().filter(|text| !text.chars().any(is_refused)) {
         Some(text) => Ok(text.to_owned()),
         None => Err(Error::refused(
             "path_not_text",
@@ -96,7 +106,7 @@ impl Service {
             "# {path}\n\
              # {} daemon-reload && {} enable --now {}.service\n\
              [Unit]\n\
-             Description=Tick the agents of {}\n\
+             Description=Tick the agents of {} as they need it\n\
              Documentation=man:dormouse-tick(1)\n\
              \n\
              [Service]\n\
@@ -143,7 +153,7 @@ impl Service {
         let text = format!(
             "# {path}\n\
              [Unit]\n\
-             Description=Tick the agents of {}\n\
+             Description=Tick the agents of {} once\n\
              Documentation=man:dormouse-tick(1)\n\
              \n\
              [Service]\n\
@@ -216,7 +226,7 @@ impl Service {
         let text = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
              <!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" \"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n\
-             <!-- {path} -->\n\
+             <!-- {} -->\n\
              <plist version=\"1.0\">\n\
              <dict>\n\
              \x20 <key>Label</key>\n\
@@ -232,6 +242,7 @@ impl Service {
              \x20 <string>/dev/null</string>\n\
              </dict>\n\
              </plist>\n",
+            for_comment(&path),
             for_xml(&self.name),
         );
         File { path, text }
@@ -255,7 +266,14 @@ fn for_cron(word: &str) -> String {
     if word.chars().all(is_plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', "'\\''")).replace('%', "\\%")
+    // cron removes a backslash before a percent sign, and a pair of quotes keeps one of the word's own from it.
+    let word = word.replace('\'', "'\\''").replace("\\%", "\\''%");
+    format!("'{word}'").replace('%', "\\%")
+}
+
+/// A text in a comment of XML, in which no two hyphens may stand together.
+fn for_comment(text: &str) -> String {
+    text.replace("--", "-&#45;").replace("--", "-&#45;")
 }
 
 fn for_xml(word: &str) -> String {
@@ -273,5 +291,7 @@ mod tests {
         assert_eq!(for_cron(word), r#"'/a b/50\% $x "y" \z '\''q'\'''"#);
         assert_eq!(for_xml("<a & b>"), "&lt;a &amp; b&gt;");
         assert_eq!(for_cron("/srv/agents"), "/srv/agents");
+        assert_eq!(for_cron(r"/a\%b%"), r"'/a\''\%b\%'");
+        assert_eq!(for_comment("/a---b--c-d"), "/a-&#45;-b-&#45;c-d");
     }
 }
