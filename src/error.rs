@@ -133,6 +133,9 @@ impl Error {
     /// The kind of what is refused because this process has lost its lease to another one.
     pub const FENCED: &str = "fenced";
 
+    /// The kind of an exchange that was given up because others were faster.
+    pub const CONTENDED: &str = "contended";
+
     /// A word that was given for a flag, an argument or a variable, and is none of its kind.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
@@ -140,6 +143,12 @@ impl Error {
 
     pub fn usage(message: impl Into<String>) -> Error {
         Error::Usage { message: message.into(), hint: None }
+    }
+
+    /// An exchange that others made in vain until the time for it was over.
+    pub fn contended(message: impl Into<String>) -> Error {
+        let hint = "nothing is lost: do this again, or try for longer with --lock-timeout";
+        Error::Refused { kind: Error::CONTENDED, message: message.into(), hint: Some(hint.to_owned()) }
     }
 
     /// What the rules or the records don't allow. `kind` is a word for scripts.
@@ -196,7 +205,7 @@ impl Error {
             | Error::NotAStore { .. }
             | Error::NoAgent { .. }
             | Error::NoRecord { .. } => Status::NotFound,
-            Error::Refused { kind: Error::FENCED, .. } => Status::Busy,
+            Error::Refused { kind: Error::FENCED | Error::CONTENDED, .. } => Status::Busy,
             Error::Refused { .. } | Error::NoEdge { .. } => Status::Refused,
             Error::Busy { .. } => Status::Busy,
             Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
@@ -25,8 +25,6 @@ use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge
 use super::merging;
 use super::session::Session;
 
-/// How often an exchange begins anew because another clone was faster, or the records here have moved on.
-const TRIES: u32 = 60;
 /// The longest pause before that. How long each is depends on chance, so that two clones don't meet again.
 const PAUSE: Duration = Duration::from_millis(600);
 
@@ -93,19 +91,23 @@ impl<'s> Exchange<'s> {
     pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
         let _alone = git::alone_in_clone(self.store, &self.line.git_dir, session.clock.now())?;
         let mut found = Exchanged::default();
-        for number in 0..TRIES {
-            if number > 0 {
-                let chance = session.clock.stamp()?.chance;
-                std::thread::sleep(PAUSE.mul_f64(chance * f64::from(number.min(10)) / 10.0));
+        let begun = Instant::now();
+        let mut tries = 0;
+        while !self.attempt(session, terms, tries > 0 || terms.begins, &mut found)? {
+            tries += 1;
+            if begun.elapsed() >= self.store.patience() {
+                return Err(Error::contended(format!(
+                    "{}, branch {}: other clones were faster, or the records here had changed, {tries} times in \
+                     {:.1} s",
+                    self.line.remote,
+                    self.line.branch,
+                    begun.elapsed().as_secs_f64()
+                )));
             }
-            if self.attempt(session, terms, number > 0 || terms.begins, &mut found)? {
-                return Ok(found);
-            }
+            let chance = session.clock.stamp()?.chance;
+            std::thread::sleep(PAUSE.mul_f64(chance * f64::from(tries.min(10)) / 10.0));
         }
-        Err(Error::failed(format!(
-                "{}, branch {}: other clones were faster, or the records here had changed, {TRIES} times in a row",
-                self.line.remote, self.line.branch
-            )).with_hint("nothing is lost: do this again"))
+        Ok(found)
     }
 
     /// `false`: another clone was faster, or the records here have moved on.

@@ -513,3 +513,23 @@ pub fn clear_locks(dir: &std::path::Path) {
         }
     }
 }
+
+#[test]
+fn an_exchange_that_others_always_overtake_ends_in_time() {
+    let remote = Remote::new(&["ada"], "echo done", 1);
+    // Another clone pushes between the look at the branch and each push of this one.
+    let race = "#!/bin/sh
+export GIT_AUTHOR_NAME=x GIT_AUTHOR_EMAIL=x GIT_COMMITTER_NAME=x GIT_COMMITTER_EMAIL=x
+git update-ref \"$1\" \"$(git commit-tree -p \"$2\" -m other \"$2^{tree}\")\"
+";
+    write_program(&remote.bare().join("hooks/update"), race);
+    remote.enqueue(0, "ada", "x");
+    let ran = remote.ran(0, &["--json", "--lock-timeout", "0", "sync"]);
+    let failed = failure(&ran);
+    assert_eq!((ran.code(), &failed["kind"]), (5, &"contended".into()), "{ran}");
+    assert!(failed["hint"].as_str().unwrap().contains("--lock-timeout"), "{ran}");
+    // Nothing was lost.
+    fs::remove_file(remote.bare().join("hooks/update")).unwrap();
+    remote.sync(0);
+    assert_eq!(queued(&remote.agent(0, "ada")).len(), 1);
+}
