@@ -185,7 +185,7 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
 /// For how long after its time to look again a resource is still kept for an agent.
 const KEPT: Span = Span::from_secs(60);
 
-/// Whether an agent for which a turn made way still waits for a slot or a workspace, and looks for it.
+/// True if an agent for which a turn made way still waits for a slot or a workspace, and looks for it.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));

@@ -43,7 +43,7 @@ pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }
 
-/// Whether a run is about to leave its slot and its workspace: it was asked to, has yielded, or is ended.
+/// True if a run is about to leave its slot and its workspace: it was asked to, has yielded, or is ended.
 pub fn is_leaving(run: &CurrentRun) -> bool {
     run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
 }

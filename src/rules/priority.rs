@@ -56,7 +56,7 @@ pub struct Occupying {
     pub claimed_at: Time,
     /// The agent that has asked the turn for a resource.
     pub asked_by: Option<AgentName>,
-    /// Whether the turn is about to leave the resource, for whatever reason.
+    /// True if the turn is about to leave the resource, for any reason.
     pub leaves: bool,
 }
 
