@@ -81,9 +81,6 @@ impl Agent {
     }
 }
 
-/// A server may be set to let all statements of a transaction see the same.
-const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
-
 /// What became of arrivals.
 struct Came {
     is_there: bool,
@@ -102,12 +99,12 @@ fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lo
     let state = format!("SELECT (SELECT s.body FROM {schema}.state s WHERE s.agent_id = {agent})");
     let once = statements::arrive(schema, agent, arrivals, false, provided)?;
     let again = statements::arrive(schema, agent, arrivals, true, provided)?;
-    let once = format!("{EACH_SEES}{once};{state}");
+    let once = format!("{once};{state}");
     let again = if may_lock {
         let wait = pool.patience().as_millis().max(1);
         format!("{}{again};{state};COMMIT", statements::lock(schema, agent, wait, false))
     } else {
-        format!("{EACH_SEES}{again};{state}")
+        format!("{again};{state}")
     };
     let answers = pool.insist(&once, &again)?;
     let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());

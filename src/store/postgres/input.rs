@@ -97,7 +97,7 @@ impl TaskInput for Input {
             return Ok(Said::Full);
         }
         let begun = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED;SET LOCAL lock_timeout = '{}ms';\
+            "BEGIN;SET LOCAL lock_timeout = '{}ms';\
              SET LOCAL idle_in_transaction_session_timeout = '{}';SELECT pg_current_xact_id()",
             pool.patience().as_millis().max(1),
             statements::MOST_IDLE
@@ -161,7 +161,7 @@ impl TaskInput for Input {
         let pool = &self.one.shared.pool;
         // First it is marked and counted, and then it goes: each may be asked for again.
         let answers = pool.ask(&format!(
-            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+            "\
              UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused;\
              SELECT coalesce(sum(length(bytes)), 0) FROM {table} WHERE {rows} AND is_refused"
         ))?;
@@ -175,7 +175,7 @@ impl TaskInput for Input {
         let (table, rows, pool) = (self.table(), self.rows(), &self.one.shared.pool);
         let answers = pool.ask_within(
             &format!(
-                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\
+                "\
                  DELETE FROM {table} WHERE {rows} AND is_taken AND seq <= {written};\
                  UPDATE {table} SET is_taken = true WHERE {rows} AND NOT is_refused AND seq IN \
                    (SELECT seq FROM {table} WHERE {rows} AND NOT is_refused AND seq > {written} ORDER BY seq LIMIT {TAKEN}) \

@@ -26,7 +26,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     let schema = pool.schema();
     // What it is comes with its pieces.
     let begun = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED;\
+        "BEGIN;\
          INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},'{{}}','') \
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
         sql::text(name.as_str())?

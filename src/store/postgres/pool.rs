@@ -15,6 +15,10 @@ pub const FORMAT: &str = "1";
 /// The oldest server that is known to have what the statements need.
 const OLDEST_SERVER: u32 = 14;
 
+/// Lets each statement of a transaction see what was committed before it, whatever the default of the database or the role
+/// is. It has to come before any question.
+const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
 /// After so many flights a connection is one that is kept: a command that makes one step sends fewer.
 const OF_ONE_STEP: u32 = 10;
 
@@ -158,11 +162,17 @@ impl Pool {
         statements: &str,
         patience: Duration,
     ) -> Result<Vec<Answer>, Trouble> {
-        let is_first = !self.is_known.get();
-        let asked = is_first
-            .then(|| format!("SELECT value FROM {}.meta WHERE key = 'format';{statements}", self.schema));
-        let flight = asked.as_deref().unwrap_or(statements);
-        let mut answers = connection.flight(flight, patience).map_err(|fault| self.trouble(fault))?;
+        let (begins, is_first) = (!connection.is_in_transaction(), !self.is_known.get());
+        let mut flight = String::new();
+        if begins {
+            flight.push_str(EACH_SEES);
+        }
+        if is_first {
+            flight.push_str(&format!("SELECT value FROM {}.meta WHERE key = 'format';", self.schema));
+        }
+        flight.push_str(statements);
+        let mut answers = connection.flight(&flight, patience).map_err(|fault| self.trouble(fault))?;
+        answers.drain(..usize::from(begins).min(answers.len()));
         if is_first {
             let format = answers.remove(0);
             let format = format.rows.first().and_then(|row| row.get(0)).unwrap_or_default();

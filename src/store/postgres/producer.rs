@@ -80,11 +80,7 @@ impl Records for Producer {
             return Ok(true);
         }
         let pool = &self.shared.pool;
-        let flight = |again| {
-            let asked = statements::deliver(pool.schema(), self.name.as_str(), arrivals, again)?;
-            // Each statement of the function has to see what was committed before it.
-            Ok::<_, Error>(format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED;{asked}"))
-        };
+        let flight = |again| statements::deliver(pool.schema(), self.name.as_str(), arrivals, again);
         let answers = pool.insist(&flight(false)?, &flight(true)?)?;
         let last = answers.iter().rev().find_map(|answer| answer.rows.first());
         match last.and_then(|row| row.get(0)) {

@@ -77,9 +77,8 @@ pub fn locked(schema: &str, agent: impl Display) -> String {
 
 /// Begins a transaction that is to lock an agent. `waits`: how long for any lock, in milliseconds; zero: as long as it takes.
 pub fn begin(waits: u128) -> String {
-    let limit = if waits == 0 { String::new() } else { format!("SET LOCAL lock_timeout = '{waits}ms';") };
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED;{limit}SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
+        "BEGIN;SET LOCAL lock_timeout = '{waits}ms';SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
     )
 }
 

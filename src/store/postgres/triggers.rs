@@ -54,7 +54,7 @@ pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std:
     // than now is the current one, and only one that begins much later was written by a clock that was wrong.
     let is_current = format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
     let answers = one.shared.pool.ask(&format!(
-        "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;{door};\
+        "{door};\
          INSERT INTO {schema}.trigger_use AS u (agent_id, trigger_id, since, times) \
          SELECT a.id, '{trigger}', {now}, 1 FROM {schema}.agent a WHERE a.id = {id} AND NOT a.is_shut \
          ON CONFLICT (agent_id, trigger_id) DO UPDATE SET \

@@ -56,6 +56,8 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result
         ("user", &*user),
         ("database", &*url.database),
         ("client_encoding", "UTF8"),
+        // Texts are quoted by this rule, whatever the database or the role has for a default.
+        ("standard_conforming_strings", "on"),
         ("application_name", "dormouse"),
     ];
     frontend::startup_message(parameters, line.outgoing())
