@@ -247,6 +247,12 @@ impl Spot {
         Ok(rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?.st_uid)
     }
 
+    /// The device and the inode number of the state directory.
+    pub fn numbers_of_root(&self) -> Result<(u64, u64)> {
+        let found = rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?;
+        Ok((found.st_dev, found.st_ino))
+    }
+
     /// The error for a file of `length` bytes where its kind may have `most`.
     pub fn too_large(&self, length: u64, most: u64) -> Error {
         let message = format!("{length} bytes: a file of its kind has at most {most}");

@@ -27,6 +27,7 @@ pub mod json;
 pub mod message;
 pub mod meters;
 pub mod moved;
+pub mod place;
 pub mod policy;
 pub mod pool;
 pub mod posture;

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Context, Error, Result};
+use crate::model::place::PlaceId;
 
 use super::dir::authors::is_writable_by_others;
 use super::dir::{config, layout};
@@ -97,6 +98,11 @@ impl Anchor {
     /// The directory that holds the state directory.
     pub fn home(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// Returns true if the state directory of this identity lies at a path now.
+    pub fn is_at(path: &str, id: PlaceId) -> bool {
+        std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (id.device, id.inode))
     }
 
     /// Where a path of `agent.toml` leads: those that are relative begin at [`Anchor::home`].

@@ -7,6 +7,7 @@ use std::path::Path;
 use crate::beneath::{Access, Root, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
+use crate::model::place::PlaceId;
 use crate::model::time::Time;
 
 use super::change::Change;
@@ -14,7 +15,7 @@ use super::changes::{Append, Write};
 use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
 use super::lock::{self, Guard};
-use super::{Agent, Store, files, litter};
+use super::{Agent, Store, files, litter, machine};
 
 /// A file that another clone has changed, made or removed.
 #[derive(Debug)]
@@ -95,10 +96,19 @@ impl Agent<'_> {
         Ok(true)
     }
 
-    /// Whether this clone has taken the agent under this id, to step it alone.
+    /// Returns true if this clone has taken the agent under this id, to step it alone. What a copy of the directory brings
+    /// along is the word of another clone.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
+        let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&known).lines().any(|line| line == id))
+        let is_it = |line: &str| {
+            let mut words = line.splitn(3, ' ');
+            let is_named = words.next() == Some(id);
+            let place = words.next().and_then(|word| word.parse::<PlaceId>().ok());
+            let is_same_boot = words.next() == Some(boot);
+            is_named && place.is_some_and(|place| place.is_same(here, is_same_boot))
+        };
+        Ok(String::from_utf8_lossy(&known).lines().any(is_it))
     }
 
     /// Remembers that, before any other clone can hear of it. A few of the last are remembered.
@@ -108,7 +118,9 @@ impl Agent<'_> {
         let known = String::from_utf8_lossy(&known).into_owned();
         let mut lines: Vec<&str> = known.lines().rev().take(7).collect();
         lines.reverse();
-        lines.push(id);
+        let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
+        let own = format!("{id} {here} {boot}");
+        lines.push(&own);
         spot.parent().make_dirs()?;
         let staged = self.dir.join(layout::TMP).join(format!("taken-{}", std::process::id()));
         staged.parent().make_dirs()?;

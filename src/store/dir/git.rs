@@ -37,6 +37,7 @@ agents/*/runs/*/leader
 agents/*/runs/*/end.json
 agents/*/runs/*/end.json.new
 agents/*/runs/*/*.log
+owner-*
 slots/
 workspaces/
 ";

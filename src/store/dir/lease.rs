@@ -40,6 +40,17 @@ impl Agent<'_> {
         lock::is_held(&self.place_of(subject))
     }
 
+    /// The process of this machine that has the lease, in words. `None` if none has. The second part is true if it is
+    /// stopped.
+    pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
+        if !self.is_leased(subject)? {
+            return Ok(None);
+        }
+        let place = self.place_of(subject);
+        let is_stopped = lock::holder(&place).is_some_and(|holder| holder.is_stopped());
+        Ok(Some((lock::describe_holder(&place), is_stopped)))
+    }
+
     fn place_of(&self, subject: Subject) -> Spot {
         match subject {
             Subject::Run => self.dir.join(layout::RUN_LOCK),

@@ -14,6 +14,8 @@ use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::time::Time;
 
+use super::machine;
+
 /// The process that holds a lock. It is written into the lock file so that waiting commands can name it;
 /// nothing depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,6 +27,13 @@ pub struct Holder {
     /// The agent for which it is held, if the place of the lock does not say that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
+}
+
+impl Holder {
+    /// True if the process is on this machine and stopped, so that it gives nothing back.
+    pub fn is_stopped(&self) -> bool {
+        self.host == machine::name() && machine::is_stopped(self.pid)
+    }
 }
 
 impl std::fmt::Display for Holder {
@@ -190,9 +199,13 @@ fn sign(file: &File, holder: &Holder) {
     let _ = file.set_len(line.len() as u64);
 }
 
-/// What the lock file says about its holder, in words.
+/// The holder of a lock in words, as far as the lock file names it. A holder that is stopped is said to be.
 pub fn describe_holder(path: &Spot) -> String {
-    holder(path).map_or_else(|| "another process".to_owned(), |holder| holder.to_string())
+    let Some(holder) = holder(path) else { return "another process".to_owned() };
+    if !holder.is_stopped() {
+        return holder.to_string();
+    }
+    format!("{holder}, which is stopped: `kill -CONT {}` lets it go on", holder.pid)
 }
 
 /// The process that holds a lock, or was the last to hold it, as far as the file says.

@@ -1,6 +1,7 @@
 //! Which machine this is, which boot of it, and what its directories lie on, as far as that can be known.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -48,6 +49,29 @@ pub fn mount_of(dir: &Path) -> Option<String> {
     let id = (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then(|| found.stx_mnt_id.to_string())?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     mounts.lines().find(|line| line.split(' ').next() == Some(id.as_str())).map(str::to_owned)
+}
+
+/// The pid namespace of this process: containers of one machine have one each. Empty if the system does not say.
+pub fn pid_namespace() -> String {
+    fs::read_link("/proc/self/ns/pid").map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Fills a buffer with random bytes.
+pub fn random(bytes: &mut [u8]) -> io::Result<()> {
+    fs::File::open("/dev/urandom")?.read_exact(bytes)
+}
+
+/// True if a process of this machine is stopped by a signal, or by a debugger.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the program stands in parentheses, and may have some itself.
+    let state = stat.rsplit(|byte| *byte == b')').next().and_then(|fields| fields.get(1));
+    stat.contains(&b')') && matches!(state, Some(b'T' | b't'))
+}
+
+/// The name of this machine.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Identifies this boot of the machine among all boots of all machines: 32 hexadecimal digits. `None` if the

@@ -37,6 +37,7 @@ mod moved;
 mod news;
 mod notes;
 pub mod occupancy;
+mod owner;
 pub mod packed;
 pub mod prepared;
 pub mod record;
@@ -70,6 +71,7 @@ use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
 use crate::model::id::AgentName;
+use crate::model::place::{PlaceId, StatePlace};
 use crate::model::policy::Policy;
 use crate::model::settings::{Durability, GitSettings, IngressSettings, StoreConfig};
 use crate::model::state::State;
@@ -214,6 +216,15 @@ impl Store {
     /// Where it lies on this machine.
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
+    }
+
+    /// The identity of the state directory, and its path on this machine.
+    pub fn state_place(&self) -> Result<StatePlace> {
+        let (device, inode) = self.spot().numbers_of_root()?;
+        Ok(StatePlace {
+            id: PlaceId { device, inode },
+            path: self.anchor.path().to_string_lossy().into_owned(),
+        })
     }
 
     /// Its place, for what lies beneath it.

@@ -9,7 +9,7 @@ use crate::model::time::{Span, Time};
 
 use super::super::elsewhere::Claimant;
 use super::layout::{self, AgentDir};
-use super::{Agent, Change, Guard, Hook, Store, lock, machine, successor};
+use super::{Agent, Change, Guard, Hook, Store, lock, owner, successor};
 
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -57,12 +57,9 @@ impl Store {
     }
 
     /// Who asks for leases in this process.
-    pub(in crate::store) fn claimant(&self) -> Claimant {
-        let host = (self.opener.host)();
-        // Two machines may have their state directories at the same path.
-        let machine = machine::id().unwrap_or(&host);
-        let anchor = format!("{machine}:{}", self.anchor.path().display());
-        Claimant { anchor, host, pid: std::process::id(), lasts: self.lease }
+    pub(in crate::store) fn claimant(&self) -> Result<Claimant> {
+        let (anchor, host) = (owner::owner(&self.spot(), self.disk)?, (self.opener.host)());
+        Ok(Claimant { anchor, host, pid: std::process::id(), lasts: self.lease })
     }
 }
 

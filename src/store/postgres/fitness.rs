@@ -94,6 +94,7 @@ pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
     if is_whole && !is_quick {
         faults.extend(of_nobody(pool)?);
         faults.extend(ticked_by_nobody(pool, now)?);
+        faults.extend(two_of_one(pool)?);
         faults.extend(of_agents(pool)?);
     }
     Ok(faults)
@@ -193,6 +194,26 @@ fn ticked_by_nobody(pool: &Pool, now: Time) -> Result<Vec<Fault>> {
         faults.push(Fault { kind: "nobody_ticks", message, is_warning: true });
     }
     Ok(faults)
+}
+
+/// Owners that show two machines: each takes the live turns of the other for its own dead ones.
+fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
+    let schema = pool.schema();
+    let answers = pool.ask(&format!(
+        "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
+         (SELECT anchor AS id, host FROM {schema}.lease UNION SELECT id, host FROM {schema}.anchor) o \
+         GROUP BY o.id HAVING count(DISTINCT o.host) > 1 ORDER BY o.id"
+    ))?;
+    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let fault = |(owner, hosts): (&str, &str)| Fault {
+        kind: "one_owner",
+        message: format!(
+            "the machines {hosts} own their leases as one ({owner}), and end each other's turns: remove the file \
+             `owner-*` from the state directory of each but one"
+        ),
+        is_warning: false,
+    };
+    Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
 }
 
 /// Agents that no command finds, or to which nothing arrives. Everybody else is at work without them.

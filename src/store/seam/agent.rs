@@ -368,10 +368,16 @@ impl<'s> Agent<'s> {
         Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
+    /// The process of this machine that has the lease, in words. `None` if none has. The second part is true if it is
+    /// stopped.
+    pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
+        self.local.lease_holder(subject)
+    }
+
     /// Whether somebody keeps the lease alive who does not share the locks of this state directory.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(beside) = &self.beside else { return Ok(false) };
-        beside.records.is_leased(subject, &self.store.claimant().anchor)
+        beside.records.is_leased(subject, &self.store.claimant()?.anchor)
     }
 
     /// What is said to a task whose supervisor is on another machine. `None`: the records are files, so there is no other one.
@@ -400,7 +406,7 @@ impl<'s> Agent<'s> {
     /// With the lock of this machine the lease of the other store, or the lock back.
     fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
         let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
-        let claimant = self.store.claimant();
+        let claimant = self.store.claimant()?;
         Ok(match beside.records.lease(subject, &claimant)? {
             Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),

@@ -174,7 +174,7 @@ impl Store {
     /// The same for a process that steps them.
     pub fn due_to_tick(&self, now: Time) -> Result<Option<Due>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
-        elsewhere.due(now, self.pools().all(), Some(&self.local.claimant())).map(Some)
+        elsewhere.due(now, self.pools().all(), Some(&self.local.claimant()?)).map(Some)
     }
 
     /// One agent. Fails if there is none of this name.

@@ -19,7 +19,7 @@ impl Store {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
         };
-        let is_free = self.living(elsewhere.slots(Some(agent))?, Some(agent)).count() < slots as usize;
+        let is_free = self.living(elsewhere.slots(Some(agent))?, Some(agent))?.count() < slots as usize;
         if is_free {
             elsewhere.take_slot(agent)?;
         }
@@ -30,7 +30,7 @@ impl Store {
     pub fn has_slot(&self, slots: u32, agent: &AgentName) -> Result<bool> {
         match &self.elsewhere {
             None => self.local.has_slot(slots),
-            Some(elsewhere) => Ok(self.living(elsewhere.slots(None)?, Some(agent)).count() < slots as usize),
+            Some(elsewhere) => Ok(self.living(elsewhere.slots(None)?, Some(agent))?.count() < slots as usize),
         }
     }
 
@@ -39,17 +39,17 @@ impl Store {
         let Some(elsewhere) = &self.elsewhere else { return self.local.slot_holders(slots) };
         let found = elsewhere.slots(None).unwrap_or_default();
         let occupant = |slot: InSlot| Occupant { agent: Some(slot.agent), described: slot.host };
-        self.living(found, None).map(occupant).collect()
+        self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
     }
 
     /// Those whose process is not known to be gone. Of the runs of this machine its locks tell that at once. A lease that
     /// `but` has left is its own by now.
-    fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> impl Iterator<Item = InSlot> {
-        let here = self.local.claimant().anchor;
-        slots.into_iter().filter(move |slot| {
+    fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
+        let here = self.local.claimant()?.anchor;
+        Ok(slots.into_iter().filter(move |slot| {
             let is_gone =
                 || self.local.room(&slot.agent).is_leased(Subject::Run).is_ok_and(|is_leased| !is_leased);
             Some(&slot.agent) != but && (slot.anchor != here || !is_gone())
-        })
+        }))
     }
 }

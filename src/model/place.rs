@@ -1,0 +1,119 @@
+//! The place of a state directory: from which one the processes of a run or a task were started (contract, execution §9).
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Identity of a state directory: the numbers of its device and its inode. A move keeps them. A copy, a clone, a worktree
+/// and a restore have others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PlaceId {
+    pub device: u64,
+    pub inode: u64,
+}
+
+impl PlaceId {
+    /// True if both mean one directory. A device may get another number when the machine starts, and no process outlives
+    /// that, so device numbers are compared within one boot only.
+    pub fn is_same(self, other: PlaceId, is_same_boot: bool) -> bool {
+        self.inode == other.inode && (self.device == other.device || !is_same_boot)
+    }
+}
+
+impl fmt::Display for PlaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.device, self.inode)
+    }
+}
+
+impl FromStr for PlaceId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<PlaceId, Self::Err> {
+        let numbers = text.split_once(':').and_then(|(device, inode)| {
+            Some(PlaceId { device: device.parse().ok()?, inode: inode.parse().ok()? })
+        });
+        numbers.ok_or("not the number of a device, `:` and the number of an inode")
+    }
+}
+
+impl From<PlaceId> for String {
+    fn from(id: PlaceId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for PlaceId {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<PlaceId, Self::Error> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+impl schemars::JsonSchema for PlaceId {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PlaceId".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "string", "pattern": "^[0-9]+:[0-9]+$" })
+    }
+}
+
+/// A state directory as a record names it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct StatePlace {
+    pub id: PlaceId,
+    /// The path that it had when the record was written, for people.
+    pub path: String,
+}
+
+/// Another place at which a run or a task may still go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Away {
+    /// Another machine with the same state directory.
+    Machine { host: String },
+    /// Another state directory. `path` is `None` if its path is not known, `host` if it is on this machine.
+    Directory { path: Option<String>, host: Option<String> },
+}
+
+impl fmt::Display for Away {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Away::Machine { host } => write!(f, "on {host}"),
+            Away::Directory { path, host } => {
+                write!(f, "in {}", path.as_deref().unwrap_or("another state directory"))?;
+                host.iter().try_for_each(|host| write!(f, " on {host}"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_it_is_written() {
+        let id = PlaceId { device: 64769, inode: u64::MAX };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for wrong in ["", ":", "1", "1:", ":1", "1:-1", "1:2:3", "a:1"] {
+            assert!(wrong.parse::<PlaceId>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_device_number_counts_within_one_boot() {
+        let one = PlaceId { device: 1, inode: 7 };
+        let (renumbered, other) = (PlaceId { device: 2, inode: 7 }, PlaceId { device: 1, inode: 8 });
+        assert!(one.is_same(one, true) && one.is_same(renumbered, false));
+        assert!(!one.is_same(renumbered, true) && !one.is_same(other, false));
+    }
+}
