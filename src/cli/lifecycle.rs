@@ -187,7 +187,8 @@ pub struct Rm {
 pub struct Recover {
     /// Which agent
     pub agent: String,
-    /// Count a run of another host as interrupted although its lease has not ended
+    /// Count a run as interrupted although it may go on elsewhere: on another host, or in the state directory of which
+    /// this one is a copy. Tasks of that directory count as lost. No process is ended there
     #[arg(long)]
     pub force: bool,
 }

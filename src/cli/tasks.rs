@@ -65,7 +65,7 @@ pub enum TaskCommand {
         /// How long the task may take to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
-        /// Count a task of another host as lost: only if that host is gone for good
+        /// Count a task of another host or state directory as lost, and leave its processes alone
         #[arg(long)]
         force: bool,
     },

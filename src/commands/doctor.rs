@@ -137,6 +137,8 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     if let (Some(locked), None) = (&locked, &files) {
         found.litter(locked);
     }
+    // Records that can't be read are a finding already.
+    let _ = checks::elsewhere(&mut found, agent, session.clock.now());
     let checked = found.checked;
     let findings: Vec<Finding> = match &files {
         Some(files) => found.findings.into_iter().map(|finding| files.named(finding)).collect(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::cli;
 use crate::engine::foresee::{Foreseen, foresee};
 use crate::engine::installed::{self, Installed};
+use crate::engine::owner::name_holder;
 use crate::engine::session::Session;
 use crate::engine::summaries::{self, Past, Summary};
 use crate::error::{Error, Result, Status};
@@ -111,8 +112,10 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     let now = session.clock.now();
     let Foreseen { decision, draft, .. } = foresee(session, &store, &agent, now)?;
     say_if_moved(session, &draft.records.state);
-    let document = explain::document(&draft.records, &decision, now);
-    session.out.result(&document, |out| explain::text(&draft.records, &decision, now, out));
+    let mut report = decision.report();
+    name_holder(&agent, &mut report)?;
+    let document = explain::document(&draft.records, &report, now);
+    session.out.result(&document, |out| explain::text(&draft.records, &report, now, out));
     Ok(Status::Done)
 }
 

@@ -4,18 +4,21 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
+use crate::engine::background;
 use crate::engine::desk::Desk;
 use crate::engine::errand::Errand;
 use crate::engine::hooks;
 use crate::engine::installed;
-use crate::engine::owner::{Owner, refuse_taken_elsewhere};
+use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
 use crate::engine::recover::carry_out;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
+use crate::model::place::Away;
 use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
+use crate::model::task::Task;
 use crate::rules::transition::lifecycle::retry_held;
 use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store, Subject};
@@ -40,11 +43,22 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
             Ok::<(), Refusal>(())
         })?;
     }
-    let interrupted = match state.current_run {
-        Some(run) => settle(session, &agent, &run, args.force)?,
+    if let Some(run) = &state.current_run
+        && let Some(away) = away(&agent, run, now)?
+        && !args.force
+    {
+        return leave_alone(session, &agent, &state, run, &away);
+    }
+    let lost_tasks = if args.force { give_up_tasks(session, &agent)? } else { 0 };
+    let interrupted = match &state.current_run {
+        Some(run) => settle(session, &agent, run)?,
         None => None,
     };
-    let after = bring_back(session, &store, &agent, interrupted)?;
+    let after = if lost_tasks > 0 && interrupted.is_none() {
+        agent.peek()?
+    } else {
+        bring_back(session, &store, &agent, interrupted)?
+    };
     let object = json!({
         "agent": agent.name(),
         "status": after.status,
@@ -57,18 +71,67 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Settles a run whose tick is gone. `force`: also one of another host. Returns the run if it was interrupted.
-fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun, force: bool) -> Result<Option<RunId>> {
+/// Leaves a run alone that may go on at another place. Fails if that is another machine.
+fn leave_alone(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    state: &State,
+    run: &CurrentRun,
+    away: &Away,
+) -> Result<Status> {
+    let (id, until) = (run.run_id, run.lease_expires_at);
+    match away {
+        Away::Machine { .. } => {
+            Err(Error::refused("run_on_another_host", format!("{id} runs {away} until {until}"))
+                .with_hint("if that host is gone for good: --force"))
+        }
+        Away::Directory { .. } => {
+            let object = json!({
+                "agent": agent.name(),
+                "status": state.status,
+                "execution_state": state.execution.state,
+                "interrupted_run_id": null,
+                "reason": "turn_elsewhere",
+                "run_id": id,
+                "runs": away.to_string(),
+                "lease_expires_at": until,
+            });
+            session.out.result(&object, |out| {
+                let at = out.safe(&away.to_string());
+                format!("{}  turn_elsewhere: {id} runs {at} until {until} at the latest", agent.name())
+            });
+            session.out.note("hint: to try its message again here, and leave its processes alone: --force");
+            Ok(Status::Done)
+        }
+    }
+}
+
+/// Counts the tasks as lost whose supervisors are in another state directory. Returns their number.
+fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
+    let mut lost = 0;
+    for task in agent.look(|seen, _| seen.open::<Task>())? {
+        if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, session.clock.now())? {
+            background::give_up(session, agent, task.id, &away)?;
+            lost += 1;
+        }
+    }
+    Ok(lost)
+}
+
+/// Settles a run whose tick is gone, or which the operator gives up for lost. Returns the run if it was interrupted.
+fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     let now = session.clock.now();
-    if Owner::of(agent, run, now)? == Owner::Elsewhere && !force {
-        let message = format!("{} runs on {} until {}", run.run_id, run.host, run.lease_expires_at);
-        return Err(Error::refused("run_on_another_host", message)
-            .with_hint("if that host is gone for good: --force"));
+    if let Some(away) = away(agent, run, now)? {
+        session.out.note(&format!("{} runs {away}: its processes are left alone", run.run_id));
     }
     let Some(_lease) = agent.lease(Subject::Run, now)? else {
         let message = format!("{} is running: there is nothing to recover", run.run_id);
+        let hint = match agent.lease_holder(Subject::Run)? {
+            Some((holder, true)) => format!("its lease is held by {holder}; `dormouse stop` ends the turn"),
+            Some((_, false)) | None => "`dormouse stop` ends it".to_owned(),
+        };
         let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
-        return Err(refusal.hint("`dormouse stop` ends it").into());
+        return Err(refusal.hint(hint).into());
     };
     Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
 }

@@ -56,7 +56,8 @@ fn look_after(
     let id: TaskId = parse("TASK", &args.task)?;
     // Until this process ends, however it ends.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
-    let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, claimant()))?.made;
+    let this = claimant(store)?;
+    let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {

@@ -6,18 +6,20 @@ use crate::cli::{AgentAndText, PlaneAgent, TaskCommand, TaskStart};
 use crate::engine::authority;
 use crate::engine::background;
 use crate::engine::desk::Desk;
-use crate::engine::due::{self, Due, is_here, is_ours};
+use crate::engine::due::{self, Due, is_ours};
 use crate::engine::environment::claimant;
 use crate::engine::errand::Errand;
 use crate::engine::hearing::{Heard, may_be_elsewhere};
 use crate::engine::input::{nobody, say};
 use crate::engine::lookup::{self, Named};
+use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::Body;
+use crate::model::place::Away;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
@@ -25,7 +27,7 @@ use crate::model::work::WorkItem;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
 use crate::report::text::one_line;
-use crate::rules::transition::task::{self as rules, End, NewJob, NewTask};
+use crate::rules::transition::task::{self as rules, NewJob, NewTask};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
@@ -135,7 +137,7 @@ fn wanted(
         timeout: parse_optional("--timeout", args.timeout.as_deref())?,
         from_turn: caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name())),
         hops: caller.and_then(|caller| caller.hops),
-        at: claimant(),
+        at: claimant(store)?,
     })
 }
 
@@ -210,8 +212,8 @@ fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) 
 fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
     let task = read(agent, id)?;
     if !task.status.is_terminal() {
-        if !is_ours(agent, &task) {
-            refuse_elsewhere(&task)?;
+        if !is_ours(agent, &task, session.clock.now())? {
+            refuse_elsewhere(session, agent, &task)?;
         }
         if own_task() == Some(id) {
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
@@ -224,14 +226,14 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     Ok(Status::Done)
 }
 
-/// Ends a task of a machine that will not come back. A task of this machine is left to `stop`.
+/// Ends a task of another machine or state directory, which is given up for lost. A task of this one is left to `stop`.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
-    if task.status.is_terminal() || task.child().is_some() || is_here(&task) {
-        return Ok(());
+    let away = away_task(agent, &task, session.clock.now())?;
+    match away.filter(|_| !task.status.is_terminal()) {
+        Some(away) => background::give_up(session, agent, id, &away),
+        None => Ok(()),
     }
-    let why = format!("{} was given up for lost", task.host);
-    background::finish(session, agent, id, End::Lost(why)).map(drop)
 }
 
 /// The machine that has what a task wrote. `None`: it wrote nothing, or that is kept no longer.
@@ -243,12 +245,19 @@ fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) 
     Ok((has_said && !is_past).then_some(task.host))
 }
 
-fn refuse_elsewhere(task: &Task) -> Result<()> {
-    if task.child().is_some() || is_here(task) {
-        return Ok(());
-    }
-    Err(Error::refused("task_on_another_host", format!("{} runs on {}", task.id, task.host))
-        .with_hint("stop it there; if that host is gone for good: `dormouse task stop --force`"))
+fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result<()> {
+    let Some(away) = away_task(agent, task, session.clock.now())? else { return Ok(()) };
+    let (kind, hint) = match away {
+        Away::Machine { .. } => (
+            "task_on_another_host",
+            "stop it there; if that host is gone for good: `dormouse task stop --force`",
+        ),
+        Away::Directory { .. } => (
+            "task_elsewhere",
+            "stop it there; `dormouse task stop --force` counts it as lost here and leaves it alone",
+        ),
+    };
+    Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
 }
 
 /// The task inside which this command is called.
@@ -266,11 +275,12 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
     }
     let is_elsewhere = agent.is_leased_elsewhere(Subject::Task(id))?;
-    if !is_elsewhere && is_ours(agent, &task) && !is_here(&task) {
+    let is_away = away_task(agent, &task, session.clock.now())?.is_some();
+    if !is_elsewhere && agent.store().is_beside() && is_away {
         return Err(nobody(&task, "no supervisor looks after it now"));
     }
     if !is_elsewhere {
-        refuse_elsewhere(&task)?;
+        refuse_elsewhere(session, agent, &task)?;
     }
     let mut said = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::id::TaskId;
+use crate::model::place::Away;
 use crate::model::policy::FirstTold;
 use crate::model::task::{Task, TaskStatus};
 use crate::process::remains::Remains;
@@ -15,7 +16,8 @@ use crate::rules::transition::task::{self as rules, End};
 use crate::store::{Agent, Leased, Store, Subject};
 
 use super::desk::Desk;
-use super::due::{SUPERVISOR_GONE, is_here, unseen};
+use super::due::{SUPERVISOR_GONE, unseen};
+use super::owner::away_task;
 use super::patience::wait_until;
 use super::session::Session;
 
@@ -42,8 +44,9 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
         id.to_string().into(),
     ];
     let patience = session.patience().as_std().saturating_add(BEGINS_IN);
+    let place = store.state_place()?.id;
     let begun = agent.workdir().task(id).make().and_then(|()| held.share()).and_then(|lock| {
-        supervisor::start(&arguments, store.anchor().path(), &id.to_string(), lock, patience)
+        supervisor::start(&arguments, store.anchor().path(), &id.to_string(), place, lock, patience)
     });
     let trouble = match begun {
         Ok(Ok(())) => return Ok(()),
@@ -76,6 +79,12 @@ pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Res
     Ok(Desk::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
 }
 
+/// Counts a task as lost that may go on at another place. Its processes are left alone.
+pub fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId, away: &Away) -> Result<()> {
+    session.out.note(&format!("{id} runs {away}: its processes are left alone"));
+    finish(session, agent, id, End::Lost(format!("given up for lost: it ran {away}"))).map(drop)
+}
+
 /// Marks those of the tasks that are still open, in one transaction.
 pub fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
     let mark = |draft: &mut Draft| {
@@ -101,7 +110,8 @@ pub fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration
 
 fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let mut looks = 0;
-    let elsewhere = agent.look(|seen, _| seen.open_one::<Task>(id))?.filter(|task| !is_here(task));
+    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+    let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
     // A supervisor of another machine sees only now that its task is to end, and gives it the time that it gives any.
     let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
     let is_settled = wait_until(patience, || {
@@ -119,10 +129,9 @@ fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration
         }
         Ok(false)
     })?;
-    if let Some(task) = elsewhere.filter(|_| !is_settled) {
+    if let Some(away) = elsewhere.filter(|_| !is_settled) {
         return Err(Error::failed(format!(
-            "{id} has not ended yet: {} runs it, and does not answer",
-            task.host
+            "{id} has not ended yet: it runs {away}, and its supervisor does not answer"
         ))
         .with_hint(
             "it is marked: it ends when that machine looks, or is interrupted when its lease has run out",

@@ -2,12 +2,16 @@
 //! import refuses an agent that has any of it (contract, store §6). The store looks at its files one by one; how the
 //! records in them go together is looked at here.
 
+use super::owner::{away, away_task};
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
+use crate::model::place::Away;
 use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
+use crate::rules::clock::task_lease_ends;
 use crate::rules::execution::agrees;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
@@ -78,6 +82,31 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
         checkup.find(About::State, "held_run", message, Remedy::None);
     }
     Some(state)
+}
+
+/// What belongs to another state directory, of which this one is a copy, as warnings.
+pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
+    let (state, tasks) = agent.look(|seen, state| Ok((state, seen.open::<Task>()?)))?;
+    let name = agent.name();
+    if let Some(run) = &state.current_run
+        && let Some(away @ Away::Directory { .. }) = away(agent, run, now)?
+    {
+        let (id, until) = (run.run_id, run.lease_expires_at);
+        let message = format!(
+            "{id} runs {away}: until {until} it is left alone here; `dormouse recover {name} --force` tries it again"
+        );
+        checkup.find(About::State, "turn_elsewhere", message, Remedy::Consider);
+    }
+    for task in tasks {
+        if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, now)? {
+            let (id, until) = (task.id, task_lease_ends(&task));
+            let message = format!(
+                "it runs {away}: until {until} it is left alone here; `dormouse task stop {id} --force` gives it up"
+            );
+            checkup.find(About::Task(id), "task_elsewhere", message, Remedy::Consider);
+        }
+    }
+    Ok(())
 }
 
 /// What `state.json` names, and that nothing is open that has ended.

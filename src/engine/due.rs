@@ -6,7 +6,6 @@ use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
-use crate::process::host;
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::draft::Draft;
@@ -16,6 +15,7 @@ use crate::store::{Agent, Snapshot, Store, Subject};
 use super::load;
 use super::lookup::{Whereabouts, whereabouts};
 use super::new_agent::SETTINGS;
+use super::owner::away_task;
 
 /// Why a task counts as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
@@ -59,7 +59,7 @@ fn due_with(
     let mut found = Vec::new();
     for task in tasks {
         let due = match &task.job {
-            TaskJob::Command { .. } => due_with_command(agent, state, &task)?,
+            TaskJob::Command { .. } => due_with_command(agent, state, &task, now)?,
             TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
         };
         // A stopped agent gives nothing new to a child either.
@@ -69,8 +69,8 @@ fn due_with(
     Ok(found)
 }
 
-fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Option<Due>> {
-    if task.status.is_terminal() || !is_ours(agent, task) || agent.is_leased(Subject::Task(task.id))? {
+fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) -> Result<Option<Due>> {
+    if task.status.is_terminal() || !is_ours(agent, task, now)? || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
     // A stopped agent begins no task: `stop` is about to end it.
@@ -78,15 +78,10 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task) -> Result<Opt
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
 }
 
-/// Whether this machine may look after the task: where machines share a store, its lease says whether its supervisor lives,
+/// True if this machine may look after the task: where machines share a store, its lease says whether its supervisor lives,
 /// and a supervisor on another machine sees in the records that its task is to end.
-pub fn is_ours(agent: &Agent<'_>, task: &Task) -> bool {
-    agent.store().is_beside() || is_here(task)
-}
-
-/// Whether its supervisor is, or was, on this machine.
-pub fn is_here(task: &Task) -> bool {
-    task.host == host::hostname() || task.boot_id == host::boot_id()
+pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
+    Ok(agent.store().is_beside() || away_task(agent, task, now)?.is_none())
 }
 
 /// Refuses an agent that is no child of `parent`, and an `agent.toml` that can't be used.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::error::Result;
 use crate::model::policy::Policy;
 use crate::model::state::CurrentRun;
 use crate::model::turn::Claimant;
@@ -10,9 +11,10 @@ use crate::process::git::is_of_caller;
 use crate::process::{self, host};
 use crate::store::{Agent, Store};
 
-/// This process, as the one that runs a turn.
-pub fn claimant() -> Claimant {
-    Claimant { host: host::hostname(), boot_id: host::boot_id().to_owned(), pid: std::process::id() }
+/// This process, as the one that runs a turn or a task.
+pub fn claimant(store: &Store) -> Result<Claimant> {
+    let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
+    Ok(Claimant { host, boot_id, place: store.state_place()?, pid: std::process::id() })
 }
 
 /// Where the turn works, as it is told: without symbolic links, if it is there.

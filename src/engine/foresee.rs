@@ -104,7 +104,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         let state = &draft.records.state;
         let is_elsewhere = is_elsewhere(agent, state, now)?;
         if draft.records.lease == Lease::Held || is_elsewhere {
-            match step::beside(state, is_elsewhere, now) {
+            match step::beside(state, is_elsewhere, draft.records.away.clone(), now) {
                 Beside::SetLeaseRight(run_id) => has_errands |= set_lease_right(&mut draft, run_id),
                 Beside::Leave(decision) => {
                     return Ok(Foreseen { decision, draft, recovered, overdue, has_errands });

@@ -7,6 +7,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Origin;
+use crate::model::place::Away;
 use crate::model::policy::{FirstTold, PreemptionPolicy};
 use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
@@ -27,7 +28,7 @@ use super::hooks::{self, Hook, Occasion};
 use super::installed;
 use super::litter;
 use super::oversee::Grace;
-use super::owner::{Owner, TICK_GONE};
+use super::owner::{TICK_GONE, away};
 use super::patience::wait_until;
 use super::sections;
 use super::session::Session;
@@ -258,11 +259,18 @@ pub fn end_run(
     first: FirstTold,
 ) -> Result<State> {
     let now = session.clock.now();
-    if Owner::of(agent, run, now)? == Owner::Elsewhere {
-        let stopped = run.stopping.is_some();
-        let then =
-            if stopped { "the gate is closed, its turn goes on there" } else { "its tick there ends it" };
-        session.out.note(&format!("{}: {} runs on {}; {then}", agent.name(), run.run_id, run.host));
+    if let Some(away) = away(agent, run, now)? {
+        let (name, id, until) = (agent.name(), run.run_id, run.lease_expires_at);
+        let then = match (&away, run.stopping.is_some()) {
+            (Away::Machine { .. }, false) => "its tick there ends it".to_owned(),
+            (Away::Directory { .. }, false) => {
+                format!("it is left alone, and has failed here after {until}, or with `recover --force`")
+            }
+            (Away::Machine { .. } | Away::Directory { .. }, true) => {
+                "the gate is closed, its turn goes on there".to_owned()
+            }
+        };
+        session.out.note(&format!("{name}: {id} runs {away}; {then}"));
         return agent.peek();
     }
     let killed = end_processes(agent, run.run_id, grace, first)?;
@@ -312,7 +320,7 @@ pub fn wait_for_section(
     preemption: &PreemptionPolicy,
 ) -> Result<()> {
     let now = session.clock.now();
-    if protected_until(run, now).is_none() || Owner::of(agent, run, now)? == Owner::Elsewhere {
+    if protected_until(run, now).is_none() || away(agent, run, now)?.is_some() {
         return Ok(());
     }
     let mut grace = Grace::default();

@@ -1,5 +1,6 @@
 //! The records of one agent as the rules take them.
 
+use super::owner::away_run;
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId, TriggerId};
@@ -81,6 +82,7 @@ pub fn around(
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
     Ok(Records {
+        away: away_run(agent, &state, now)?,
         policy,
         state,
         lease,

@@ -1,36 +1,65 @@
-//! Whose a run is: a tick's on this machine, or another machine's.
+//! Place of a run or a task: this state directory on this machine, or another one.
 
 use crate::error::{Error, Result};
+use crate::model::decision::{Decision, DecisionReport};
+use crate::model::place::{Away, StatePlace};
 use crate::model::state::{CurrentRun, State, TickedBy};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::host;
+use crate::rules::clock::task_lease_ends;
+use crate::store::anchor::Anchor;
 use crate::store::{Agent, Subject};
 
 /// Why a run counts as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Where the tick of a current run is, or was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// On this machine: its lock tells whether it lives.
-    Here,
-    /// On another machine, and its lease has not ended.
-    Elsewhere,
+/// Returns the place at which a current run goes on, if that is another machine or state directory and its lease has not
+/// ended. Otherwise the lock of this directory tells whether it lives.
+pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
+    if agent.store().is_beside() {
+        // Where machines share a store, it says whether the other one lives, and no clock does. Two containers of one
+        // machine are two machines then.
+        let machine = || Away::Machine { host: run.host.clone() };
+        return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
+    }
+    if now > run.lease_expires_at {
+        return Ok(None);
+    }
+    place_of(agent, &run.host, &run.boot_id, Some(&run.place))
 }
 
-impl Owner {
-    pub fn of(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Owner> {
-        let is_elsewhere = if agent.store().is_beside() {
-            // Where machines share a store, it says whether the other one lives, and no clock does. Two containers of one
-            // machine are two machines then.
-            agent.is_leased_elsewhere(Subject::Run)?
-        } else {
-            // Containers of one machine have other names but the same boot, and share its locks.
-            let is_here = run.host == host::hostname() || run.boot_id == host::boot_id();
-            !is_here && now <= run.lease_expires_at
-        };
-        Ok(if is_elsewhere { Owner::Elsewhere } else { Owner::Here })
+/// Returns the place at which the current run of an agent goes on, if it has one and that is not here.
+pub fn away_run(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Away>> {
+    state.current_run.as_ref().map_or(Ok(None), |run| away(agent, run, now))
+}
+
+/// Returns the place of a task's supervisor, if that is another machine, or another state directory and the lease of the
+/// task has not ended.
+pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
+    if task.child().is_some() {
+        return Ok(None);
     }
+    let away = place_of(agent, &task.host, &task.boot_id, task.place.as_ref())?;
+    Ok(away.filter(|away| match away {
+        // It sees the same records, and settles its task there.
+        Away::Machine { .. } => true,
+        Away::Directory { .. } => now <= task_lease_ends(task),
+    }))
+}
+
+fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {
+    let is_same_boot = boot == host::boot_id();
+    // Containers of one machine have other names but the same boot, and share its locks.
+    let is_here = is_same_boot || host == host::hostname();
+    let there = || Some(host.to_owned()).filter(|_| !is_here);
+    let here = agent.store().state_place()?.id;
+    let Some(place) = place.filter(|place| !place.id.is_same(here, is_same_boot)) else {
+        return Ok(there().map(|host| Away::Machine { host }));
+    };
+    let is_known = !is_here || Anchor::is_at(&place.path, place.id);
+    let path = Some(place.path.clone()).filter(|_| is_known);
+    Ok(Some(Away::Directory { path, host: there() }))
 }
 
 /// Whether the agent is stepped elsewhere, for all that is known here: its run goes on there, or another clone has taken
@@ -43,13 +72,27 @@ pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool>
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let mut run = state.current_run.as_ref();
     if let Some(current) = run
-        && Owner::of(agent, current, now)? == Owner::Here
+        && away(agent, current, now)?.is_none()
     {
         run = None;
     }
     let taken = taken_elsewhere(agent, state, now)?;
     let ends = run.map(|run| run.lease_expires_at).into_iter().chain(taken.map(|by| by.expires_at));
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
+}
+
+/// Names the process that has the lease of a run, in the report of a decision beside it, where the records name no run or
+/// that process is stopped.
+pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
+    if report.reason != Decision::TURN_IN_PROGRESS {
+        return Ok(());
+    }
+    if let Some((holder, is_stopped)) = agent.lease_holder(Subject::Run)?
+        && (is_stopped || report.run_id.is_none())
+    {
+        report.evidence.push(format!("its lease is held by {holder}"));
+    }
+    Ok(())
 }
 
 /// The other clone that has taken the agent, to step it alone, if its time is not over.

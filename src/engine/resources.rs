@@ -24,7 +24,7 @@ use crate::store::anchor::Workspace;
 use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Slot, Store, Subject};
 
 use super::desk::Desk;
-use super::owner::Owner;
+use super::owner::away;
 use super::patience::wait_until;
 use super::session::Session;
 
@@ -222,9 +222,8 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
 
 /// The turns that run on this machine and would make way if it is low on something, as far as can be seen.
 pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
-    let gives_way = |policy: &Policy, owner: Owner| {
-        owner == Owner::Here && policy.preemption.critical != Critical::default()
-    };
+    let gives_way =
+        |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
     let names = store.agents()?;
     Ok(names.iter().filter_map(|name| running_turn(store, name, now, gives_way)).collect())
 }
@@ -233,14 +232,14 @@ fn running_turn(
     store: &Store,
     name: &AgentName,
     now: Time,
-    counts: impl FnOnce(&Policy, Owner) -> bool,
+    counts: impl FnOnce(&Policy, bool) -> bool,
 ) -> Option<Occupying> {
     let agent = store.agent(name).ok()?;
     let run = agent.peek().ok()?.current_run?;
     // The lock file of a free resource still names the agent that had it last.
-    let owner = Owner::of(&agent, &run, now).ok()?;
-    let is_live = owner == Owner::Elsewhere || agent.is_leased(Subject::Run).ok()?;
-    let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, owner))?;
+    let is_here = away(&agent, &run, now).ok()?.is_none();
+    let is_live = !is_here || agent.is_leased(Subject::Run).ok()?;
+    let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, is_here))?;
     Some(Occupying {
         agent: name.clone(),
         run_id: run.run_id,
@@ -283,7 +282,7 @@ fn left_behind(
 ) -> Result<Option<Vec<String>>> {
     let Ok(other) = store.agent(last) else { return Ok(None) };
     let Some(run) = other.peek().ok().and_then(|state| state.current_run) else { return Ok(None) };
-    if Owner::of(&other, &run, now)? != Owner::Here || other.is_leased(Subject::Run)? {
+    if away(&other, &run, now)?.is_some() || other.is_leased(Subject::Run)? {
         return Ok(None);
     }
     let leader = other.workdir().run(run.run_id).leader();

@@ -9,14 +9,14 @@ use crate::rules::transition::preemption as rules;
 use crate::store::Agent;
 
 use super::desk::Desk;
-use super::owner::Owner;
+use super::owner::away;
 use super::session::Session;
 
 /// True if the process that ran the command of a section is gone. A section that can't be looked at, or is of
 /// another machine, counts as open.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
-        && Owner::of(agent, run, now).is_ok_and(|owner| owner == Owner::Here)
+        && away(agent, run, now).is_ok_and(|away| away.is_none())
         && agent.is_section_held(run.run_id, section.number).is_ok_and(|is_held| !is_held)
 }
 

@@ -282,7 +282,9 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let state = found.peek()?;
     // Before it is said that the run is over: it may be over because another machine has taken it for lost.
     found.refuse_fenced()?;
-    let Some(run) = state.current_run.filter(|run| run.run_id == run_id) else {
+    // A restore may have put the run of another directory here, at the path that its turn knows.
+    let here = store.state_place()?.id;
+    let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
         return Err(Error::refused(
             "run_not_current",
             format!("{run_id} is no longer the current run of `{agent}`"),

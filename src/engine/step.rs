@@ -33,7 +33,7 @@ use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
 use super::make_way;
-use super::owner::{given_up_at, is_elsewhere};
+use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
 use super::recover::{Recovery, carry_out, repair_lease};
 use super::resources::{self, Grant, Hold};
 use super::session::Session;
@@ -62,7 +62,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         let state = locked.state()?;
         let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
-            match step::beside(&state, is_elsewhere, now) {
+            match step::beside(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
                 Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
                 Beside::Leave(decision) => return report_beside(agent, &state, decision, now, started),
             }
@@ -129,6 +129,7 @@ fn report_beside(
     started: Instant,
 ) -> Result<StepReport> {
     let mut report = report(state, decision.report());
+    name_holder(agent, &mut report.decision)?;
     report.next_due_at = report.next_due_at.or(given_up_at(agent, state, now)?);
     report.duration_ms = millis_since(started);
     Ok(report)
@@ -151,7 +152,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
-            let mut claimed = claim(&mut draft, message, continuation, environment::claimant())?;
+            let mut claimed = claim(&mut draft, message, continuation, environment::claimant(store)?)?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed)?;
             // Read before the claim is committed: with the commit a database lets go of the lock.
             let past = turn::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
@@ -209,6 +210,7 @@ fn act(
         Decision::Stop
         | Decision::NotStarted
         | Decision::TurnInProgress { .. }
+        | Decision::TurnElsewhere { .. }
         | Decision::RecoveryBackoff { .. }
         | Decision::WaitForResources { .. }
         | Decision::Duplicate(DuplicateTick::ContinueActive { .. } | DuplicateTick::QueuedAvailable { .. })

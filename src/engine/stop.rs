@@ -15,8 +15,8 @@ use crate::store::{Agent, Store};
 use super::background::{self, KILL_GRACE};
 use super::delegate::{self, Withdrawn};
 use super::desk::Desk;
-use super::due::is_ours;
 use super::gate::{EndedRun, Halted, Stop, halt};
+use super::owner::away_task;
 use super::resources;
 use super::session::Session;
 
@@ -166,11 +166,16 @@ impl<'s> Ending<'s> {
     /// Begins to end every task. Their results are kept.
     fn begin_all(&mut self, session: &Session) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
-        let (ours, elsewhere): (Vec<Task>, Vec<Task>) =
-            open.into_iter().partition(|task| task.child().is_some() || is_ours(&self.agent, task));
-        for task in &elsewhere {
-            let (name, id, host) = (self.agent.name(), task.id, &task.host);
-            session.out.note(&format!("{name}: {id} goes on: it runs on {host}"));
+        let is_shared = self.agent.store().is_beside();
+        let mut ours = Vec::new();
+        for task in open {
+            match away_task(&self.agent, &task, session.clock.now())?.filter(|_| !is_shared) {
+                None => ours.push(task),
+                Some(away) => {
+                    let (name, id) = (self.agent.name(), task.id);
+                    session.out.note(&format!("{name}: {id} goes on: it runs {away}"));
+                }
+            }
         }
         self.begin(session, &ours);
         Ok(())

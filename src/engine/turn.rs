@@ -300,7 +300,7 @@ pub fn surroundings(
     end: &TurnEnd,
 ) -> Result<Surroundings> {
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
-    let mut around = Surroundings { at: claimant(), ..Surroundings::default() };
+    let mut around = Surroundings { at: claimant(store)?, ..Surroundings::default() };
     for (at, action) in actions.iter().enumerate() {
         match action {
             Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {

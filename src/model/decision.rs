@@ -6,6 +6,7 @@ use super::closure::WaitingReason;
 use super::continuation::Continuation;
 use super::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use super::message::MessageKind;
+use super::place::Away;
 use super::resource::Shortage;
 use super::time::Time;
 
@@ -191,6 +192,11 @@ pub enum Decision {
     TurnInProgress {
         run_id: Option<RunId>,
     },
+    /// The run belongs to another state directory, and its lease has not ended.
+    TurnElsewhere {
+        run_id: Option<RunId>,
+        away: Away,
+    },
     StartRecovery {
         cause: RecoveryCause,
     },
@@ -235,6 +241,9 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// The reason of a step beside a turn that runs.
+    pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
+
     /// Its kind and its reason in the words of the contract. The reason of a claim that can't go on is the name
     /// of what is missing.
     fn words(&self) -> (DecisionKind, &str) {
@@ -242,7 +251,8 @@ impl Decision {
         match self {
             Decision::Stop => (Kind::Stop, "stopped"),
             Decision::NotStarted => (Kind::Noop, "not_started"),
-            Decision::TurnInProgress { .. } => (Kind::Noop, "turn_in_progress"),
+            Decision::TurnInProgress { .. } => (Kind::Noop, Decision::TURN_IN_PROGRESS),
+            Decision::TurnElsewhere { .. } => (Kind::Noop, "turn_elsewhere"),
             Decision::StartRecovery { cause } => (Kind::StartRecovery, cause.name()),
             Decision::RecoveryBackoff { .. } => (Kind::WaitForTimer, "recovery_backoff"),
             Decision::Resume { cause, .. } => (Kind::StartModelTurn, cause.name()),
@@ -295,6 +305,10 @@ impl Decision {
                 report.evidence = back_at.iter().map(|at| format!("back at {at}")).collect();
             }
             Decision::TurnInProgress { run_id } => report.run_id = *run_id,
+            Decision::TurnElsewhere { run_id, away } => {
+                report.run_id = *run_id;
+                report.evidence = vec![format!("it runs {away}")];
+            }
             Decision::EmitTick(tick) => report.work_item_id = tick.work_item_id(),
             Decision::Duplicate(
                 DuplicateTick::ContinueActive { work_item_id }

@@ -2,6 +2,7 @@
 
 use super::id::{MessageId, WaitId};
 use super::message::{Message, Priority, WakeHint};
+use super::place::Away;
 use super::policy::Policy;
 use super::resource::Shortage;
 use super::state::State;
@@ -94,6 +95,8 @@ pub struct Records {
     pub policy: Policy,
     pub state: State,
     pub lease: Lease,
+    /// Where the current run goes on, if that is not here and its lease has not ended.
+    pub away: Option<Away>,
     /// What a claim would lack. It is looked for only if a claim comes next.
     pub shortage: Option<Shortage>,
     /// Looked for only if a turn is claimed.

@@ -12,6 +12,7 @@ use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::meters::Meters;
 use super::moved::Moved;
+use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
@@ -32,6 +33,9 @@ pub struct CurrentRun {
     /// The machine, and its boot, on which it runs. Elsewhere the run counts as live until the lease ends.
     pub host: String,
     pub boot_id: String,
+    /// The state directory from which its processes were started. In another one the run counts as live until the
+    /// lease ends.
+    pub place: StatePlace,
     /// The tick's own process id.
     pub pid: u32,
     pub lease_expires_at: Time,

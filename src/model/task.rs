@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::json::tagged;
 use super::message::Message;
+use super::place::StatePlace;
 use super::record::{Extra, Kept, Plane, Record};
 use super::run::Exit;
 use super::time::{Span, Time};
@@ -107,6 +108,9 @@ pub struct Task {
     pub host: String,
     #[serde(default)]
     pub boot_id: String,
+    /// The state directory from which its processes were started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<StatePlace>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supervisor_pid: Option<u32>,
     pub created_at: Time,

@@ -1,6 +1,7 @@
 //! What a turn left behind, as values that the settlement takes.
 
 use super::action::Action;
+use super::place::StatePlace;
 use super::resource::Deferral;
 use super::run::{Exit, Usage};
 use super::time::Time;
@@ -50,10 +51,11 @@ pub struct TurnEnd {
     pub last_error_line: Option<String>,
 }
 
-/// The machine, its boot and the process that claim a run.
+/// The machine, its boot, the state directory and the process that claim a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimant {
     pub host: String,
     pub boot_id: String,
+    pub place: StatePlace,
     pub pid: u32,
 }

@@ -26,6 +26,10 @@ mod table;
 
 use std::time::Duration;
 
+use crate::beneath::Spot;
+use crate::error::Result;
+use crate::model::place::PlaceId;
+
 pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
@@ -34,6 +38,10 @@ pub use rustix::process::Signal;
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
 /// The variable with the id of a run. Everything that the run's turn starts has it.
 pub const RUN: &str = "DORMOUSE_RUN";
+
+/// The variable with the identity of the state directory from which a turn, a task or a hook was started. Processes of
+/// another directory are never signalled.
+pub const PLACE: &str = "DORMOUSE_PLACE";
 
 /// The variable with the id of a background task. Everything that the task starts has it.
 pub const TASK: &str = "DORMOUSE_TASK";
@@ -87,6 +95,12 @@ impl Mark {
     pub fn hook(scratch: &std::path::Path) -> Mark {
         Mark { name: HOOK_SCRATCH, id: scratch.to_string_lossy().into_owned() }
     }
+}
+
+/// The identity of the state directory beneath which `spot` lies.
+fn place_of(spot: &Spot) -> Result<PlaceId> {
+    let (device, inode) = spot.numbers_of_root()?;
+    Ok(PlaceId { device, inode })
 }
 
 /// How long SIGKILL may take. A process that is still there then hangs in the kernel, mostly on a dead

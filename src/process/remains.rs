@@ -10,7 +10,7 @@ use rustix::process::Pid;
 
 use super::patience::timespec;
 use super::table::{self, Environment, Process, immortal, process_path};
-use super::{KILL_TAKES, Mark, Patience, Signal, host, kernel};
+use super::{KILL_TAKES, Mark, PLACE, Patience, Signal, host, kernel, place_of};
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
@@ -22,11 +22,14 @@ const HELD: usize = 256;
 /// The processes of a run (or of a task or hook), as the last search found them. A process belongs to the run
 /// if
 ///
-/// 1. it leads the recorded group: pid, start time and boot are those of the record; or
+/// 1. it leads the recorded group: pid, start time, boot and state directory are those of the record; or
 /// 2. it is in that group while the leader is there, even as a zombie (until the leader is reaped, no
 ///    other group can have that number); or
-/// 3. it was started with the mark of this run (`DORMOUSE_RUN`), whatever group it is in now; or
+/// 3. it was started with the mark of this run (`DORMOUSE_RUN`) from this state directory (`DORMOUSE_PLACE`), whatever
+///    group it is in now; or
 /// 4. its parent belongs to the run.
+///
+/// A copy of a state directory names the same runs, so nothing that was started from another directory belongs to them.
 ///
 /// Supervisors of background tasks that the run started, and everything below them, do not belong to it, and
 /// neither does this process. Zombies count as gone. A process is out of reach if it has left the group, dropped the
@@ -34,6 +37,7 @@ const HELD: usize = 256;
 #[derive(Debug)]
 pub struct Remains {
     mark: Mark,
+    place: String,
     leader: Option<Process>,
     held: Vec<Pinned>,
     /// Whether only the leader has been asked to end.
@@ -53,8 +57,8 @@ impl Remains {
     /// Searches for the processes. `leader_file` is the file that the turn was started with. If it is missing
     /// or makes no sense, only the environment tells which processes belong to the run.
     pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
-        let leader = leader(leader_file)?;
-        let mut remains = Remains { mark: mark.clone(), leader, held: Vec::new(), leads: false };
+        let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
+        let mut remains = Remains { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
         remains.look_again()?;
         Ok(remains)
     }
@@ -182,11 +186,11 @@ impl Remains {
         // turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
+            let environment = Environment::of(process.pid);
+            let is_ours = environment.is(self.mark.name, &self.mark.id) && environment.is(PLACE, &self.place);
             if table::supervises(process.pid) {
                 supervisors.insert(process.pid.as_raw_pid());
-            } else if Environment::of(process.pid).is(self.mark.name, &self.mark.id)
-                || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group)
-            {
+            } else if is_ours || leader.is_some_and(|leader| leader.pid.as_raw_pid() == process.group) {
                 ours.insert(process.pid.as_raw_pid());
             }
         }
@@ -256,13 +260,15 @@ fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>
 const MAX_LEADER: u64 = 64 << 10;
 
 /// The leader of a turn's process group, from the file that the turn was started with. `None` if the turn did
-/// not get that far, or if the machine was rebooted since.
+/// not get that far, if the machine was rebooted since, or if the turn was started from another state directory.
 pub fn leader(spot: &Spot) -> Result<Option<Process>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
     // A line without its end was cut off, and so may be a number in it.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
-    let (boot, line) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    Ok(Process::parse(line).filter(|_| boot == host::boot_id().as_bytes()))
+    let mut next = || lines.next().unwrap_or_default();
+    let (boot, place, line) = (next(), next(), next());
+    let is_ours = boot == host::boot_id().as_bytes() && place == place_of(spot)?.to_string().as_bytes();
+    Ok(Process::parse(line).filter(|_| is_ours))
 }
 
 #[cfg(test)]
@@ -299,12 +305,13 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");
             command.args(["-c", script]).env_remove(RUN).process_group(0).stdout(Stdio::piped());
-            command.envs(run.map(|run| (RUN, run)));
+            let place = place_of(&at(dir.path())).unwrap().to_string();
+            command.envs(run.map(|run| (RUN, run))).env(PLACE, &place);
             let mut child = command.spawn().unwrap();
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             let leader = at(dir.path()).join("leader");
             let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-            fs::write(leader.path(), format!("{}\n{stat}", host::boot_id())).unwrap();
+            fs::write(leader.path(), format!("{}\n{place}\n{stat}", host::boot_id())).unwrap();
             Turn { child, leader, _dir: dir, _alone: alone }
         }
 
@@ -353,6 +360,18 @@ mod tests {
             assert_eq!(turn.end(LONG), EndedBy::Nothing);
             assert_eq!(turn.child.try_wait().unwrap(), None);
         }
+    }
+
+    #[test]
+    fn what_another_directory_has_started_is_not_hit() {
+        let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
+        // A copy has the same records, and so the same leader file.
+        let copied = tempfile::tempdir().unwrap();
+        let leader = at(copied.path()).join("leader");
+        fs::copy(turn.leader.path(), leader.path()).unwrap();
+        assert_eq!(super::leader(&leader).unwrap(), None);
+        assert!(Remains::find(&mark(), &leader).unwrap().is_gone());
+        assert_eq!(turn.found().len(), 2);
     }
 
     #[test]

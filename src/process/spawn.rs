@@ -13,7 +13,7 @@ use rustix::process::{Pid, Resource, Signal, setrlimit};
 
 use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
-use super::{host, kernel, limits};
+use super::{PLACE, host, kernel, limits, place_of};
 use crate::error::{Context, Error, Result, describe};
 
 /// What this process got as stdin, for itself alone: what it starts does not inherit it.
@@ -51,11 +51,13 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         }
     };
     let mut leader = spec.leader.create()?;
-    leader.write_all(format!("{}\n", host::boot_id()).as_bytes()).context("write", &spec.leader)?;
+    let place = place_of(&spec.leader)?.to_string();
+    let head = format!("{}\n{place}\n", host::boot_id());
+    leader.write_all(head.as_bytes()).context("write", &spec.leader)?;
     let mut command = Command::new(program);
     command.args(arguments).current_dir(&spec.workdir);
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.env(spec.mark.name, &spec.mark.id);
+    command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are

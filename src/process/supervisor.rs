@@ -15,9 +15,10 @@ use rustix::io::Errno;
 
 use super::patience::{is_past, timespec};
 use super::turn::{Fate, Overseer};
-use super::{RUN, SUPERVISOR, TASK, spawn};
+use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
+use crate::model::place::PlaceId;
 
 /// What a supervisor writes to its starter once it has begun. Anything else is the reason why it has not.
 const BEGUN: &str = "begun";
@@ -34,6 +35,7 @@ pub fn start(
     arguments: &[OsString],
     dir: &Path,
     task_id: &str,
+    place: PlaceId,
     lock: File,
     patience: Duration,
 ) -> Result<std::result::Result<(), String>> {
@@ -46,6 +48,7 @@ pub fn start(
         .env_remove(RUN)
         .env_remove(TASK)
         .env(SUPERVISOR, task_id)
+        .env(PLACE, place.to_string())
         .stdin(lock)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

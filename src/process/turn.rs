@@ -485,7 +485,7 @@ mod tests {
     use crate::beneath::at;
 
     use super::super::table::Process;
-    use super::super::{RUN, mark, remains::Remains, run_id, signals};
+    use super::super::{PLACE, RUN, mark, place_of, remains::Remains, run_id, signals};
     use super::*;
     use crate::alone::alone;
 
@@ -554,7 +554,9 @@ mod tests {
         spec.stdin = Stdin::File(stdin);
         let ended = ended(&spec);
         let here = dir.path().canonicalize().unwrap();
-        let said = format!("hello\n{}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
+        let place = place_of(&spec.leader).unwrap();
+        let said =
+            format!("hello\n{}\n{PLACE}={place}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
         assert_eq!(fs::read_to_string(spec.stdout.path()).unwrap(), said);
         assert_eq!(fs::read_to_string(spec.stderr.path()).unwrap(), "oops\n");
         assert_eq!((ended.exit, ended.timed_out, ended.cancelled_by), (code(0), false, None));
@@ -653,12 +655,13 @@ mod tests {
     #[test]
     fn the_leader_is_on_record_before_the_command_begins() {
         let dir = tempdir();
-        let spec = sh(&dir, "cat leader; sed 's/^/now /' /proc/$$/stat; exec cat /proc/self/stat");
+        let spec = sh(&dir, "cat leader; exec cat /proc/self/stat");
         ended(&spec);
         let said = fs::read_to_string(spec.stdout.path()).unwrap();
         let lines: Vec<&str> = said.lines().collect();
-        let recorded = Process::parse(lines[1].as_bytes()).unwrap();
-        assert_eq!(lines[0], super::super::host::boot_id());
+        let recorded = Process::parse(lines[2].as_bytes()).unwrap();
+        let place = place_of(&spec.leader).unwrap().to_string();
+        assert_eq!(lines[..2], [super::super::host::boot_id(), place.as_str()]);
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
         assert!(recorded.is_same(&Process::parse(lines[3].as_bytes()).unwrap()));
         assert_eq!(remains::leader(&spec.leader).unwrap(), Some(recorded));
@@ -671,14 +674,21 @@ mod tests {
         assert_eq!(remains::leader(&path).unwrap(), None);
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let boot = super::super::host::boot_id();
+        let place = place_of(&path).unwrap();
         let cut = &stat[..stat.len() - 1];
-        for text in
-            [String::new(), stat.clone(), format!("x\n{stat}"), format!("{boot}\n{cut}"), format!("{boot}\n")]
-        {
+        for text in [
+            String::new(),
+            stat.clone(),
+            format!("x\n{place}\n{stat}"),
+            format!("{boot}\n1:1\n{stat}"),
+            format!("{boot}\n{stat}"),
+            format!("{boot}\n{place}\n{cut}"),
+            format!("{boot}\n{place}\n"),
+        ] {
             fs::write(path.path(), &text).unwrap();
             assert_eq!(remains::leader(&path).unwrap(), None, "{text}");
         }
-        fs::write(path.path(), format!("{boot}\n{stat}")).unwrap();
+        fs::write(path.path(), format!("{boot}\n{place}\n{stat}")).unwrap();
         assert!(remains::leader(&path).unwrap().is_some());
     }
 

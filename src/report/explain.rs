@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::decision::Decision;
+use crate::model::decision::DecisionReport;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::records::Records;
@@ -45,6 +45,11 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     if let Some(run) = &state.current_run {
         let to_yield = force_at(run).map(|at| format!(", which is to yield until {}", moment(at, now)));
         wakes.push(format!("the end of {}{}", run.run_id, to_yield.unwrap_or_default()));
+        if records.away.is_some() {
+            let until = moment(run.lease_expires_at, now);
+            wakes.push(format!("the end of its lease, {until}, after which it is tried again here"));
+            wakes.push(format!("dormouse recover {agent} --force, which tries it again here at once"));
+        }
     }
     if let Some(retry) = &state.retry {
         wakes.push(format!("the end of the backoff, {}", moment(retry.not_before, now)));
@@ -160,7 +165,7 @@ fn named(task: &Task) -> String {
 }
 
 /// `explain --json`
-pub fn document(records: &Records, decision: &Decision, now: Time) -> Value {
+pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value {
     let facts = project(records, now);
     let rungs: Vec<Value> = LADDER
         .iter()
@@ -175,7 +180,7 @@ pub fn document(records: &Records, decision: &Decision, now: Time) -> Value {
         .collect();
     json!({
         "agent": records.state.agent,
-        "decision": decision.report(),
+        "decision": report,
         "ladder": rungs,
         "facts": facts_document(&facts),
         "wakes": wakes(records, now),
@@ -187,6 +192,7 @@ fn facts_document(facts: &Projection) -> Value {
     json!({
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
+        "away": facts.away.as_ref().map(ToString::to_string),
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
         "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
         "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "back_at": held.back_at, "may_go_on": held.may_go_on })),
@@ -212,9 +218,8 @@ fn facts_document(facts: &Projection) -> Value {
 }
 
 /// `explain` for people: the decision, the ladder down to the rung that holds, and what would wake the agent.
-pub fn text(records: &Records, decision: &Decision, now: Time, out: &Output) -> String {
+pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
-    let report = decision.report();
     let mut text = format!(
         "{} would {}: {}\n",
         out.paint(Tone::Strong, records.state.agent.as_str()),

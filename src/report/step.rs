@@ -85,7 +85,8 @@ pub fn text(step: &StepReport, out: &Output) -> String {
             line.push_str(&format!(", attempt {attempt}"));
         }
     }
-    if step.decision.decision == DecisionKind::WaitForResources && !step.decision.evidence.is_empty() {
+    let shows = matches!(step.decision.decision, DecisionKind::WaitForResources | DecisionKind::Noop);
+    if shows && !step.decision.evidence.is_empty() {
         line.push_str(&format!(": {}", out.safe(&one_line(&step.decision.evidence.join(", "), 200))));
     }
     if let Some(failure) = &step.failure {

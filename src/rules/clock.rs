@@ -10,6 +10,7 @@ use crate::model::records::Records;
 use crate::model::recovery::RecoveryPolicy;
 use crate::model::resource::Resource;
 use crate::model::state::{CurrentRun, Held, Spent};
+use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{Schedule, Timer};
 
@@ -154,6 +155,18 @@ fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
 pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     let is_ahead = run.claimed_at > now.after(SKEW);
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
+}
+
+/// How long after its timeout a turn or a task may still be live: its processes are ended, and its end is committed.
+pub const LEASE_MARGIN: Span = Span::from_secs(60);
+
+/// How long a turn or a task without a timeout counts as live where its processes can't be seen.
+pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
+
+/// The end of a task's lease: after it, its supervisor in another state directory counts as gone.
+pub fn task_lease_ends(task: &Task) -> Time {
+    let begun = task.started_at.unwrap_or(task.created_at);
+    begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)
 }
 
 /// Moments that only a user or turn has set, without a bound, and that a clock ahead of now has written. They

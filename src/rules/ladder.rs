@@ -2,6 +2,8 @@
 
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionKind, DuplicateTick, Rest, Tick};
+use crate::model::id::RunId;
+use crate::model::place::Away;
 use crate::model::work::SchedulingState;
 
 use super::closure::waiting_reason;
@@ -34,7 +36,7 @@ macro_rules! ladder {
 /// The rungs in order of priority.
 pub const LADDER: &[Rung] = ladder![
      1 [Stop Noop] "stopped, not_started" gate,
-     2 [Noop] "turn_in_progress" live_run,
+     2 [Noop] "turn_in_progress, turn_elsewhere" live_run,
      3 [StartRecovery] "retry, after_stop" recovery,
      4 [WaitForTimer] "recovery_backoff" backoff,
      5 [StartModelTurn] "resume_suspended, resources_available" held_may_go_on,
@@ -75,7 +77,16 @@ pub(super) fn closed(gate: Gate) -> Option<Decision> {
 }
 
 fn live_run(facts: &Projection) -> Option<Decision> {
-    facts.live_run.map(|run_id| Decision::TurnInProgress { run_id })
+    facts.live_run.map(|run_id| running(run_id, facts.away.clone()))
+}
+
+/// The decision beside a run that is live. `away` is its place, if that is not here.
+pub(super) fn running(run_id: Option<RunId>, away: Option<Away>) -> Decision {
+    match away {
+        Some(away @ Away::Directory { .. }) => Decision::TurnElsewhere { run_id, away },
+        // It is the same directory, of which each machine sees the same records.
+        Some(Away::Machine { .. }) | None => Decision::TurnInProgress { run_id },
+    }
 }
 
 fn recovery(facts: &Projection) -> Option<Decision> {

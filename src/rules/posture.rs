@@ -63,7 +63,8 @@ pub fn posture(records: &Records) -> PostureReport {
         return PostureReport::new(Posture::Archived, "the agent is stopped");
     }
     if let Some(run) = &state.current_run {
-        let reason = format!("a turn runs, attempt {}", run.attempt);
+        let at = records.away.as_ref().map(|away| format!(" {away}")).unwrap_or_default();
+        let reason = format!("a turn runs{at}, attempt {}", run.attempt);
         let report = PostureReport::new(Posture::ActiveTurn, reason);
         return PostureReport { run_id: Some(run.run_id), message_id: Some(run.message_id), ..report };
     }

@@ -8,6 +8,7 @@ use crate::model::decision::{About, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::{Message, MessageKind, OriginKind, Priority};
+use crate::model::place::Away;
 use crate::model::records::{Lease, Records};
 use crate::model::resource::Shortage;
 use crate::model::time::Time;
@@ -84,6 +85,8 @@ pub struct Projection {
     pub gate: Gate,
     /// `Some` while a run is live, with its id if that is known.
     pub live_run: Option<Option<RunId>>,
+    /// Where that run goes on, if that is not here.
+    pub away: Option<Away>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldRun>,
     /// What a claim would lack.
@@ -113,6 +116,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     Projection {
         gate: gate(state.status),
         live_run: live_run(records),
+        away: records.away.clone(),
         backoff: backoff(records, now),
         held: held(records, now),
         shortage: limits::shortage(state, &records.policy.limits, now).or_else(|| records.shortage.clone()),
@@ -139,7 +143,8 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     let standing = |work: WorkFact| WorkStanding { id: work.id, state: work.state, wait_id: work.wait_id };
     ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
-        turn_in_progress: records.lease == Lease::Held && state.current_run.is_some(),
+        turn_in_progress: (records.lease == Lease::Held || records.away.is_some())
+            && state.current_run.is_some(),
         turn_unaccounted: state.current_run.is_some(),
         terminal: state.last_turn.as_ref().map(|turn| turn.terminal),
         current_work: current_work(records, &waits).map(standing),

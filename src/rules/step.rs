@@ -6,13 +6,14 @@
 use crate::model::decision::Decision;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
+use crate::model::place::Away;
 use crate::model::refusal::Refusal;
 use crate::model::resource::Shortage;
 use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::clock::lease_ends;
-use super::ladder::{closed, decide};
+use super::ladder::{closed, decide, running};
 use super::projection::{gate, project};
 use super::transition::draft::Draft;
 use super::transition::take_in::take_in;
@@ -70,15 +71,15 @@ pub enum Beside {
     Leave(Decision),
 }
 
-/// The step of an agent whose lease another process holds, or whose run is elsewhere: on
-/// another machine, with a lease that has not ended. The decision is that of the first two rungs.
-pub fn beside(state: &State, is_elsewhere: bool, now: Time) -> Beside {
+/// The step of an agent whose lease another process holds, or which is stepped elsewhere. `away` is the place of its
+/// run, if that is another machine or state directory. The decision is that of the first two rungs.
+pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> Beside {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
         return Beside::SetLeaseRight(run.run_id);
     }
     let run_id = run.map(|run| run.run_id);
-    Beside::Leave(closed(gate(state.status)).unwrap_or(Decision::TurnInProgress { run_id }))
+    Beside::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
 }
 
 /// What comes before the records are loaded, as `state.json` alone tells it. No other process is at work on them.

@@ -101,7 +101,7 @@ fn what_a_killed_clone_has_taken_is_its_own_until_its_time_is_over() {
     fs::write(remote.sandbox.root().join("go"), "").unwrap();
     for words in [&["--json", "tick", "ada", "--push"][..], &["--json", "tick", "ada"]] {
         let steps = objects(&remote.run(1, words));
-        assert_eq!(decision(&steps[0]), "noop (turn_in_progress)", "{steps:?}");
+        assert_eq!(decision(&steps[0]), "noop (turn_elsewhere)", "{steps:?}");
         assert!(steps[0]["next_due_at"].is_string());
     }
     let ran = remote.ran(1, &["--json", "recover", "ada"]);

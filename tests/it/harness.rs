@@ -1,10 +1,10 @@
 //! A state directory of its own for every test, and commands that say what they expect.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::ops::Deref;
-use std::os::unix::fs::lchown;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -236,7 +236,7 @@ impl Sandbox {
     }
 
     /// Gives a copy of a sandbox the records in a schema of its own.
-    fn copy_records(&self) {
+    fn copy_records(&self, former: &str) {
         let Some(from) = self.schema() else { return };
         let (to, url) = self.new_schema();
         let tables =
@@ -253,7 +253,13 @@ impl Sandbox {
                 format!("SELECT setval(pg_get_serial_sequence('{to}.{table}', '{column}'), coalesce((SELECT max({column}) FROM {to}.{table}), 0) + 1);")
             })
             .concat();
-        durable().sql(&format!("{copied}{numbers}"));
+        let here = place_of(&self.store());
+        let placed: String = [("state", "body"), ("record", "body")]
+            .map(|(table, column)| {
+                format!("UPDATE {to}.{table} SET {column} = replace({column}::text, '\"{former}\"', '\"{here}\"')::json;")
+            })
+            .concat();
+        durable().sql(&format!("{copied}{numbers}{placed}"));
         let path = self.store().join("dormouse.toml");
         let text = fs::read_to_string(&path).unwrap();
         fs::write(&path, text.replace(&durable().url(&from), &url)).unwrap();
@@ -279,14 +285,17 @@ impl Sandbox {
         self
     }
 
-    /// The same files at the same time, in another place. Nothing in a state directory knows where
-    /// it lies.
+    /// The same files at the same time, in another place. What was started in this place counts as started in that one:
+    /// the copy is no clone, it stands for the same state directory in another test.
     pub fn copy(&self) -> Sandbox {
         self.is_template.store(true, Ordering::Relaxed);
         let mut copy = Sandbox::in_dir(self.root().parent().unwrap());
         copy_tree(self.root(), copy.root());
+        if self.store().exists() {
+            replace_place(&copy.store(), &place_of(&self.store()), &place_of(&copy.store()));
+        }
         if is_elsewhere() {
-            copy.copy_records();
+            copy.copy_records(&place_of(&self.store()));
         }
         copy.clock = self.clock.as_ref().map(|clock| AtomicI64::new(clock.load(Ordering::Relaxed)));
         *copy.history.lock().unwrap() = self.history.lock().unwrap().clone();
@@ -586,6 +595,52 @@ fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
+}
+
+/// The identity of a state directory as records name it.
+pub fn place_of(store: &Path) -> String {
+    let found = fs::metadata(store).unwrap();
+    format!("{}:{}", found.dev(), found.ino())
+}
+
+/// Has everything in a state directory that names a place name another one.
+fn replace_place(store: &Path, from: &str, to: &str) {
+    let Ok(agents) = fs::read_dir(store.join("agents")) else { return };
+    for agent in agents.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        let mut files = vec![agent.join("state.json"), agent.join("journal.jsonl")];
+        for dir in ["tasks", "runs"] {
+            for entry in fs::read_dir(agent.join(dir)).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                files.push(if path.is_dir() { path.join("leader") } else { path });
+            }
+        }
+        files.into_iter().for_each(|file| replace_in(&file, from, to));
+    }
+}
+
+/// Replaces a word in a file, which keeps its time. The sums of a journal's lines are made anew.
+fn replace_in(file: &Path, from: &str, to: &str) {
+    use sha2::{Digest, Sha256};
+    let Ok(bytes) = fs::read(file) else { return };
+    let Ok(text) = std::str::from_utf8(&bytes) else { return };
+    if !text.contains(from) {
+        return;
+    }
+    let replaced = text.replace(from, to);
+    let is_journal = file.file_name().is_some_and(|name| name == "journal.jsonl");
+    let summed = |line: &str| match (line.strip_prefix("{\"sum\":\""), line.rfind(",\"boot\":\"")) {
+        (Some(rest), Some(end)) if is_journal => {
+            let begin = line.len() - rest.len() + 34;
+            let sum: String =
+                Sha256::digest(&line[begin..end]).iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{{\"sum\":\"{}\",{}", &sum[..32], &line[begin..])
+        }
+        _ => line.to_owned(),
+    };
+    let text: String = replaced.split_inclusive('\n').map(summed).collect();
+    let written = fs::metadata(file).unwrap().modified().unwrap();
+    fs::write(file, text).unwrap();
+    File::options().append(true).open(file).unwrap().set_modified(written).unwrap();
 }
 
 /// Copies what is below a directory into another one.

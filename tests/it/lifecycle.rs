@@ -698,7 +698,11 @@ fn a_run_of_another_host_counts_as_live_until_its_lease_ends() {
 #[test]
 fn recover_by_force_takes_a_run_from_another_host() {
     let sandbox = run_elsewhere();
-    sandbox.cmd(["recover", "ada", "--force"]).stdout("ada  runnable (awake_idle)\n").check();
+    sandbox
+        .cmd(["recover", "ada", "--force"])
+        .stdout("ada  runnable (awake_idle)\n")
+        .stderr("dormouse: run_#1 runs on elsewhere: its processes are left alone\n")
+        .check();
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     assert_eq!(field(&sandbox, "queue.pending"), "1");
 }

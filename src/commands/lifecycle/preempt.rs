@@ -7,12 +7,13 @@ use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::make_way::requested;
-use crate::engine::owner::Owner;
+use crate::engine::owner::away;
 use crate::engine::session::Session;
-use crate::error::{Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
+use crate::model::place::Away;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::report::text::relative;
@@ -56,10 +57,18 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Whether a turn runs: on this machine, or, as far as is known, on another one.
+/// Returns true if a turn runs on this machine or, as far as is known, on another one. Fails if it runs in another state
+/// directory, where nothing is read that is written here.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
-    Ok(Owner::of(agent, run, now)? == Owner::Elsewhere || agent.is_leased(Subject::Run)?)
+    match away(agent, run, now)? {
+        Some(away @ Away::Directory { .. }) => {
+            Err(Error::refused("turn_elsewhere", format!("{} runs {away}", run.run_id))
+                .with_hint("ask it there to yield"))
+        }
+        Some(Away::Machine { .. }) => Ok(true),
+        None => agent.is_leased(Subject::Run),
+    }
 }
 
 pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {

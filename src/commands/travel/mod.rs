@@ -16,6 +16,7 @@ use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
 use crate::engine::due::unseen;
+use crate::engine::environment::claimant;
 use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_taken_elsewhere;
 use crate::engine::recover::account_for;
@@ -365,6 +366,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {
         task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;
     }
+    task::adopt(&mut draft, &claimant(store)?);
     desk.commit(&locked, draft)?;
     locked.empty_journal()
 }

@@ -178,7 +178,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: claimant(),
+        at: claimant(play.store).expect("a place"),
     };
     let desk = Desk::new(&play.session, &play.agent);
     let id = desk.change(|draft| task::start(draft, new)).expect("started").made.id;
@@ -241,7 +241,7 @@ fn interactive(play: &Play<'_>) -> TaskId {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: claimant(),
+        at: claimant(play.store).expect("a place"),
     };
     let desk = Desk::new(&play.session, &play.agent);
     desk.change(|draft| task::start(draft, new)).expect("started").made.id

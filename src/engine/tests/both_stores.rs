@@ -302,7 +302,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: crate::engine::environment::claimant(),
+        at: crate::engine::environment::claimant(play.store)?,
     };
     let desk = Desk::new(&play.session, &play.agent);
     let id: TaskId = desk.change(|draft| task::start(draft, new))?.made.id;

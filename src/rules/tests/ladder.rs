@@ -151,6 +151,7 @@ fn projection(facts: &Facts) -> Projection {
     Projection {
         gate: facts.gate,
         live_run: facts.live.then(|| Some(run_id(1))),
+        away: None,
         backoff: (facts.backoff != When::Never).then(|| Backoff {
             until: at(1),
             is_over: facts.backoff == When::Now,

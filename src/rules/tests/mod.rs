@@ -53,6 +53,7 @@ use crate::model::message::{
     WakeHint,
 };
 use crate::model::meters::Meters;
+use crate::model::place::StatePlace;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
@@ -168,6 +169,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
         policy: Policy::default(),
         state: state(status, execution),
         lease: Lease::Free,
+        away: None,
         shortage: None,
         onlookers: Onlookers::default(),
         inbox: Inbox::default(),
@@ -315,6 +317,7 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
         hops: 0,
         host: "here".to_owned(),
         boot_id: "boot".to_owned(),
+        place: Some(StatePlace::default()),
         supervisor_pid: None,
         created_at: at(-3000),
         started_at: None,
@@ -408,7 +411,7 @@ pub fn liveness() -> Continuation {
 }
 
 pub fn claimant() -> Claimant {
-    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 42 }
+    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid: 42 }
 }
 
 /// Run 1 of the message, claimed a second ago.
@@ -421,6 +424,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
         claimed_at: at(-1000),
         host: "here".to_owned(),
         boot_id: "boot".to_owned(),
+        place: StatePlace::default(),
         pid: 42,
         lease_expires_at: at(1_859_000),
         hops: message.hops,

@@ -4,6 +4,7 @@ use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::Message;
+use crate::model::place::Away;
 use crate::model::records::{Misfit, Records, Staleness};
 use crate::model::state::{State, Untold};
 use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first, step};
@@ -52,14 +53,20 @@ fn beside_another_process_the_first_two_rungs_decide() {
     let between = State { current_run: None, ..all_at_once() };
     let in_progress = |run_id| Beside::Leave(Decision::TurnInProgress { run_id });
     for is_elsewhere in [false, true] {
-        assert_eq!(beside(&running, is_elsewhere, now()), in_progress(Some(run_id(1))));
-        assert_eq!(beside(&stopped, is_elsewhere, now()), Beside::Leave(Decision::Stop));
+        assert_eq!(beside(&running, is_elsewhere, None, now()), in_progress(Some(run_id(1))));
+        assert_eq!(beside(&stopped, is_elsewhere, None, now()), Beside::Leave(Decision::Stop));
     }
-    assert_eq!(beside(&between, false, now()), in_progress(None));
+    assert_eq!(beside(&between, false, None, now()), in_progress(None));
+    let machine = Away::Machine { host: "there".to_owned() };
+    assert_eq!(beside(&running, true, Some(machine), now()), in_progress(Some(run_id(1))));
+    let away = Away::Directory { path: Some("/copy".to_owned()), host: None };
+    let elsewhere = Decision::TurnElsewhere { run_id: Some(run_id(1)), away: away.clone() };
+    assert_eq!(beside(&running, true, Some(away.clone()), now()), Beside::Leave(elsewhere));
+    assert_eq!(beside(&stopped, true, Some(away), now()), Beside::Leave(Decision::Stop));
     // A clock that is behind the one by which the run was claimed.
     let before = at(-3_600_000);
-    assert_eq!(beside(&running, true, before), Beside::SetLeaseRight(run_id(1)));
-    assert_eq!(beside(&running, false, before), in_progress(Some(run_id(1))));
+    assert_eq!(beside(&running, true, None, before), Beside::SetLeaseRight(run_id(1)));
+    assert_eq!(beside(&running, false, None, before), in_progress(Some(run_id(1))));
 }
 
 fn stepped(records: Records, tried: Tried) -> Step {

@@ -675,6 +675,7 @@ impl World {
             Decision::Stop
             | Decision::NotStarted
             | Decision::TurnInProgress { .. }
+            | Decision::TurnElsewhere { .. }
             | Decision::RecoveryBackoff { .. }
             | Decision::WaitForResources { .. }
             | Decision::Duplicate(_)

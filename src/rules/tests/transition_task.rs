@@ -3,6 +3,7 @@
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageKind};
+use crate::model::place::StatePlace;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskStatus};
 use crate::model::time::Span;
@@ -34,7 +35,7 @@ fn seen(exit: Exit) -> TaskEnd {
 }
 
 fn supervisor(pid: u32) -> Claimant {
-    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid }
+    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid }
 }
 
 fn new() -> NewTask {
@@ -47,7 +48,12 @@ fn new() -> NewTask {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 1 },
+        at: Claimant {
+            host: "here".to_owned(),
+            boot_id: "boot".to_owned(),
+            place: StatePlace::default(),
+            pid: 1,
+        },
     }
 }
 

@@ -74,6 +74,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         policy,
         state,
         lease: Lease::Free,
+        away: None,
         shortage: None,
         onlookers: Onlookers::default(),
         inbox: Inbox::default(),

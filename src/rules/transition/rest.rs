@@ -24,7 +24,7 @@ pub fn decided(draft: &mut Draft, report: &DecisionReport) {
 /// Records a decision after which the agent rests. The same decision is not recorded twice: a step that finds
 /// everything as the last one left it writes nothing.
 pub fn rest(draft: &mut Draft, decision: &Decision) {
-    if matches!(decision, Decision::TurnInProgress { .. }) {
+    if matches!(decision, Decision::TurnInProgress { .. } | Decision::TurnElsewhere { .. }) {
         // Another process is working on these records; this step must not change them.
         return;
     }
@@ -75,6 +75,7 @@ fn status_after(draft: &Draft, decision: &Decision) -> Status {
         Decision::Stop
         | Decision::NotStarted
         | Decision::TurnInProgress { .. }
+        | Decision::TurnElsewhere { .. }
         | Decision::StartRecovery { .. }
         | Decision::RecoveryBackoff { .. }
         | Decision::Resume { .. }

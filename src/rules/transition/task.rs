@@ -141,6 +141,7 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         timeout: new.timeout,
         host: new.at.host,
         boot_id: new.at.boot_id,
+        place: Some(new.at.place),
         supervisor_pid: None,
         created_at: draft.now(),
         started_at: None,
@@ -219,9 +220,21 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option
     }
     task.host = supervisor.host;
     task.boot_id = supervisor.boot_id;
+    task.place = Some(supervisor.place);
     task.supervisor_pid = Some(supervisor.pid);
     task.started_at = Some(now);
     go_to(draft, id, TaskStatus::Running).map(Some)
+}
+
+/// Gives open tasks, none of which has begun, to the machine to which their agent was brought: it begins them.
+pub fn adopt(draft: &mut Draft, claimant: &Claimant) {
+    let mut adopted = Vec::new();
+    for task in &mut draft.records.tasks {
+        (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
+        task.place = Some(claimant.place.clone());
+        adopted.push(Box::new(task.clone()));
+    }
+    adopted.into_iter().for_each(|task| draft.put(Put::Task(task)));
 }
 
 /// Notes that the child has its message.

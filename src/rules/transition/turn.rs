@@ -17,6 +17,7 @@ use crate::model::state::CurrentRun;
 use crate::model::time::Span;
 use crate::model::turn::{Claimant, TurnEnd};
 
+use crate::rules::clock::{LEASE_MARGIN, LEASE_WITHOUT_TIMEOUT};
 use crate::rules::closure::derive;
 use crate::rules::deferral::row_since;
 use crate::rules::execution::resting_status;
@@ -35,11 +36,6 @@ use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
 use super::trace::{Cost, Ended, Settled, Verdict, archive, count, record_output, verdict};
 use super::wait::take_up;
-
-/// How long after its timeout a run on another host still counts as live. Without a timeout, a run counts as
-/// live for a day.
-const LEASE_MARGIN: Span = Span::from_secs(60);
-const LEASE_WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// The reason of a run that ended by itself before a stop had to kill it.
 const IN_TIME: &str = "ended within the grace";
@@ -76,6 +72,7 @@ pub fn claim(
         claimed_at: now,
         host: claimant.host,
         boot_id: claimant.boot_id,
+        place: claimant.place,
         pid: claimant.pid,
         lease_expires_at: now.after(lease).after(LEASE_MARGIN),
         hops: message.hops,
