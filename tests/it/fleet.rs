@@ -75,7 +75,7 @@ fn of_scram(server: &Server) -> impl Fn(&str, &str, &str) -> String {
 }
 
 /// What one agent does from its making to its end, by whatever way.
-fn lives(machine: &Machine) {
+pub fn lives(machine: &Machine) {
     let message = machine.run(["enqueue", "ada", "hello"]);
     let step = machine.json(["tick", "ada"]);
     assert_eq!((step["terminal"].as_str(), step["brief"].as_str()), (Some("completed"), Some("done")));

@@ -137,6 +137,40 @@ fn without_the_check_of_the_fence_the_judge_objects() {
     }
 }
 
+/// Two machines that were made of one image have the same files, machine id and paths. Each leaves the turn of the other
+/// alone all the same.
+#[test]
+fn two_machines_of_one_image_are_two() {
+    let fleet = Fleet::new(server(), "one_image", &[0, 0, 0], &["ada"]).of_one_image();
+    let (one, other) = (&fleet.hosts[1], &fleet.hosts[2]);
+    let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
+    let step = Beside::start(one.cmd(&["tick", "ada"]));
+    eventually("a turn", || fleet.log().first().cloned());
+    for _ in 0..3 {
+        let beside = other.cmd(&["tick", "ada", "--json"]).output();
+        assert!(beside.code() == 0 && beside.stdout.contains("\"turn_in_progress\""), "{beside}");
+    }
+    let found = other.cmd(&["doctor"]).output();
+    assert!(!found.stdout.contains("one_owner"), "{found}");
+    fleet.go();
+    let ran = step.end();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(judge(&fleet.evidence(vec![message])), Vec::<String>::new());
+    assert_eq!(fleet.log().iter().filter(|line| line.sign == Sign::Begin).count(), 1);
+
+    // What no check can tell apart, a machine whose memory was copied, is at least seen.
+    let machines =
+        "INSERT INTO @.anchor (id, host, pools, version, seen_at) VALUES ('same', 'one', '{}', '', 0)";
+    fleet.ask(machines);
+    fleet.ask(
+        "INSERT INTO @.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
+         SELECT id, 'run', 99, 'same', 'two', 1, 0 FROM @.agent",
+    );
+    let found = other.cmd(&["doctor"]).output();
+    assert!(found.code() == 6 && found.stdout.contains("one_owner"), "{found}");
+    assert!(found.stdout.contains("one, two"), "{found}");
+}
+
 /// A machine that is cut off ends its turn before another one can begin: nothing is shortened here, so it takes a minute.
 #[test]
 fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
@@ -171,7 +205,7 @@ fn a_fleet_in_trouble_loses_nothing_and_counts_nothing_twice() {
     let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 25 } else { 15 });
     let seed = number("DORMOUSE_FLEET_SEED", 1);
     let server = Server::start_in(net::network(), "");
-    let fleet = Fleet::new(&server, "trouble", trouble::CLOCKS, trouble::AGENTS);
+    let fleet = Fleet::new(&server, "trouble", trouble::CLOCKS, trouble::AGENTS).of_one_image();
     let survived = trouble::survive(&fleet, Duration::from_secs(seconds), seed);
     let evidence = &survived.evidence;
     let mut wrong = judge(evidence);

@@ -10,7 +10,7 @@
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
 //!    `power`, `limits`, `concurrency`.
-//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
+//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
@@ -33,6 +33,8 @@ mod committing;
 mod completions;
 mod concurrency;
 #[cfg(target_os = "linux")]
+mod copies;
+#[cfg(target_os = "linux")]
 mod cost;
 #[cfg(target_os = "linux")]
 mod crash;
@@ -53,6 +55,7 @@ mod fleet;
 #[cfg(target_os = "linux")]
 mod fleet_chaos;
 mod fleet_cuts;
+mod fleet_defaults;
 mod fleet_pools;
 mod fleet_roles;
 mod fleet_slots;

@@ -100,8 +100,9 @@ fn weather(world: &mut Option<World>, seconds: u64, seed: u64, harm: Harm) -> Op
             scope.spawn(move || base.thunder(world, &mut Luck::new(seed, "thunder")));
         } else {
             // What only files can have done to them.
-            let [elsewhere, dropper, merger, exchanger] =
-                ["elsewhere", "dropper", "merger", "exchanger"].map(actor);
+            let [elsewhere, dropper, merger, exchanger, copyist] =
+                ["elsewhere", "dropper", "merger", "exchanger", "copyist"].map(actor);
+            scope.spawn(|| copyist.copy_whole());
             scope.spawn(|| elsewhere.produce_elsewhere());
             scope.spawn(|| dropper.drop_files());
             scope.spawn(|| merger.merge());
@@ -137,6 +138,9 @@ fn weather(world: &mut Option<World>, seconds: u64, seed: u64, harm: Harm) -> Op
         wrong.len(),
     );
     let enough = seconds as usize;
+    let copied = world.copied.load(Ordering::Relaxed);
+    println!("storm: {copied} turns were copied while they ran");
+    assert!(world.base.is_some() || copied > 0, "no turn was copied while it ran");
     assert!(acknowledged >= enough && kills >= enough, "that was no storm");
     if wrong.is_empty() {
         return None;

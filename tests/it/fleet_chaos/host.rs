@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +16,7 @@ use super::net;
 use crate::fleet::Machine;
 use crate::harness::{Cmd, write_program};
 use crate::server::Server;
-use crate::setup::{notes, processes};
+use crate::setup::{names, notes, processes};
 
 const TURN: &str = include_str!("turn.sh");
 
@@ -42,6 +42,16 @@ const WATCH: &str = r#"
     done
 "#;
 
+/// Files and identities under which a machine owns leases, or has owned them.
+pub fn owners(anchor: &Path) -> Vec<(PathBuf, String)> {
+    let files = names(anchor).into_iter().filter(|name| name.starts_with("owner-"));
+    files.map(|name| anchor.join(name)).map(|file| (file.clone(), read(&file))).collect()
+}
+
+fn read(file: &Path) -> String {
+    fs::read_to_string(file).unwrap().trim_end().to_owned()
+}
+
 /// Several machines and the database that they share.
 pub struct Fleet<'s> {
     pub server: &'s Server,
@@ -64,6 +74,8 @@ pub struct Host {
     ahead: i64,
     /// As long as it is frozen as a whole nobody starts anything on it.
     is_frozen: AtomicBool,
+    /// The directory that its commands name in the place of the URL.
+    dir: Option<PathBuf>,
     /// What its followers and senders say.
     pub talk: PathBuf,
 }
@@ -107,6 +119,7 @@ impl<'s> Fleet<'s> {
                 env,
                 ahead: *ahead,
                 is_frozen: AtomicBool::new(false),
+                dir: None,
                 talk,
             }
         };
@@ -125,6 +138,27 @@ impl<'s> Fleet<'s> {
             fleet.hosts[0].run(&["start", agent, "-q"]);
         }
         fleet
+    }
+
+    /// Makes the last machine one of the same image as the machine before it: with the same machine id, and its state
+    /// directory at the same path with the same files. Where machines are no hosts of their own they have the same files alone.
+    pub fn of_one_image(mut self) -> Self {
+        let place = self.place.path().join("image");
+        fs::create_dir(&place).unwrap();
+        let [.., template, last] = self.hosts.as_mut_slice() else { return self };
+        for host in [&mut *template, &mut *last] {
+            host.run(&["tick", "--all", "-q"]);
+            let anchor = host.machine.anchor();
+            if let Some(site) = &host.site {
+                assert_done(site.bind(anchor.parent().unwrap(), &place));
+                assert_done(site.has_machine_id("0123456789abcdef0123456789abcdef"));
+                host.dir = Some(place.clone());
+            }
+        }
+        for (file, _) in owners(&template.machine.anchor()) {
+            fs::copy(&file, last.machine.anchor().join(file.file_name().unwrap())).unwrap();
+        }
+        self
     }
 
     /// Lets the turns end that wait for it.
@@ -148,8 +182,9 @@ impl<'s> Fleet<'s> {
     /// Ends the time of the leases of a machine that can't keep them alive now, as the server sees it after a minute. How many
     /// there were.
     pub fn outlast(&self, host: &Host) -> usize {
-        let home = host.machine.sandbox.home();
-        let of_it = format!("anchor LIKE '%{}%'", home.display());
+        let owners: Vec<String> =
+            owners(&host.machine.anchor()).into_iter().map(|(_, owner)| format!("'{owner}'")).collect();
+        let of_it = format!("anchor IN ({})", owners.join(","));
         self.ask(&format!("UPDATE @.lease SET expires_at = 0 WHERE {of_it} RETURNING fence")).len()
     }
 
@@ -234,6 +269,7 @@ impl Host {
     pub fn cmd(&self, args: &[&str]) -> Cmd<'_> {
         let cmd = self.machine.cmd(args.iter().copied());
         let cmd = self.env.iter().fold(cmd, |cmd, (name, path)| cmd.env(name, path));
+        let cmd = self.dir.iter().fold(cmd, |cmd, dir| cmd.env("DORMOUSE_DIR", dir));
         match &self.site {
             Some(site) => cmd.changed(|command| site.takes(command)),
             None => cmd,

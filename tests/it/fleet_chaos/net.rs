@@ -107,6 +107,25 @@ impl Host {
         Ok(host)
     }
 
+    /// Shows a directory at another place here as well.
+    pub fn bind(&self, dir: &Path, place: &Path) -> Result<(), String> {
+        run(&self.namespaces, &["mount", "--bind", &dir.to_string_lossy(), &place.to_string_lossy()], "")
+    }
+
+    /// Gives the host another machine id, if it has one.
+    pub fn has_machine_id(&self, id: &str) -> Result<(), String> {
+        let place = Path::new("/etc/machine-id");
+        if !place.exists() {
+            return Ok(());
+        }
+        let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
+        let file = dir.path().join("id");
+        fs::write(&file, format!("{id}\n")).map_err(|error| said("an id", &error))?;
+        // What is bound there has no name any more, and nothing can be bound over that.
+        let _ = run(&self.namespaces, &["umount", "/etc/machine-id"], "");
+        self.bind(&file, place)
+    }
+
     /// Has a command run here.
     pub fn takes(&self, command: &mut Command) {
         enters(command, self.namespaces.clone());

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
@@ -412,6 +414,62 @@ impl<'w> Actor<'w> {
             let ms = 200 + self.luck.below(600);
             pause(self.world, ms);
         }
+    }
+
+    /// Takes copies of the whole state directory while turns run, and ends the turns there in every way. A process that
+    /// stands for a turn of the original has to outlive that.
+    pub fn copy_whole(mut self) {
+        let copy = self.world.root().join("whole");
+        while !self.world.is_over() {
+            let _ = fs::remove_dir_all(&copy);
+            fs::create_dir(&copy).unwrap();
+            let room = self.world.room.read().unwrap();
+            // What changes meanwhile may be missing or torn in it.
+            let _ = Command::new("cp").arg("-a").arg(self.world.store()).arg(&copy).output().unwrap();
+            drop(room);
+            AGENTS.iter().for_each(|agent| self.end_in_copy(&copy, agent));
+            let ms = 100 + self.luck.below(300);
+            pause(self.world, ms);
+        }
+    }
+
+    fn end_in_copy(&mut self, copy: &Path, agent: &str) {
+        let dir = copy.join(".dormouse/agents").join(agent);
+        let Ok(text) = fs::read_to_string(dir.join("state.json")) else { return };
+        let Ok(state) = serde_json::from_str::<Value>(&text) else { return };
+        let Some(run) = state["current_run"]["run_id"].as_str() else { return };
+        // The run has another name in the copy, so that nothing but the copy can mean this process.
+        self.number += 1;
+        let fresh = format!("{}{:012x}", &run[..run.len() - 12], self.number);
+        fs::write(dir.join("state.json"), text.replace(run, &fresh)).unwrap();
+        fs::write(dir.join("journal.jsonl"), "").unwrap();
+        fs::write(dir.join("agent.toml"), "[turn]\ncommand = [\"true\"]\n").unwrap();
+        let mut bystander = Command::new("sleep")
+            .arg("600")
+            .env("DORMOUSE_RUN", &fresh)
+            .env("DORMOUSE_PLACE", crate::harness::place_of(&self.world.store()))
+            .spawn()
+            .unwrap();
+        let ways: [&[&str]; 5] = [
+            &["tick", agent],
+            &["recover", agent],
+            &["stop", agent, "--now"],
+            &["fail", agent, "--reason", "copied"],
+            &["recover", agent, "--force"],
+        ];
+        for _ in 0..3 {
+            let words = ways[self.luck.below(ways.len() as u64) as usize];
+            let mut command = Command::new(crate::harness::dormouse());
+            command.arg("-C").arg(copy).args(words).env_clear();
+            command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", copy);
+            command.stdin(Stdio::null()).output().unwrap();
+            if bystander.try_wait().unwrap().is_some() {
+                self.world.disturbed.lock().unwrap().push(words.join(" "));
+            }
+        }
+        self.world.copied.fetch_add(1, Ordering::Relaxed);
+        let _ = bystander.kill();
+        let _ = bystander.wait();
     }
 
     /// Moves an agent there and back again, until the storm is over and it is back.

@@ -118,6 +118,7 @@ pub fn gather(world: &World) -> Evidence {
     let mut evidence = Evidence {
         history: world.history.events(),
         memory: world.memory.load(Ordering::Relaxed),
+        disturbed: world.disturbed.lock().unwrap().clone(),
         left: world.processes().into_iter().map(|process| process.name).collect(),
         ..Evidence::default()
     };

@@ -71,6 +71,7 @@ fn begins(evidence: &mut Evidence, id: &str, run: &str) {
 }
 
 const HARMS: &[(&str, Harm)] = &[
+    ("in a copy has ended a process", |e| e.disturbed.push("stop ada".into())),
     ("is lost", |e| drop(ada(e).messages.remove(TWO))),
     ("has not ended once", |e| message(e, TWO).is_open = true),
     ("has not ended once", |e| message(e, TWO).endings.clear()),

@@ -56,6 +56,8 @@ pub struct Evidence {
     pub moves: usize,
     /// The most memory that a process of the program has used, in KiB.
     pub memory: usize,
+    /// Commands in a copy of the state directory that have ended a process of the original.
+    pub disturbed: Vec<String>,
 }
 
 /// One line that a turn has noted.
@@ -92,6 +94,8 @@ pub fn judge(evidence: &Evidence) -> Vec<String> {
     wrong.extend(wedged(evidence, &notes));
     wrong.extend(evidence.litter.iter().map(|path| format!("litter: {path}")));
     wrong.extend(evidence.left.iter().map(|process| format!("a process is left: {process}")));
+    let disturbing = |words| format!("`dormouse {words}` in a copy has ended a process of the original");
+    wrong.extend(evidence.disturbed.iter().map(disturbing));
     if evidence.memory > MEMORY {
         wrong.push(format!("a command has used {} KiB of memory", evidence.memory));
     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -58,6 +58,10 @@ pub struct World {
     pub room: RwLock<()>,
     /// The most that any process of the program has used, in KiB.
     pub memory: AtomicUsize,
+    /// Commands in a copy of the state directory that have ended a process of the original.
+    pub disturbed: Mutex<Vec<String>>,
+    /// The number of turns that were copied while they ran.
+    pub copied: AtomicUsize,
 }
 
 impl World {
@@ -79,6 +83,8 @@ impl World {
             is_over: AtomicBool::new(false),
             room: RwLock::new(()),
             memory: AtomicUsize::new(0),
+            disturbed: Mutex::default(),
+            copied: AtomicUsize::new(0),
         };
         fs::create_dir(world.project()).unwrap();
         world.set_up();

@@ -1,0 +1,378 @@
+//! Copies of a state directory, and restores over one, while a turn, a task or a hook runs: the processes of the
+//! original are left alone, and its message does not run again before its lease has ended (contract, execution §9).
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::harness::{Ran, Sandbox};
+use crate::setup::{
+    Beside, eventually, failure, field, hook, objects, say, started, wait_for, wait_for_line,
+};
+
+/// A turn that notes its beginning and its end, and lasts until it may go.
+const TURN: &str = "echo $$ >>begun; until test -e go; do sleep 0.02; done; echo $$ >>ended";
+
+/// A turn that runs, and a copy of its directory beside it.
+struct Copied {
+    sandbox: Sandbox,
+    tick: Beside,
+    copy: PathBuf,
+}
+
+impl Copied {
+    fn new(how: impl FnOnce(&Sandbox, &Path)) -> Copied {
+        let sandbox = started(TURN);
+        say(&sandbox, "work");
+        let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+        wait_for_line(&sandbox.project().join("begun"));
+        let copy = sandbox.root().join("copy");
+        how(&sandbox, &copy);
+        Copied { sandbox, tick, copy }
+    }
+
+    /// Runs a command in the copy.
+    fn run(&self, words: &[&str]) -> Ran {
+        let dir = self.copy.to_str().unwrap();
+        self.sandbox.cmd(["-C", dir].iter().chain(words).copied()).output()
+    }
+
+    /// The turn of the original ends by itself, once, and its message is settled.
+    fn original_ends_by_itself(self) {
+        let Copied { sandbox, tick, .. } = self;
+        assert_eq!(field(&sandbox, "execution.state"), "running");
+        fs::write(sandbox.project().join("go"), "").unwrap();
+        let ran = tick.end();
+        assert_eq!(ran.code(), 0, "{ran}");
+        assert_eq!(field(&sandbox, "last_turn.terminal"), "completed");
+        for file in ["begun", "ended"] {
+            let lines = fs::read_to_string(sandbox.project().join(file)).unwrap();
+            assert_eq!(lines.lines().count(), 1, "{file}: {lines}");
+        }
+    }
+}
+
+fn succeeds(program: &str, words: &[&str], dir: &Path) {
+    let mut command = Command::new(program);
+    command.args(words).current_dir(dir).env("GIT_CONFIG_GLOBAL", "/dev/null");
+    command.env("GIT_AUTHOR_NAME", "n").env("GIT_AUTHOR_EMAIL", "e");
+    command.env("GIT_COMMITTER_NAME", "n").env("GIT_COMMITTER_EMAIL", "e");
+    let ran = command.output().unwrap();
+    assert!(ran.status.success(), "{program} {words:?}: {ran:?}");
+}
+
+fn by_cp(sandbox: &Sandbox, copy: &Path) {
+    succeeds("cp", &["-a", ".", copy.to_str().unwrap()], &sandbox.project());
+    fs::remove_file(copy.join("begun")).unwrap();
+}
+
+fn committed(sandbox: &Sandbox) {
+    for words in [vec!["init", "-q"], vec!["add", ".dormouse"], vec!["commit", "-qm", "live"]] {
+        succeeds("git", &words, &sandbox.project());
+    }
+}
+
+fn by_clone(sandbox: &Sandbox, copy: &Path) {
+    committed(sandbox);
+    succeeds("git", &["clone", "-q", ".", copy.to_str().unwrap()], &sandbox.project());
+}
+
+fn by_worktree(sandbox: &Sandbox, copy: &Path) {
+    committed(sandbox);
+    succeeds("git", &["worktree", "add", "-q", copy.to_str().unwrap()], &sandbox.project());
+}
+
+fn by_tar(sandbox: &Sandbox, copy: &Path) {
+    let staged = copy.with_extension("new");
+    fs::create_dir(&staged).unwrap();
+    let line = format!("tar cf - .dormouse | tar xf - -C '{}'", staged.display());
+    succeeds("sh", &["-c", &line], &sandbox.project());
+    fs::rename(staged, copy).unwrap();
+}
+
+fn steps_aside(step: &Value, place: &str) {
+    assert_eq!((&step["decision"], &step["reason"]), (&"noop".into(), &"turn_elsewhere".into()), "{step}");
+    assert_eq!(step["evidence"], Value::from(vec![format!("it runs in {place}")]), "{step}");
+    assert!(step["next_due_at"].is_string(), "{step}");
+}
+
+#[test]
+fn a_step_in_a_copy_leaves_the_turn_of_the_original_alone() {
+    for how in [by_cp, by_clone, by_worktree, by_tar] {
+        let copied = Copied::new(how);
+        let original = copied.sandbox.store().to_string_lossy().into_owned();
+        for words in [&["tick", "ada", "--json"][..], &["tick", "ada", "--json", "--dry-run"]] {
+            let ran = copied.run(words);
+            assert_eq!(ran.code(), 0, "{ran}");
+            steps_aside(&objects(&ran.stdout)[0], &original);
+        }
+        let ran = copied.run(&["tick", "ada"]);
+        assert!(
+            ran.stdout.contains(&format!("noop (turn_elsewhere): it runs in {original}  next due")),
+            "{ran}"
+        );
+        copied.original_ends_by_itself();
+    }
+}
+
+#[test]
+fn no_command_in_a_copy_ends_the_turn_of_the_original() {
+    for (words, said) in [
+        (&["recover", "ada"][..], "turn_elsewhere"),
+        (&["stop", "ada"], "its turn goes on there"),
+        (&["stop", "ada", "--now", "--requeue"], "its turn goes on there"),
+        (&["fail", "ada", "--reason", "why"], "is left alone"),
+        (&["recover", "ada", "--force"], "its processes are left alone"),
+        (&["doctor", "--repair"], "turn_elsewhere"),
+    ] {
+        let copied = Copied::new(by_cp);
+        let ran = copied.run(words);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
+        assert_eq!(ran.code(), 0, "{ran}");
+        assert!(text.contains(said), "{ran}");
+        assert!(text.contains(&*copied.sandbox.store().to_string_lossy()), "{ran}");
+        copied.original_ends_by_itself();
+    }
+}
+
+#[test]
+fn a_copy_says_where_the_turn_runs() {
+    let copied = Copied::new(by_cp);
+    let original = copied.sandbox.store().to_string_lossy().into_owned();
+    let ran = copied.run(&["get", "ada"]);
+    assert!(ran.stdout.contains(&format!("a turn runs in {original}, attempt 1")), "{ran}");
+    let ran = copied.run(&["explain", "ada"]);
+    assert!(ran.stdout.contains("turn_elsewhere") && ran.stdout.contains(&original), "{ran}");
+    assert!(ran.stdout.contains("recover ada --force"), "{ran}");
+    let ran = copied.run(&["list", "--json"]);
+    assert_eq!(objects(&ran.stdout)[0]["posture"], "active_turn", "{ran}");
+    let ran = copied.run(&["doctor", "--json"]);
+    let found = objects(&ran.stdout);
+    assert!(found.iter().any(|line| line["kind"] == "turn_elsewhere" && line["warning"] == true), "{ran}");
+    let ran = copied.run(&["preempt", "ada", "--reason", "why", "--json"]);
+    assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &Value::from("turn_elsewhere")), "{ran}");
+    // In the original nothing is elsewhere.
+    let ran = copied.sandbox.cmd(["doctor", "--json"]).output();
+    assert!(!ran.stdout.contains("elsewhere"), "{ran}");
+    copied.original_ends_by_itself();
+}
+
+#[test]
+fn after_its_lease_the_copy_tries_the_message_and_leaves_the_processes_alone() {
+    for by_force in [false, true] {
+        let copied = Copied::new(by_cp);
+        fs::write(copied.copy.join("go"), "").unwrap();
+        let lease = field(&copied.sandbox, "current_run.lease_expires_at");
+        let dir = copied.copy.to_str().unwrap().to_owned();
+        if by_force {
+            assert_eq!(copied.run(&["recover", "ada", "--force"]).code(), 0);
+        }
+        let tick = || copied.sandbox.cmd(["-C", &dir, "tick", "ada", "--json", "--until-idle"]);
+        if !by_force {
+            let ran = tick().env("DORMOUSE_NOW", lease.replace(".000Z", ".001Z")).output();
+            assert!(objects(&ran.stdout)[0]["recovered_run_id"].is_string(), "{ran}");
+        }
+        let ran = tick().env("DORMOUSE_NOW", "2026-01-02T12:00:00Z").output();
+        assert!(objects(&ran.stdout).iter().any(|step| step["terminal"] == "completed"), "{ran}");
+        assert!(copied.copy.join("ended").exists());
+        copied.original_ends_by_itself();
+    }
+}
+
+#[test]
+fn a_directory_that_was_moved_is_the_same() {
+    let sandbox = started(TURN);
+    say(&sandbox, "work");
+    let mut tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for_line(&sandbox.project().join("begun"));
+    let moved = sandbox.root().join("moved");
+    fs::rename(sandbox.project(), &moved).unwrap();
+    fs::create_dir(sandbox.project()).unwrap();
+    let words = ["-C", moved.to_str().unwrap(), "tick", "ada", "--json"];
+    let ran = sandbox.cmd(words).output();
+    assert_eq!(objects(&ran.stdout)[0]["reason"], "turn_in_progress", "{ran}");
+    tick.0.kill().unwrap();
+    tick.0.wait().unwrap();
+    fs::write(moved.join("go"), "").unwrap();
+    // The step ends what the tick has left, and the message runs again after the usual pause.
+    let step = eventually("the lease is free", || {
+        let step = objects(&sandbox.cmd(words).output().stdout).remove(0);
+        (step["reason"] != "turn_in_progress").then_some(step)
+    });
+    assert!(step["recovered_run_id"].is_string(), "{step}");
+    let words = words.into_iter().chain(["--until-idle"]);
+    let ran = sandbox.cmd(words).env("DORMOUSE_NOW", "2026-01-02T12:00:00Z").output();
+    assert!(objects(&ran.stdout).iter().any(|step| step["terminal"] == "completed"), "{ran}");
+}
+
+#[test]
+fn a_restore_over_a_live_directory_is_another_directory() {
+    let sandbox = started(
+        "echo $$ >>begun; until test -e go; do sleep 0.02; done; \
+         dormouse enqueue ada again 2>said; echo $? >>said; dormouse checkpoint - <go 2>>said; echo $? >>said; mv said ended",
+    );
+    say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for_line(&sandbox.project().join("begun"));
+    succeeds(
+        "sh",
+        &["-c", "cp -a .dormouse ../backup; rm -rf .dormouse; cp -a ../backup .dormouse"],
+        &sandbox.project(),
+    );
+    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    let step = &objects(&ran.stdout)[0];
+    assert_eq!(step["reason"], "turn_elsewhere", "{step}");
+    assert_eq!(step["evidence"][0], "it runs in another state directory", "{step}");
+    let ran = sandbox.cmd(["stop", "ada"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    wait_for(&sandbox.project().join("ended"));
+    // What the turn says is not taken for the word of a turn of the restored directory.
+    let said = fs::read_to_string(sandbox.project().join("ended")).unwrap();
+    assert_eq!(said.matches("no longer the current run").count(), 2, "{said}");
+    assert_eq!(said.lines().filter(|line| *line == "4").count(), 2, "{said}");
+    tick.end();
+    assert_eq!(fs::read_to_string(sandbox.project().join("begun")).unwrap().lines().count(), 1);
+}
+
+#[test]
+fn git_that_puts_an_older_state_over_a_live_one_does_not_end_the_turn() {
+    let sandbox = started(TURN);
+    committed(&sandbox);
+    say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for_line(&sandbox.project().join("begun"));
+    succeeds("git", &["checkout", "-q", "-f", "HEAD", "--", ".dormouse"], &sandbox.project());
+    let step = objects(&sandbox.cmd(["tick", "ada", "--json"]).output().stdout).remove(0);
+    // The records know of no run, so the process that holds the lease is named.
+    assert_eq!(step["reason"], "turn_in_progress", "{step}");
+    let evidence = step["evidence"][0].as_str().unwrap();
+    assert!(
+        evidence.contains("`dormouse tick`") && evidence.contains(&format!("pid {}", tick.0.id())),
+        "{step}"
+    );
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    tick.end();
+}
+
+#[test]
+fn a_task_of_the_original_is_left_alone() {
+    let sandbox = started("true");
+    let line = "echo $$ >>begun; until test -e go; do sleep 0.02; done; echo done >>ended";
+    let words = ["task", "start", "-a", "ada", "--timeout", "1h", "--", "sh", "-c", line];
+    let id = sandbox.run(words).trim_end().to_owned();
+    wait_for_line(&sandbox.project().join("begun"));
+    let copy = sandbox.root().join("copy");
+    by_cp(&sandbox, &copy);
+    let original = sandbox.store().to_string_lossy().into_owned();
+    let dir = copy.to_str().unwrap();
+    let run = |words: &[&str]| sandbox.cmd(["-C", dir].iter().chain(words).copied()).output();
+    let status = || objects(&run(&["task", "status", &id, "--json"]).stdout)[0]["status"].clone();
+
+    assert_eq!(run(&["tick", "ada", "--until-idle"]).code(), 0);
+    assert_eq!(status(), "running");
+    let ran = run(&["task", "stop", &id, "--json"]);
+    assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &Value::from("task_elsewhere")), "{ran}");
+    assert!(failure(&ran)["message"].as_str().unwrap().contains(&original), "{ran}");
+    let ran = run(&["doctor", "--json"]);
+    assert!(ran.stdout.contains("task_elsewhere"), "{ran}");
+    let ran = run(&["stop", "ada"]);
+    assert!(ran.code() == 0 && ran.stderr.contains(&format!("it runs in {original}")), "{ran}");
+    assert_eq!(status(), "running");
+    run(&["start", "ada"]);
+    // After its timeout and a margin it is over for the copy.
+    let late = sandbox.cmd(["-C", dir, "tick", "ada"]).env("DORMOUSE_NOW", "2026-01-02T06:00:00Z").output();
+    assert_eq!(late.code(), 0, "{late}");
+    assert_eq!(status(), "interrupted");
+
+    // By force it is over at once, and its processes go on.
+    fs::remove_dir_all(&copy).unwrap();
+    by_cp(&sandbox, &copy);
+    let ran = run(&["recover", "ada", "--force"]);
+    assert!(ran.code() == 0 && ran.stderr.contains("its processes are left alone"), "{ran}");
+    assert_eq!(status(), "interrupted");
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    let task = eventually("the end of the task", || {
+        Some(sandbox.json(["task", "status", &id])).filter(|task| task["ended_at"].is_string())
+    });
+    assert_eq!(task["status"], "completed", "{task}");
+}
+
+#[test]
+fn a_hook_of_the_original_is_left_alone() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "ada", "--shell", "true"]);
+    let script = "echo $$ >>begun; until test -e go; do sleep 0.02; done";
+    hook(&sandbox.agent("ada"), "on-startup", script);
+    let start = Beside::start(sandbox.cmd(["start", "ada"]));
+    wait_for_line(&sandbox.project().join("begun"));
+    let copy = sandbox.root().join("copy");
+    by_cp(&sandbox, &copy);
+    // A restore has the directory of the hook at the same path.
+    let dir = copy.to_str().unwrap();
+    for words in [&["doctor", "--repair"][..], &["tick", "ada"], &["gc"], &["recover", "ada", "--force"]] {
+        sandbox.cmd(["-C", dir].iter().chain(words).copied()).output();
+    }
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    let ran = start.end();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, "ada  booting → awake_idle\n"), "{ran}");
+}
+
+/// A tick that is stopped by a signal keeps its lease for ever.
+#[test]
+fn a_stopped_tick_is_named_to_whoever_waits_for_it() {
+    let sandbox = started(TURN);
+    say(&sandbox, "work");
+    let tick = Beside::start(sandbox.cmd(["tick", "ada"]));
+    wait_for_line(&sandbox.project().join("begun"));
+    let pid = Pid::from_child(&tick.0);
+    let named = format!("`dormouse tick` (pid {}", tick.0.id());
+    kill_process(pid, Signal::STOP).unwrap();
+    let step = eventually("the tick is stopped", || {
+        let step = objects(&sandbox.cmd(["tick", "ada", "--json"]).output().stdout).remove(0);
+        step["evidence"][0].is_string().then_some(step)
+    });
+    let evidence = step["evidence"][0].as_str().unwrap();
+    for part in [&*named, "since", "which is stopped", &format!("kill -CONT {}", tick.0.id())] {
+        assert!(evidence.contains(part), "{part}: {step}");
+    }
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert!(ran.code() == 0 && ran.stdout.contains(&named), "{ran}");
+    for words in [&["explain", "ada"][..], &["recover", "ada"], &["tick", "ada", "--dry-run"]] {
+        let ran = sandbox.cmd(words.iter().copied()).output();
+        assert!(format!("{}{}", ran.stdout, ran.stderr).contains("which is stopped"), "{ran}");
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    fs::write(sandbox.project().join("go"), "").unwrap();
+    assert_eq!(tick.end().code(), 0);
+}
+
+/// The same for the lock of a transaction: here the test holds it, in the name of a process that is stopped.
+#[test]
+fn a_stopped_holder_of_the_lock_is_named() {
+    let sandbox = started("true");
+    let mut held = Command::new("sleep").arg("600").spawn().unwrap();
+    let lock = sandbox.agent("ada").join("lock");
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let text = format!(
+        "{{\"pid\":{},\"command\":\"dormouse tick\",\"host\":\"{host}\",\"since\":\"2026-01-02T03:04:05.000Z\"}}\n",
+        held.id()
+    );
+    let file = File::options().read(true).write(true).open(&lock).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    fs::write(&lock, text).unwrap();
+    let stop = |signal| kill_process(Pid::from_child(&held), signal).unwrap();
+    stop(Signal::STOP);
+    let ran = eventually("it is stopped", || {
+        let ran = sandbox.cmd(["--lock-timeout", "50ms", "tick", "ada"]).output();
+        assert_eq!(ran.code(), 5, "{ran}");
+        ran.stderr.contains("which is stopped").then_some(ran)
+    });
+    assert!(ran.stderr.contains(&format!("pid {}", held.id())), "{ran}");
+    held.kill().unwrap();
+    held.wait().unwrap();
+}

@@ -1,0 +1,95 @@
+//! Databases and roles whose defaults are not those of a fresh server: each agent lives there as elsewhere.
+
+use crate::fleet::{Machine, lives};
+use crate::server::durable;
+use crate::setup::eventually;
+
+/// Defaults that a role or a database may have, each of which has changed what some program got or was allowed.
+const ODD: &[(&str, &str)] = &[
+    ("default_transaction_isolation", "serializable"),
+    ("default_transaction_isolation", "repeatable read"),
+    ("default_transaction_deferrable", "on"),
+    ("DateStyle", "SQL, DMY"),
+    ("TimeZone", "Pacific/Chatham"),
+    ("IntervalStyle", "sql_standard"),
+    ("bytea_output", "escape"),
+    ("standard_conforming_strings", "off"),
+    ("backslash_quote", "on"),
+    ("search_path", "nowhere"),
+    ("client_encoding", "LATIN1"),
+    ("statement_timeout", "30s"),
+    ("lock_timeout", "5s"),
+    ("idle_in_transaction_session_timeout", "5s"),
+    ("extra_float_digits", "-15"),
+    ("transform_null_equals", "on"),
+    ("array_nulls", "off"),
+    ("quote_all_identifiers", "on"),
+    ("row_security", "off"),
+    ("client_min_messages", "debug1"),
+    ("synchronous_commit", "local"),
+    ("jit_above_cost", "0"),
+    ("enable_indexscan", "off"),
+];
+
+/// Makes a role with these defaults, and lives an agent's life in its name.
+fn lives_with(name: &str, defaults: &[(&str, &str)]) {
+    let server = durable();
+    let mut made = format!("CREATE ROLE {name} LOGIN; GRANT CREATE ON DATABASE dormouse TO {name};");
+    for (setting, value) in defaults {
+        let value = if *setting == "DateStyle" { (*value).to_owned() } else { format!("'{value}'") };
+        made.push_str(&format!("ALTER ROLE {name} SET {setting} = {value};"));
+    }
+    // Other tests may grant something on the same database at the same moment, which fails as a whole.
+    eventually("a role", || server.try_sql(&made).ok());
+    let machine = Machine::new(&server.url_of(name, name), None).with_ada("echo done");
+    lives(&machine);
+    machine.run(["start", "ada"]);
+
+    // A text is what it was, whatever is between.
+    let text = r#"Grüße, 'x' \\ "y" \u0041 $1"#;
+    let id = machine.run(["enqueue", "ada", text, "--dedupe-key", "k"]);
+    let again = machine.cmd(["enqueue", "ada", text, "--dedupe-key", "k"]).output();
+    assert_eq!((again.code(), &again.stdout), (0, &id), "{again}");
+    assert_eq!(machine.json(["queue", "show", id.trim_end()])["body"]["text"], text);
+    assert_eq!(machine.json(["tick", "ada"])["terminal"], "completed");
+    machine.run(["timer", "add", "-a", "ada", "--in", "100ms", "later"]);
+    machine.run(["wait", "-a", "ada", "--on", "external", "--reason", "why", "--expires", "1h"]);
+    eventually("the timer", || (machine.json(["tick", "ada"])["reason"] == "timer_tick").then_some(()));
+    let asked = machine.cmd(["ask", "ada", "now", "--timeout", "60s"]).output();
+    assert_eq!(asked.code(), 0, "{asked}");
+    let task = machine.run(["task", "start", "-a", "ada", "--", "sleep", "600"]);
+    machine.run(["task", "stop", task.trim_end()]);
+    machine.run(["tick", "--all", "--until-idle"]);
+
+    // Copies and evidence.
+    let file = machine.sandbox.root().join("ada.tar").to_str().unwrap().to_owned();
+    machine.cmd(["export", "ada", "-o", &file]).output();
+    let ran = machine.cmd(["import", &file, "--as", "eve"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    for words in
+        [&["list"][..], &["logs", "ada"], &["events", "ada"], &["usage"], &["explain", "eve"], &["gc"]]
+    {
+        let ran = machine.cmd(words.iter().copied()).output();
+        assert_eq!(ran.code(), 0, "{words:?}: {ran}");
+    }
+    let ran = machine.cmd(["doctor"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    machine.run(["stop", "--all"]);
+}
+
+#[test]
+fn the_defaults_of_a_role_change_nothing() {
+    if std::env::var_os("DORMOUSE_FLEET").is_some() {
+        for (number, odd) in ODD.iter().enumerate() {
+            lives_with(&format!("odd_{number}"), &[*odd]);
+        }
+    }
+    // The two isolation levels exclude each other.
+    let (first, rest) = (&ODD[..1], &ODD[2..]);
+    lives_with("odd_all", &[first, rest].concat());
+}
+
+#[test]
+fn a_transaction_that_would_see_one_state_sees_each() {
+    lives_with("odd_isolation", &ODD[1..2]);
+}
