@@ -4,10 +4,12 @@
 
 use crate::model::agent::{Identity, Visibility};
 use crate::model::authority::Reach;
+use crate::model::continuation::TriggerKind;
 use crate::model::id::AgentName;
 use crate::model::message::{Origin, OriginKind};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
+use crate::model::wait::{Wait, WaitKind};
 
 /// The operator, as the origin of a start or stop.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
@@ -59,15 +61,17 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
 }
 
-/// Whether an agent takes messages from a turn or task of `speaker`. A private agent takes them from the
-/// operator, its parent, its triggers and itself.
-pub fn hears(target: &Identity, speaker: &AgentName) -> Result<(), Refusal> {
+/// Refuses messages from a turn or task of `speaker` to a private agent, which takes them from the operator,
+/// its parent, its triggers and itself only. Returns the trigger kind of the messages that are not refused, if
+/// it differs from that of their kind: the operator of a child is its parent.
+pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
+    let is_parent = target.parent.as_ref() == Some(speaker);
     let is_open = match target.visibility {
         Visibility::Public => true,
-        Visibility::Private => target.name == *speaker || target.parent.as_ref() == Some(speaker),
+        Visibility::Private => target.name == *speaker || is_parent,
     };
     if is_open {
-        return Ok(());
+        return Ok(is_parent.then_some(TriggerKind::OperatorInput));
     }
     let parent = target.parent.as_ref().map(|parent| format!(", its parent `{parent}`")).unwrap_or_default();
     Err(Refusal::new(
@@ -77,4 +81,16 @@ pub fn hears(target: &Identity, speaker: &AgentName) -> Result<(), Refusal> {
             target.name
         ),
     ))
+}
+
+/// Refuses a message or hint that names a question to the operator, and that is no operator input.
+pub fn may_name(wait: &Wait, trigger: Option<TriggerKind>) -> Result<(), Refusal> {
+    if wait.kind != WaitKind::Operator || trigger == Some(TriggerKind::OperatorInput) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        "operators_answer",
+        format!("{} asks the operator: only the operator can answer it", wait.id),
+    )
+    .hint("leave out the wait: the agent then takes what you say for what it is"))
 }

@@ -4,7 +4,7 @@ use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
 use crate::model::id::{TaskId, TriggerId, WaitId, WorkId};
 use crate::model::inbox::Unmatched;
-use crate::model::message::{Message, Origin, SchedulerTick};
+use crate::model::message::{Message, Origin, OriginKind, SchedulerTick};
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind};
 
@@ -48,7 +48,7 @@ impl<'a> Trigger<'a> {
         Some(Trigger {
             kind: message.trigger_kind?,
             source,
-            contentful: message.body.is_contentful(),
+            contentful: message.is_contentful(),
             task_id: message.task_id,
             task_status: message.task_status,
             wait_id: message.wait_id,
@@ -67,8 +67,8 @@ impl<'a> Trigger<'a> {
         self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
     }
 
-    /// The same, where a trigger counts as named only if a wait names it, too: whatever else comes through it says
-    /// no more than that something has come.
+    /// A copy in which a trigger counts as named only if a wait names it, too. What comes through another
+    /// trigger says no more than that something has come.
     pub fn among(&self, waits: &[Wait]) -> Trigger<'a> {
         let is_awaited =
             |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
@@ -79,21 +79,22 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// Whether this is an event with content that does not say what it is about.
+    /// True if this is an event with content that does not say what it is about.
     pub fn is_bare_event(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
-    /// Whether this comes from a wait's `source`: `webhook:github`, or with `webhook` from any webhook. For a
-    /// hint, the source that it names counts.
+    /// True if this comes from a wait's `source`: a whole origin (`webhook:github`), or a kind of origin
+    /// (`webhook`), which every origin of that kind meets. A hint comes from the source that it names.
     pub fn comes_from(&self, source: &str) -> bool {
-        let hinted = self.source == Source::WakeHint && self.origin.id.as_deref() == Some(source);
-        let said = self.source == Source::Said
-            && (self.origin.to_string() == source || self.origin.kind.name() == source);
-        hinted || said
+        match self.source {
+            Source::Said => meets(source, &self.origin.to_string()),
+            Source::WakeHint => self.origin.id.as_deref().is_some_and(|named| meets(source, named)),
+            Source::Scheduler(_) => false,
+        }
     }
 
-    /// Whether this names the resource of an external wait that is active.
+    /// True if this names the resource of an external wait that is active.
     fn names_awaited_resource(&self, waits: &[Wait]) -> bool {
         let is_external = |wait: &&Wait| wait.is_waiting() && wait.kind == WaitKind::External;
         let mut external = waits.iter().filter(is_external);
@@ -109,6 +110,12 @@ impl<'a> Trigger<'a> {
             Source::Scheduler(_) => false,
         }
     }
+}
+
+/// True if `named` is the source that a wait names, or is of the kind that the wait names.
+fn meets(source: &str, named: &str) -> bool {
+    let is_of_kind = || named.split_once(':').is_some_and(|(kind, _)| kind == source);
+    named == source || source.parse::<OriginKind>().is_ok() && is_of_kind()
 }
 
 struct Verdict {
@@ -134,7 +141,7 @@ impl Verdict {
 /// `unmatched` says what becomes of input that no row of the table lets in.
 pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
     let trigger = &trigger.among(waits);
-    let resolves = satisfied(trigger, waits, prior);
+    let resolves = satisfied(trigger, waits);
     let is_waiting = prior.outcome == ClosureOutcome::Waiting;
     let mut verdict = match trigger.source {
         Source::Scheduler(tick) => scheduled(tick, trigger.wait_id, waits),

@@ -1,76 +1,156 @@
-//! Which waits a message ends, wherever the agent's attention is (contract, semantics §5).
+//! Wake sources: which messages and hints end a wait, and what else wakes its owner (contract, semantics §5).
+//!
+//! One table serves both purposes. `WakeSource::of` lists the sources of a wait for people and scripts, and
+//! `satisfied` asks the same sources whether a message ends the wait.
 
-use crate::model::closure::{Closure, WaitingReason};
+use std::fmt;
+
 use crate::model::continuation::TriggerKind;
-use crate::model::id::{MessageId, TaskId, WaitId};
+use crate::model::id::{MessageId, TaskId, TriggerId, WaitId};
 use crate::model::task::Task;
 use crate::model::wait::{Wait, WaitKind};
 
 use super::continuation::{Source, Trigger};
 
+/// One way in which a wait ends, or in which its owner is made to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WakeSource<'a> {
+    /// Input of the operator.
+    Operator,
+    /// The result of this task.
+    Task(TaskId),
+    /// An event or hint about this resource.
+    Resource(&'a str),
+    /// A delivery through this trigger.
+    Trigger(TriggerId),
+    /// An event or hint from this source that names no resource.
+    From(&'a str),
+    /// Any event or hint from this source, because the wait names no resource.
+    FromAbout(&'a str),
+    /// An event with content that names nothing.
+    ExternalEvent,
+    /// The message that tells that the moment of a timer wait has come.
+    Timer,
+    /// Any message or hint that names the wait.
+    Wait(WaitId),
+    /// The message that asks the agent to look. It does not end the wait.
+    Recheck,
+    /// The message that tells that the wait has expired.
+    Expiry,
+}
+
+impl fmt::Display for WakeSource<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WakeSource::Operator => f.write_str("operator"),
+            WakeSource::Task(id) => write!(f, "task:{id}"),
+            WakeSource::Resource(resource) => write!(f, "resource:{resource}"),
+            WakeSource::Trigger(id) => write!(f, "trigger:{id}"),
+            WakeSource::From(source) | WakeSource::FromAbout(source) => write!(f, "source:{source}"),
+            WakeSource::ExternalEvent => f.write_str("external_event"),
+            WakeSource::Timer => f.write_str("timer"),
+            WakeSource::Wait(id) => write!(f, "wait:{id}"),
+            WakeSource::Recheck => f.write_str("recheck"),
+            WakeSource::Expiry => f.write_str("expiry"),
+        }
+    }
+}
+
+impl<'a> WakeSource<'a> {
+    /// The sources of a wait, the most important first. A wait that has ended, or that is bound to a message,
+    /// has none.
+    pub fn of(wait: &'a Wait) -> Vec<WakeSource<'a>> {
+        if !wait.is_waiting() {
+            return Vec::new();
+        }
+        let resource = wait.resource.as_deref();
+        let from_outside = || {
+            let source = wait.source.as_deref();
+            let source =
+                source.map(if resource.is_some() { WakeSource::From } else { WakeSource::FromAbout });
+            let trigger = wait.trigger_id.map(WakeSource::Trigger);
+            [resource.map(WakeSource::Resource), trigger, source]
+        };
+        let names_nothing = resource.is_none() && wait.source.is_none() && wait.trigger_id.is_none();
+        let [first, second, third] = match wait.kind {
+            WaitKind::Operator => [Some(WakeSource::Operator), None, None],
+            WaitKind::Task => [wait.task_id().map(WakeSource::Task), None, None],
+            WaitKind::Timer => [Some(WakeSource::Timer), None, None],
+            WaitKind::External if names_nothing => [Some(WakeSource::ExternalEvent), None, None],
+            WaitKind::External | WaitKind::System => from_outside(),
+        };
+        let named = (wait.kind != WaitKind::Operator).then_some(WakeSource::Wait(wait.id));
+        let recheck = wait.recheck_at.map(|_| WakeSource::Recheck);
+        let expiry = wait.expires_at.map(|_| WakeSource::Expiry);
+        [first, second, third, named, recheck, expiry].into_iter().flatten().collect()
+    }
+
+    /// The trigger kind of the message by which this source speaks. `None`: any message can name a wait.
+    pub fn trigger_kind(self) -> Option<TriggerKind> {
+        match self {
+            WakeSource::Operator => Some(TriggerKind::OperatorInput),
+            WakeSource::Task(_) => Some(TriggerKind::TaskResult),
+            WakeSource::Resource(_)
+            | WakeSource::Trigger(_)
+            | WakeSource::From(_)
+            | WakeSource::FromAbout(_)
+            | WakeSource::ExternalEvent => Some(TriggerKind::ExternalEvent),
+            WakeSource::Timer => Some(TriggerKind::TimerFire),
+            WakeSource::Wait(_) => None,
+            WakeSource::Recheck | WakeSource::Expiry => Some(TriggerKind::SystemTick),
+        }
+    }
+
+    /// True if the wait is over when a turn for the message has completed.
+    pub fn ends_wait(self) -> bool {
+        self != WakeSource::Recheck
+    }
+
+    /// True if the trigger is this source of the wait, and ends the wait when a step takes it up.
+    ///
+    /// An expiry ends its wait, too, but by what it is and not by what it names: `transition::wait::take_up`
+    /// does that.
+    fn is_met(self, wait: &Wait, trigger: &Trigger<'_>) -> bool {
+        let from_outside = trigger.is_from_outside();
+        match self {
+            WakeSource::Operator => trigger.kind == TriggerKind::OperatorInput && is_answer(trigger, wait),
+            WakeSource::Task(id) => trigger.is_terminal_result() && trigger.task_id == Some(id),
+            WakeSource::Resource(resource) => from_outside && trigger.resource == Some(resource),
+            WakeSource::Trigger(id) => from_outside && trigger.trigger_id == Some(id),
+            WakeSource::From(source) => {
+                from_outside && trigger.resource.is_none() && trigger.comes_from(source)
+            }
+            WakeSource::FromAbout(source) => from_outside && trigger.comes_from(source),
+            WakeSource::ExternalEvent => trigger.is_bare_event() && is_of_its_item(trigger, wait),
+            WakeSource::Timer => trigger.kind == TriggerKind::TimerFire && trigger.wait_id == Some(wait.id),
+            WakeSource::Wait(id) => trigger.wait_id == Some(id),
+            WakeSource::Recheck | WakeSource::Expiry => false,
+        }
+    }
+}
+
 /// The waits that a trigger satisfies, of the agent and of all its items, in the order of the records.
-/// `prior` is the closure before the trigger is applied.
-pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait], prior: &Closure) -> Vec<WaitId> {
-    match trigger.source {
-        Source::Scheduler(_) => Vec::new(),
-        Source::Said | Source::WakeHint => {
-            let trigger = &trigger.among(waits);
-            let ended = waits.iter().filter(|wait| wait.is_waiting() && satisfies(trigger, wait, prior));
-            ended.map(|wait| wait.id).collect()
-        }
+pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
+    let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
+    if goes_on || matches!(trigger.source, Source::Scheduler(_)) {
+        return Vec::new();
     }
+    let trigger = &trigger.among(waits);
+    let is_met = |wait: &&Wait| WakeSource::of(wait).into_iter().any(|source| source.is_met(wait, trigger));
+    waits.iter().filter(is_met).map(|wait| wait.id).collect()
 }
 
-fn satisfies(trigger: &Trigger<'_>, wait: &Wait, prior: &Closure) -> bool {
-    if trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result() {
-        return false;
-    }
-    if trigger.wait_id == Some(wait.id) {
-        return true;
-    }
-    match wait.kind {
-        WaitKind::Task => trigger.is_terminal_result() && trigger.task_id == wait.task_id(),
-        WaitKind::External => {
-            is_about(trigger, wait)
-                || trigger.is_bare_event() && is_of_its_item(trigger, wait) && is_met_by_anything(wait, prior)
-        }
-        WaitKind::System => is_about(trigger, wait),
-        WaitKind::Operator => is_answer(trigger, wait),
-        // The message of its own fire names the wait.
-        WaitKind::Timer => false,
-    }
-}
-
-/// Whether an event from outside names the wait's resource or its trigger, or names no resource and comes
-/// from the wait's source.
-fn is_about(trigger: &Trigger<'_>, wait: &Wait) -> bool {
-    if !trigger.is_from_outside() {
-        return false;
-    }
-    let by_trigger = trigger.trigger_id.is_some() && trigger.trigger_id == wait.trigger_id;
-    by_trigger
-        || match trigger.resource {
-            Some(resource) => wait.resource.as_deref() == Some(resource),
-            None => wait.source.as_deref().is_some_and(|source| trigger.comes_from(source)),
-        }
-}
-
-/// Whether an event names no item, or the item of the wait: an event about one item is not about another.
+/// True if an event names no item, or the item of the wait: an event about one item is not about another.
 fn is_of_its_item(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
-/// Whether any event with content ends this external wait: the wait does not say what ends it, or it is the
-/// one that the prior closure is about.
-fn is_met_by_anything(wait: &Wait, prior: &Closure) -> bool {
-    let is_foremost =
-        prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange) && prior.wait_id == Some(wait.id);
-    is_foremost || wait.resource.is_none() && wait.source.is_none()
-}
-
-/// Operator input that names an item, or another wait, answers nothing else.
+/// True if operator input is an answer to this question: it names the question or its item, or neither a wait
+/// nor an item.
 fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
-    trigger.kind == TriggerKind::OperatorInput && trigger.wait_id.is_none() && is_of_its_item(trigger, wait)
+    let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
+    let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
+    trigger.wait_id == Some(wait.id) || names_item || names_none
 }
 
 /// What has to be in the inbox for an active wait to end. Without it, nothing ends the wait any more.

@@ -139,11 +139,10 @@ fn row_3_a_timer_that_fires_resumes_an_agent_that_awaits_a_timer() {
 }
 
 #[test]
-fn row_4_a_contentful_event_that_names_nothing_ends_the_wait_of_the_closure() {
-    let event = trigger(TriggerKind::ExternalEvent);
-    expect(&waiting(AwaitingExternalChange), &event, ResumeExpectedWait, true, true, &[2]);
-    // A hint is no event: it makes the agent look, and ends only what it names.
-    expect(&waiting(AwaitingExternalChange), &wake_hint(true), ResumeExpectedWait, true, true, &[]);
+fn row_4_a_contentful_event_that_names_nothing_resumes_and_ends_no_wait_that_names_something() {
+    for event in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
+        expect(&waiting(AwaitingExternalChange), &event, ResumeExpectedWait, true, true, &[]);
+    }
 }
 
 #[test]
@@ -177,8 +176,11 @@ fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
             (Trigger { resource: Some(RESOURCE), ..blank.clone() }, 2),
             (Trigger { resource: Some("mail:inbox"), ..blank.clone() }, 5),
             (Trigger { resource: Some("disk"), ..blank.clone() }, 7),
-            (Trigger { wait_id: Some(wait_id(1)), ..blank }, 1),
+            (Trigger { wait_id: Some(wait_id(12)), ..blank.clone() }, 12),
         ];
+        // No signal answers a question to the operator, whatever it names.
+        let question = Trigger { wait_id: Some(wait_id(1)), ..blank };
+        expect(&waiting(AwaitingExternalChange), &question, LivenessOnly, false, false, &[]);
         for (named, ended) in rows {
             expect(&waiting(AwaitingExternalChange), &named, ResumeExpectedWait, true, true, &[ended]);
         }
@@ -577,7 +579,7 @@ fn cases() -> Vec<Case> {
                                 resource,
                                 origin: &GITHUB,
                             };
-                            let ends = !satisfied(&trigger, &waits, &prior).is_empty();
+                            let ends = !satisfied(&trigger, &waits).is_empty();
                             cases.push(Case { prior: prior.clone(), trigger, ends });
                         }
                     }
@@ -600,7 +602,7 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
         for unmatched in [Unmatched::Reduce, Unmatched::Run] {
             let found = resolve(prior, trigger, &waits, unmatched);
             let (class, reentry, matched) = expected(&case, &TABLE[row], unmatched);
-            let resolves = satisfied(trigger, &waits, prior);
+            let resolves = satisfied(trigger, &waits);
             assert_eq!(
                 shown(&found),
                 (class, reentry, matched, resolves),

@@ -1,15 +1,15 @@
-//! What ends a wait: every kind of wait against everything that can name it, and what becomes of the wait from the moment at which a step takes the message up.
+//! Wake sources: every kind of wait against every message that can name it, by a reference that is written from
+//! the table of the contract.
 
-use crate::model::closure::{ClosureOutcome, WaitingReason};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{TriggerId, WaitId};
 use crate::model::message::{Origin, OriginKind, SchedulerTick};
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::continuation::{Source, Trigger};
-use crate::rules::waits::satisfied;
+use crate::rules::waits::{WakeSource, satisfied};
 
-use super::{closure, message_id, task_id, wait, wait_id, wait_on, work_id};
+use super::{at, message_id, task_id, wait, wait_id, wait_on, work_id};
 
 use WaitKind::{External, Operator, System, Task, Timer};
 
@@ -23,21 +23,7 @@ fn from(kind: OriginKind, id: &str) -> Origin {
     Origin { kind, id: (!id.is_empty()).then(|| id.to_owned()) }
 }
 
-/// How a message names a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    Wait,
-    Resource,
-    Source,
-    Trigger,
-    Item,
-    Task,
-    Nothing,
-}
-
-pub const WAYS: [By; 7] = [By::Wait, By::Resource, By::Source, By::Trigger, By::Item, By::Task, By::Nothing];
-
-/// Who speaks, and with or without content.
+/// The sender of a message, and for an event or a hint whether it has content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     Operator,
@@ -66,22 +52,60 @@ const WORDS: [Word; 13] = [
     Word::Scheduler(SchedulerTick::Recheck),
 ];
 
-/// A wait that everything can name, as far as its kind has such a field.
-fn named(kind: WaitKind) -> Wait {
-    let has_subject = matches!(kind, External | System);
-    Wait {
-        resource: match kind {
-            Task => Some(task_id(1).to_string()),
-            External | System => Some(RESOURCE.to_owned()),
-            Operator | Timer => None,
-        },
-        source: has_subject.then(|| "webhook:github".to_owned()),
-        trigger_id: has_subject.then(|| trigger_id(1)),
-        ..wait_on(1, kind, 1)
+/// What a message or hint names, by number. Wait 9 and trigger 2 belong to another wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Names {
+    wait: Option<u32>,
+    resource: Option<&'static str>,
+    trigger: Option<u32>,
+    item: Option<u32>,
+    task: Option<u32>,
+    /// The origin of an event, or the source of a hint.
+    source: &'static str,
+}
+
+const NOTHING: Names =
+    Names { wait: None, resource: None, trigger: None, item: None, task: None, source: "channel:irc" };
+
+fn names(word: Word) -> Vec<Names> {
+    let mut all = Vec::new();
+    let is_result = matches!(word, Word::Result { .. });
+    let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
+    let tasks: &[Option<u32>] = if is_result { &[None, Some(1), Some(2)] } else { &[None] };
+    let sources: &[&str] = if from_outside {
+        &["channel:irc", "webhook:github", "webhook:gitlab", "webhook", "webhook:"]
+    } else {
+        &["channel:irc"]
+    };
+    for wait in [None, Some(1), Some(9)] {
+        for resource in [None, Some(RESOURCE), Some("mail")] {
+            for trigger in [None, Some(1), Some(2), Some(3)] {
+                for item in [None, Some(1), Some(2)] {
+                    for task in tasks {
+                        for source in sources {
+                            all.push(Names { wait, resource, trigger, item, task: *task, source });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Where a message comes from. A hint has the source that it names in an origin of the runtime.
+fn origin(word: Word, source: &str) -> Origin {
+    match word {
+        Word::Event { .. } => source.parse().expect("an origin"),
+        Word::Hint { .. } => from(OriginKind::System, source),
+        Word::Operator => from(OriginKind::Operator, ""),
+        Word::Result { .. } => from(OriginKind::Task, ""),
+        Word::Fire => from(OriginKind::Timer, ""),
+        Word::Followup | Word::Tick | Word::Scheduler(_) => from(OriginKind::System, ""),
     }
 }
 
-fn trigger(word: Word, by: By, origin: &Origin) -> Trigger<'_> {
+fn trigger(word: Word, names: Names, origin: &Origin) -> Trigger<'_> {
     let (kind, source, contentful) = match word {
         Word::Operator => (TriggerKind::OperatorInput, Source::Said, true),
         Word::Event { contentful } => (TriggerKind::ExternalEvent, Source::Said, contentful),
@@ -107,182 +131,186 @@ fn trigger(word: Word, by: By, origin: &Origin) -> Trigger<'_> {
         kind,
         source,
         contentful,
-        task_id: (by == By::Task).then(|| task_id(1)),
+        task_id: names.task.map(task_id),
         task_status,
-        wait_id: (by == By::Wait).then(|| wait_id(1)),
-        work_item_id: (by == By::Item).then(|| work_id(1)),
-        trigger_id: (by == By::Trigger).then(|| trigger_id(1)),
-        resource: (by == By::Resource).then_some(RESOURCE),
+        wait_id: names.wait.map(wait_id),
+        work_item_id: names.item.map(work_id),
+        trigger_id: names.trigger.map(|number| trigger_id(number.into())),
+        resource: names.resource,
         origin,
     }
 }
 
-/// Where a word comes from: from the wait's source only where that is how it names the wait.
-fn origin(word: Word, by: By) -> Origin {
-    let from_source = by == By::Source;
-    match word {
-        Word::Event { .. } if from_source => from(OriginKind::Webhook, "github"),
-        Word::Event { .. } => from(OriginKind::Channel, "irc"),
-        Word::Hint { .. } if from_source => from(OriginKind::System, "webhook:github"),
-        Word::Hint { .. } => from(OriginKind::System, "cron"),
-        Word::Operator => from(OriginKind::Operator, ""),
-        Word::Result { .. } => from(OriginKind::Task, ""),
-        Word::Fire => from(OriginKind::Timer, ""),
-        Word::Followup | Word::Tick | Word::Scheduler(_) => from(OriginKind::System, ""),
+/// Every wait of a kind, named 1, with each of the subjects that the kind can have.
+fn waits_of(kind: WaitKind) -> Vec<Wait> {
+    let mut all = Vec::new();
+    let has_subject = matches!(kind, External | System);
+    let resources: &[Option<&str>] = if kind == Task { &[None] } else { &[None, Some(RESOURCE)] };
+    let sources: &[Option<&str>] =
+        if has_subject { &[None, Some("webhook:github"), Some("webhook")] } else { &[None] };
+    let triggers: &[Option<u128>] = if has_subject { &[None, Some(1)] } else { &[None] };
+    for resource in resources {
+        for source in sources {
+            for trigger in triggers {
+                for item in [None, Some(1)] {
+                    let plain = wait(1, kind);
+                    all.push(Wait {
+                        resource: resource.map(str::to_owned).or(plain.resource.clone()),
+                        source: source.map(str::to_owned),
+                        trigger_id: trigger.map(trigger_id),
+                        work_item_id: item.map(work_id),
+                        ..plain
+                    });
+                }
+            }
+        }
     }
+    all
 }
 
-/// Contract, semantics §5, row by row, for a wait that is not the one that the closure is about.
-pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
+/// The wait beside it, which has a trigger of its own.
+fn other() -> Wait {
+    Wait { resource: Some("elsewhere".to_owned()), trigger_id: Some(trigger_id(2)), ..wait(9, External) }
+}
+
+/// The names by which a message speaks, as `wake_sources` writes them: contract, semantics §5, row by row. The
+/// rows that depend on the wait look at its resource and its item alone.
+fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
-    let never = matches!(word, Word::Scheduler(_) | Word::Result { ended: false });
-    let row = match kind {
-        Task => word == Word::Result { ended: true } && by == By::Task,
-        External | System => from_outside && matches!(by, By::Resource | By::Trigger | By::Source),
-        // What names a wait, a resource or a trigger is still the operator's word, and names no other item.
-        Operator => word == Word::Operator,
-        Timer => false,
-    };
-    !never && (by == By::Wait || row)
-}
-
-fn after(reason: Option<WaitingReason>, wait: Option<WaitId>) -> crate::model::closure::Closure {
-    let outcome = if reason.is_some() { ClosureOutcome::Waiting } else { ClosureOutcome::Completed };
-    closure(outcome, reason, wait)
-}
-
-#[test]
-fn each_kind_of_wait_ends_by_what_names_it_and_by_nothing_else_whatever_the_closure_is_about() {
-    let priors: Vec<_> = [None, Some(wait_id(9))]
-        .into_iter()
-        .flat_map(|wait| {
-            let reasons = WaitingReason::ALL.iter().copied().map(Some).chain([None]);
-            reasons.map(move |reason| after(reason, wait))
-        })
-        .collect();
-    for kind in WaitKind::ALL {
-        for word in WORDS {
-            for by in WAYS {
-                let origin = origin(word, by);
-                let trigger = trigger(word, by, &origin);
-                // By any other word, content or none, the wait of a kind is the agent's or an item's.
-                let agents = Wait { work_item_id: None, ..named(*kind) };
-                for wait in [named(*kind), agents] {
-                    let about_its_item = by != By::Item || wait.work_item_id.is_some();
-                    let expected = ends(*kind, word, by) && about_its_item;
-                    for prior in &priors {
-                        let found = satisfied(&trigger, std::slice::from_ref(&wait), prior);
-                        let ended = if expected { vec![wait_id(1)] } else { Vec::new() };
-                        assert_eq!(found, ended, "{kind} by {word:?} {by:?}, {wait:?} after {prior:?}");
-                    }
-                }
-            }
+    if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
+        return Vec::new();
+    }
+    let mut spoken = Vec::new();
+    // Any but `operator`: a message or hint that names it.
+    spoken.extend(names.wait.map(|number| format!("wait:{}", wait_id(number))));
+    if word == Word::Fire && names.wait == Some(1) {
+        spoken.push("timer".to_owned());
+    }
+    if word == (Word::Result { ended: true }) {
+        spoken.extend(names.task.map(|number| format!("task:{}", task_id(number))));
+    }
+    let of_item = names.item.map(work_id) == wait.work_item_id;
+    if from_outside {
+        spoken.extend(names.resource.map(|resource| format!("resource:{resource}")));
+        spoken.extend(names.trigger.map(|number| format!("trigger:{}", trigger_id(number.into()))));
+        if names.resource.is_none() || wait.resource.is_none() {
+            spoken.push(format!("source:{}", names.source));
+            spoken.extend(names.source.split_once(':').map(|(kind, _)| format!("source:{kind}")));
         }
+    }
+    // Through trigger 3 comes what no wait has a trigger for: it names nothing.
+    let names_nothing = names.resource.is_none()
+        && names.wait.is_none()
+        && !(names.trigger == Some(2) || names.trigger == Some(1) && wait.trigger_id.is_some());
+    if word == (Word::Event { contentful: true }) && names_nothing && (names.item.is_none() || of_item) {
+        spoken.push("external_event".to_owned());
+    }
+    let names_wait = names.wait == Some(1);
+    let names_item = names.item.is_some() && of_item;
+    let names_none = names.wait.is_none() && names.item.is_none();
+    if word == Word::Operator && (names_wait || names_item || names_none) {
+        spoken.push("operator".to_owned());
+    }
+    spoken
+}
+
+/// The sources of a wait, as the contract lists them.
+fn listed(wait: &Wait) -> Vec<String> {
+    let resource = wait.resource.iter().map(|resource| format!("resource:{resource}"));
+    let trigger = wait.trigger_id.iter().map(|id| format!("trigger:{id}"));
+    let source = wait.source.iter().map(|source| format!("source:{source}"));
+    let named: Vec<String> = resource.chain(trigger).chain(source).collect();
+    let by_id = format!("wait:{}", wait.id);
+    match wait.kind {
+        Operator => vec!["operator".to_owned()],
+        Task => vec![format!("task:{}", task_id(1)), by_id],
+        Timer => vec!["timer".to_owned(), by_id],
+        External if named.is_empty() => vec!["external_event".to_owned(), by_id],
+        External | System => [named, vec![by_id]].concat(),
     }
 }
 
 #[test]
-fn an_event_that_names_nothing_ends_the_external_wait_of_the_closure_and_those_without_a_subject() {
-    let foremost = after(Some(WaitingReason::AwaitingExternalChange), Some(wait_id(1)));
-    let elsewhere = after(Some(WaitingReason::AwaitingOperatorInput), Some(wait_id(1)));
-    let nothing = after(None, None);
-    let irc = from(OriginKind::Channel, "irc");
+fn a_message_ends_a_wait_exactly_if_a_listed_wake_source_is_one_of_its_names() {
     for kind in WaitKind::ALL {
-        for (has_resource, has_source, has_trigger) in
-            (0..8).map(|bits| (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0))
-        {
-            let wait = Wait {
-                resource: match kind {
-                    Task => Some(task_id(1).to_string()),
-                    Operator | External | Timer | System => has_resource.then(|| RESOURCE.to_owned()),
-                },
-                source: has_source.then(|| "webhook".to_owned()),
-                trigger_id: has_trigger.then(|| trigger_id(1)),
-                ..wait(1, *kind)
-            };
+        for wait in waits_of(*kind) {
+            let listed = listed(&wait);
+            let shown: Vec<String> = WakeSource::of(&wait).iter().map(WakeSource::to_string).collect();
+            assert_eq!(shown, listed, "{wait:?}");
+            let waits = [wait, other()];
+            let wait = &waits[0];
+            let mut unmet = listed.clone();
             for word in WORDS {
-                for (prior, is_foremost) in [(&foremost, true), (&elsewhere, false), (&nothing, false)] {
-                    let has_no_subject = !has_resource && !has_source;
-                    let by_anything = *kind == External
-                        && word == Word::Event { contentful: true }
-                        && (is_foremost || has_no_subject);
-                    let by_answer = *kind == Operator && word == Word::Operator;
-                    let found =
-                        satisfied(&trigger(word, By::Nothing, &irc), std::slice::from_ref(&wait), prior);
-                    assert_eq!(
-                        !found.is_empty(),
-                        by_anything || by_answer,
-                        "{word:?}, {wait:?} after {prior:?}"
-                    );
+                for names in names(word) {
+                    let origin = origin(word, names.source);
+                    let spoken = speaks_as(word, names, wait);
+                    let found = satisfied(&trigger(word, names, &origin), &waits).contains(&wait_id(1));
+                    let expected = spoken.iter().any(|name| listed.contains(name));
+                    assert_eq!(found, expected, "{word:?} {names:?} speaks as {spoken:?}: {wait:?}");
+                    unmet.retain(|source| !spoken.contains(source));
                 }
             }
-            // One that names something else does not. A trigger is a name only where a wait names it.
-            let elsewhere = Wait {
-                resource: Some("elsewhere".to_owned()),
-                trigger_id: Some(trigger_id(2)),
-                ..super::wait(7, External)
-            };
-            for (by, ended) in [(By::Wait, None), (By::Resource, None), (By::Trigger, Some(wait_id(7)))] {
-                let mut named = trigger(Word::Event { contentful: true }, by, &irc);
-                match by {
-                    By::Wait => named.wait_id = Some(wait_id(8)),
-                    By::Resource => named.resource = Some("mail"),
-                    By::Trigger => named.trigger_id = Some(trigger_id(2)),
-                    By::Source | By::Item | By::Task | By::Nothing => {}
-                }
-                let waits = [wait.clone(), elsewhere.clone()];
-                let found = satisfied(&named, &waits, &foremost);
-                assert_eq!(found, ended.into_iter().collect::<Vec<_>>(), "{by:?}, {wait:?}");
+            assert_eq!(unmet, Vec::<String>::new(), "listed, and never met: {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn a_recheck_and_an_expiry_are_listed_while_they_are_to_come_and_end_nothing_by_a_name() {
+    for kind in WaitKind::ALL {
+        let plain = wait(1, *kind);
+        let with = |recheck: bool, expiry: bool| Wait {
+            recheck_at: recheck.then(|| at(1)),
+            expires_at: expiry.then(|| at(2)),
+            ..plain.clone()
+        };
+        for (recheck, expiry) in [(false, false), (false, true), (true, false), (true, true)] {
+            let wait = with(recheck, expiry);
+            let sources = WakeSource::of(&wait);
+            assert_eq!(sources.contains(&WakeSource::Recheck), recheck, "{wait:?}");
+            assert_eq!(sources.contains(&WakeSource::Expiry), expiry, "{wait:?}");
+            for over in [
+                Wait { resolved_by: Some(message_id(1)), ..wait.clone() },
+                Wait { status: WaitStatus::Cancelled, ..wait.clone() },
+            ] {
+                assert_eq!(WakeSource::of(&over), [], "{over:?}");
             }
         }
     }
 }
 
 #[test]
-fn a_source_is_a_whole_origin_or_its_kind_and_of_a_hint_the_source_that_it_gives() {
+fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names() {
     let rows = [
-        ("webhook:github", OriginKind::Webhook, "github", true),
-        ("webhook", OriginKind::Webhook, "github", true),
-        ("webhook:github", OriginKind::Webhook, "gitlab", false),
-        ("webhook:github", OriginKind::Webhook, "", false),
-        ("github", OriginKind::Webhook, "github", false),
-        ("channel", OriginKind::Webhook, "channel", false),
-        ("channel:irc", OriginKind::Channel, "irc", true),
+        ("webhook:github", "webhook:github", true),
+        ("webhook", "webhook:github", true),
+        ("webhook", "webhook", true),
+        ("webhook:github", "webhook:gitlab", false),
+        ("webhook:github", "webhook", false),
+        ("channel", "webhook:channel", false),
+        ("channel:irc", "channel:irc", true),
     ];
-    for (source, kind, id, expected) in rows {
-        for waiting in [External, System] {
-            let wait = Wait { source: Some(source.to_owned()), ..wait(1, waiting) };
-            let origin = from(kind, id);
-            for contentful in [false, true] {
-                let event = trigger(Word::Event { contentful }, By::Nothing, &origin);
-                let found = !satisfied(&event, std::slice::from_ref(&wait), &after(None, None)).is_empty();
-                assert_eq!(found, expected, "{source} by {origin}");
-                // One that names a resource is about that, whoever says it.
-                let other = Trigger { resource: Some("mail"), ..event };
-                assert_eq!(satisfied(&other, std::slice::from_ref(&wait), &after(None, None)), []);
-            }
+    // A word of a hint that is no kind of origin is one whole name.
+    let of_hints = [("cron", "cron", true), ("cron", "cron:daily", false), ("system", "cron", false)];
+    let hint = Word::Hint { contentful: false };
+    let event = |contentful| Word::Event { contentful };
+    let cases = [event(false), event(true), hint].map(|word| rows.map(|row| (word, row)));
+    let hinted = of_hints.map(|row| (hint, row));
+    for (word, (source, named, expected)) in cases.into_iter().flatten().chain(hinted) {
+        for kind in [External, System] {
+            let wait = Wait { source: Some(source.to_owned()), ..wait(1, kind) };
+            let about = Wait { resource: Some(RESOURCE.to_owned()), ..wait.clone() };
+            let origin = origin(word, named);
+            let said = trigger(word, NOTHING, &origin);
+            let case = format!("{source} by {word:?} from {named}");
+            let ends = |said: &Trigger<'_>, wait: &Wait| !satisfied(said, &[wait.clone()]).is_empty();
+            assert_eq!(ends(&said, &wait), expected, "{case}");
+            assert_eq!(ends(&said, &about), expected, "{case}");
+            // One that names a resource is about that, unless the wait is about all that its source says.
+            let mail = Trigger { resource: Some("mail"), ..said };
+            assert_eq!(ends(&mail, &wait), expected, "{case}");
+            assert!(!ends(&mail, &about), "{case}");
         }
-    }
-    for (source, hinted, expected) in
-        [("cron", "cron", true), ("cron", "cron:daily", false), ("system", "cron", false)]
-    {
-        let wait = Wait { source: Some(source.to_owned()), ..wait(1, External) };
-        let origin = from(OriginKind::System, hinted);
-        let hint = trigger(Word::Hint { contentful: false }, By::Nothing, &origin);
-        let found = !satisfied(&hint, &[wait], &after(None, None)).is_empty();
-        assert_eq!(found, expected, "{source} by a hint from {hinted}");
-    }
-}
-
-#[test]
-fn an_event_about_an_item_ends_no_wait_of_another_one_or_of_the_agent() {
-    let foremost = after(Some(WaitingReason::AwaitingExternalChange), Some(wait_id(1)));
-    let irc = from(OriginKind::Channel, "irc");
-    let mut about_two = trigger(Word::Event { contentful: true }, By::Nothing, &irc);
-    about_two.work_item_id = Some(work_id(2));
-    let of = |item: Option<u32>| Wait { work_item_id: item.map(work_id), ..wait(1, External) };
-    for (wait, ended) in [(of(None), vec![]), (of(Some(1)), vec![]), (of(Some(2)), vec![wait_id(1)])] {
-        assert_eq!(satisfied(&about_two, std::slice::from_ref(&wait), &foremost), ended, "{wait:?}");
     }
 }
 
@@ -303,15 +331,16 @@ fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
         Wait { status: WaitStatus::Expired, ..about(wait(11, External)) },
     ];
     let origin = from(OriginKind::Webhook, "ci");
-    let prior = after(None, None);
-    let ended = |trigger: &Trigger<'_>| satisfied(trigger, &waits, &prior);
+    let ended = |trigger: &Trigger<'_>| satisfied(trigger, &waits);
     let ids = |numbers: &[u32]| -> Vec<WaitId> { numbers.iter().copied().map(wait_id).collect() };
 
     for word in [Word::Event { contentful: true }, Word::Hint { contentful: false }] {
-        assert_eq!(ended(&trigger(word, By::Resource, &origin)), ids(&[1, 2, 3]), "{word:?}");
+        let about = Names { resource: Some(RESOURCE), ..NOTHING };
+        assert_eq!(ended(&trigger(word, about, &origin)), ids(&[1, 2, 3]), "{word:?}");
     }
-    assert_eq!(ended(&trigger(Word::Result { ended: true }, By::Task, &origin)), ids(&[8, 9]));
-    let said = trigger(Word::Operator, By::Nothing, &origin);
+    let of_task = Names { task: Some(1), ..NOTHING };
+    assert_eq!(ended(&trigger(Word::Result { ended: true }, of_task, &origin)), ids(&[8, 9]));
+    let said = trigger(Word::Operator, NOTHING, &origin);
     assert_eq!(ended(&said), ids(&[5, 6, 7]));
     assert_eq!(ended(&Trigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
     assert_eq!(ended(&Trigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));

@@ -15,11 +15,9 @@ use crate::model::state::{CurrentRun, Held, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
-use crate::rules::closure::derive;
 use crate::rules::continuation::Trigger;
 use crate::rules::execution::{check, way_on};
 use crate::rules::preemption::{force_at, is_being_ended, is_leaving, is_overdue, why_suspended};
-use crate::rules::projection::closure_facts;
 use crate::rules::waits::satisfied;
 
 use super::arrival::admitted;
@@ -253,9 +251,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
     for message in messages {
-        let prior = derive(&closure_facts(&draft.records));
         let trigger = Trigger::of(message);
-        let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits, &prior));
+        let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits));
         bind(draft, message_id, &answered.unwrap_or_default());
         let settlement =
             Settlement { run_id: Some(run_id), ..Settlement::new(MessageStatus::Interjected, at) };
