@@ -106,12 +106,14 @@ pub struct Said {
 
 /// Tell an agent that something may have changed
 ///
-/// A wake hint is not a message: pending hints about the same wait, resource or source become one.
+/// A wake hint is not a message: pending hints about the same wait, resource or source become one. A turn runs if
+/// the hint names what the agent waits for, or if the agent has runnable work. Otherwise the command says that
+/// none will run, and the agent's next turn is told of the hint; `enqueue` sends a message that runs one.
 #[derive(Debug, Args)]
 pub struct Wake {
     /// Which agent
     pub agent: String,
-    /// A text for the agent, which takes it as evidence
+    /// Why the agent should look
     pub text: Option<String>,
     /// The source of the hint [default: operator; inside a turn, its agent]
     #[arg(long, value_name = "NAME")]
@@ -125,7 +127,7 @@ pub struct Wake {
     /// The trigger of the agent that this stands for: the hint is about what the trigger is scoped to
     #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
     pub trigger: Option<String>,
-    /// Why the agent should look
+    /// Why the agent should look; it goes before TEXT
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

@@ -448,8 +448,11 @@ fn deliver(
         surface: DeliverySurface::Cli,
         hops: caller.map(|caller| caller.hops),
     };
-    let admitted = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
-    let object = delivery::delivered(&trigger, &admitted);
-    session.out.result(&object, |_| admitted.id.to_string());
+    let delivered = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
+    if let Some(forecast) = delivered.forecast.as_ref().filter(|_| !delivered.admitted.duplicate) {
+        delivery::note_if_in_vain(session, agent.name(), forecast);
+    }
+    let object = delivery::delivered(&trigger, &delivered);
+    session.out.result(&object, |_| delivered.admitted.id.to_string());
     Ok(Status::Done)
 }

@@ -5,6 +5,7 @@ use std::env;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Identity;
 use crate::model::authority::Reach;
+use crate::model::continuation::TriggerKind;
 use crate::model::id::AgentName;
 use crate::model::message::Origin;
 use crate::model::refusal::Refusal;
@@ -105,10 +106,11 @@ pub fn governed_among(
     Ok(names)
 }
 
-/// Refuses a message that a private agent does not hear from a turn or task of `speaker`.
-pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<()> {
+/// Refuses a message that a private agent does not hear from a turn or task of `speaker`. Returns the trigger
+/// kind of such messages, if it differs from that of their kind.
+pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
-        return Ok(());
+        return Ok(None);
     }
     Ok(authority::hears(&agent.identity()?, speaker)?)
 }

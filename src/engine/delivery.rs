@@ -3,17 +3,22 @@
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::model::id::TriggerId;
+use crate::model::continuation::Runs;
+use crate::model::id::{AgentName, TriggerId};
+use crate::model::message::WakeHint;
 use crate::model::policy::Policy;
+use crate::model::records::Lease;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::{DeliveryMode, Trigger, Verify};
 use crate::rules::delivery::{self, Delivery};
+use crate::rules::forecast::{Forecast, of_hint};
 use crate::rules::signature::{self, Capability, Request, Shown};
 use crate::rules::transition::arrival::admit_hint;
 use crate::store::Agent;
 
 use super::arrivals::{Admitted, admit_each_once, repeat};
 use super::desk::Desk;
+use super::load::{self, Purpose};
 use super::session::Session;
 
 /// What a sender gives as proof that it has the secret of a trigger.
@@ -69,9 +74,22 @@ pub fn deliver(
     policy: &Policy,
     trigger: &Trigger,
     delivery: Delivery,
-) -> Result<Admitted> {
+) -> Result<Delivered> {
     let mut stamp = session.clock.stamp()?;
     let admitted = delivery::admit(trigger, delivery, &policy.limits, &mut stamp)?;
+    let forecast = match &admitted {
+        delivery::Admitted::Message(_) => None,
+        delivery::Admitted::Hint { hint, .. } => forecast(session, agent, hint),
+    };
+    Ok(Delivered { admitted: arrive(session, agent, policy, admitted)?, forecast })
+}
+
+fn arrive(
+    session: &Session,
+    agent: &Agent<'_>,
+    policy: &Policy,
+    admitted: delivery::Admitted,
+) -> Result<Admitted> {
     let anew = Admitted::anew(admitted.id());
     match admitted {
         delivery::Admitted::Message(message) if message.dedupe_key.is_some() => {
@@ -98,17 +116,54 @@ pub fn deliver(
     }
 }
 
+/// What a new hint will lead to. `None` if the caller may not read the agent's records, or they are damaged: the
+/// hint is admitted all the same.
+pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option<Forecast> {
+    if agent.store().guest().is_some() {
+        return None;
+    }
+    let now = session.clock.now();
+    let records = agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)
+    });
+    records.ok().map(|records| of_hint(&records, hint))
+}
+
+/// Adds to an answer what a hint will lead to.
+pub fn foretell(answer: &mut Value, forecast: &Forecast) {
+    answer["runs"] = json!(forecast.runs);
+    answer["why"] = json!(forecast.why);
+}
+
+/// Says on stderr that no turn will run for a hint, unless the answer is JSON, which says so itself.
+pub fn note_if_in_vain(session: &Session, name: &AgentName, forecast: &Forecast) {
+    if forecast.runs == Runs::Nothing && !session.out.is_json() {
+        session.out.note(&format!("{name}: no turn will run: {}", forecast.why));
+    }
+}
+
+/// A delivery that is in the inbox, and for a hint what it will lead to.
+pub struct Delivered {
+    pub admitted: Admitted,
+    pub forecast: Option<Forecast>,
+}
+
 /// What a sender is told of its delivery.
-pub fn delivered(trigger: &Trigger, admitted: &Admitted) -> Value {
+pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered) -> Value {
     let id = match trigger.delivery_mode {
         DeliveryMode::WakeHint => "hint_id",
         DeliveryMode::EnqueueMessage => "message_id",
     };
-    json!({
+    let mut answer = json!({
         "agent": trigger.agent,
         "trigger_id": trigger.id,
         id: admitted.id,
         "status": admitted.status,
         "duplicate": admitted.duplicate,
-    })
+    });
+    if let Some(forecast) = forecast.as_ref().filter(|_| !admitted.duplicate) {
+        foretell(&mut answer, forecast);
+    }
+    answer
 }

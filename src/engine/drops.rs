@@ -16,7 +16,7 @@ use crate::store::{Agent, Aside, Change, Dropped, Said, Snapshot, Taken};
 
 use super::desk::Desk;
 use super::load;
-use super::lookup::refuse_missing;
+use super::lookup::check_named;
 use super::session::Session;
 
 /// Counts hand-written files as the messages that they would become: as many as a step takes in at once.
@@ -191,9 +191,9 @@ pub fn read_drop(
         Ok(message) => message,
         Err(refusal) => return Ok(Some(Err(refusal.message))),
     };
-    match refuse_missing(seen, message.work_item_id, message.wait_id) {
+    match check_named(seen, (message.work_item_id, message.wait_id), message.trigger_kind) {
         Ok(()) => Ok(Some(Ok(Message { id, ..message }))),
-        Err(error @ Error::NoRecord { .. }) => Ok(Some(Err(error.to_string()))),
+        Err(error @ (Error::NoRecord { .. } | Error::Refused { .. })) => Ok(Some(Err(error.to_string()))),
         Err(error) => Err(error),
     }
 }

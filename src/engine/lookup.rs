@@ -1,6 +1,7 @@
 //! Finding a record by a part of its id, in one agent or in all; and what a command that names one asks of it.
 
 use crate::error::{Error, Result};
+use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use crate::model::message::Message;
 use crate::model::record::Kept;
@@ -9,6 +10,7 @@ use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::rules::authority::may_name;
 use crate::rules::transition::wait::EndedTask;
 use crate::store::{Agent, Snapshot, Store};
 
@@ -216,19 +218,23 @@ fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool
     Ok(message.continuation.is_some())
 }
 
-/// Refuses what names an item or a wait of the agent that is not open.
-pub fn refuse_missing(seen: &Snapshot<'_>, work: Option<WorkId>, wait: Option<WaitId>) -> Result<()> {
+/// Refuses a message that names an item or a wait of the agent that is not open, or a question that it can't
+/// answer. `trigger` is the trigger kind of the message; a hint has none.
+pub fn check_named(
+    seen: &Snapshot<'_>,
+    (work, wait): (Option<WorkId>, Option<WaitId>),
+    trigger: Option<TriggerKind>,
+) -> Result<()> {
     if let Some(id) = work
         && !seen.is_open::<WorkItem>(id)?
     {
         return Err(Error::NoRecord { what: "open work item", id: id.to_string() });
     }
-    if let Some(id) = wait
-        && !seen.is_open::<Wait>(id)?
-    {
-        return Err(Error::NoRecord { what: "active wait", id: id.to_string() });
+    let Some(id) = wait else { return Ok(()) };
+    match seen.open_one::<Wait>(id)? {
+        Some(wait) => Ok(may_name(&wait, trigger)?),
+        None => Err(Error::NoRecord { what: "active wait", id: id.to_string() }),
     }
-    Ok(())
 }
 
 /// What errors call a trigger that can't be used.

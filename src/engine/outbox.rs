@@ -81,9 +81,8 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
 /// message one does.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
-    if let Some(speaker) = messages.first().and_then(|message| speaker(message)) {
-        authority::hears(&other, &speaker)?;
-    }
+    let speaker = messages.first().and_then(|message| speaker(message));
+    let trigger = speaker.map(|speaker| authority::hears(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
     // An agent that was moved away is refused here, because what is put into its inbox under the lock is not
     // checked afterwards.
@@ -94,15 +93,16 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     }
     locked.state()?;
     let known = known(&other, messages)?;
-    let mut unknown = messages.iter().filter(|message| !known.contains(&message.id)).peekable();
+    let unknown = messages.iter().filter(|message| !known.contains(&message.id));
+    let mut unknown = unknown.map(|message| (*message).clone().triggering(trigger)).peekable();
     let Some(first) = unknown.next() else { return Ok(()) };
     if unknown.peek().is_none() {
-        return other.arrive(first);
+        return other.arrive(&first);
     }
     let mut batch = other.batch(session.clock.stamp()?.mint())?;
     let mut staged = Vec::with_capacity(messages.len());
     for message in std::iter::once(first).chain(unknown) {
-        batch.stage(message)?;
+        batch.stage(&message)?;
         staged.push(message.key());
     }
     batch.sync()?;

@@ -43,7 +43,7 @@ use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, Occasion};
 use super::installed;
 use super::load::{self, Purpose};
-use super::lookup::{ended_task, refuse_missing};
+use super::lookup::{check_named, ended_task};
 use super::outcome;
 use super::oversee::{self, Kept};
 use super::session::Session;
@@ -304,14 +304,15 @@ pub fn surroundings(
     for (at, action) in actions.iter().enumerate() {
         match action {
             Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {
+                let named = (*work_item_id, *wait_id);
                 let heard = match to.as_ref().filter(|to| *to != agent.name()) {
-                    None => refuse_missing(seen, *work_item_id, *wait_id),
+                    None => check_named(seen, named, None),
                     Some(other) => store.agent(other).and_then(|other| {
-                        authority::hears(&other, agent.name())?;
-                        if work_item_id.is_none() && wait_id.is_none() {
+                        let trigger = authority::hears(&other, agent.name())?;
+                        if named == (None, None) {
                             return Ok(());
                         }
-                        other.look(|seen, _| refuse_missing(&seen, *work_item_id, *wait_id))
+                        other.look(|seen, _| check_named(&seen, named, trigger))
                     }),
                 };
                 if let Err(error) = heard {

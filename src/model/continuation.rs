@@ -17,6 +17,16 @@ names! {
 }
 
 names! {
+    /// What runs when a message or hint is taken up.
+    "effect" Runs {
+        Turn = "turn",
+        Nothing = "nothing",
+        /// It depends on what happens before a step takes the message or hint up.
+        Undecided = "undecided",
+    }
+}
+
+names! {
     "continuation class" ContinuationClass {
         ResumeExpectedWait = "resume_expected_wait",
         ResumeOverride = "resume_override",

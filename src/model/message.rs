@@ -229,7 +229,7 @@ pub enum SchedulerTick {
 }
 
 /// The wake hint from which a `system_tick` was made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hinted {
     pub hint_id: MessageId,
@@ -238,6 +238,9 @@ pub struct Hinted {
     pub reason: Option<String>,
     /// How many hints of the same scope it stands for.
     pub count: u32,
+    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Body>,
 }
 
 /// A message: its envelope and body as admitted (contract, semantics §9), and what the executor
@@ -330,6 +333,17 @@ impl Message {
     /// Whether a step has taken it up at least once before, and that came to nothing.
     pub fn was_taken_up(&self) -> bool {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
+    }
+
+    /// True if the message says something: by its body, or by the payload of the hint that it was made from.
+    pub fn is_contentful(&self) -> bool {
+        let payload = self.hint.as_ref().and_then(|hint| hint.payload.as_ref());
+        self.body.is_contentful() || payload.is_some_and(Body::is_contentful)
+    }
+
+    /// The same message with another trigger kind, if one is given.
+    pub fn triggering(self, kind: Option<TriggerKind>) -> Message {
+        Message { trigger_kind: kind.or(self.trigger_kind), ..self }
     }
 
     pub fn is_wake_hint(&self) -> bool {
@@ -430,6 +444,11 @@ pub struct WakeHint {
     pub extra: Extra,
 }
 
+/// What stands between the reasons of hints that were merged, and how many bytes they have together at most. What
+/// is longer keeps the newest; the ledger has them all.
+const JOINED: &str = "; ";
+const REASONS_MAX: usize = 4096;
+
 impl WakeHint {
     /// What the hint is about: the wait, else the trigger, else the resource, else the source.
     pub fn scope(&self) -> String {
@@ -444,7 +463,28 @@ impl WakeHint {
         }
     }
 
-    /// Whether one tick can stand for both: they name the same wait, trigger and resource. The source matters
+    pub fn is_contentful(&self) -> bool {
+        self.body.as_ref().is_some_and(Body::is_contentful)
+    }
+
+    /// Merges a later hint that goes with this one: the count and the hops grow, and no reason is lost. The
+    /// first payload stays, because it only makes the hint contentful.
+    pub fn absorb(&mut self, later: &WakeHint) {
+        self.count = self.count.saturating_add(later.count);
+        // A hint that is merged carries on its chain.
+        self.hops = self.hops.max(later.hops);
+        self.body = self.body.take().filter(Body::is_contentful).or_else(|| later.body.clone());
+        self.reason = match (self.reason.take(), &later.reason) {
+            (Some(first), Some(more)) if !first.split(JOINED).any(|known| known == more) => {
+                let both = format!("{first}{JOINED}{more}");
+                Some(if both.len() > REASONS_MAX { more.clone() } else { both })
+            }
+            (first, more) => first.or_else(|| more.clone()),
+        };
+        self.source_refs.clone_from(&later.source_refs);
+    }
+
+    /// True if one tick can stand for both: they name the same wait, trigger and resource. The source matters
     /// only where no resource is named.
     pub fn goes_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {

@@ -1,5 +1,6 @@
 //! The context document: what a turn is told (contract, turns). `prompt` renders it as text.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Serialize;
@@ -108,7 +109,7 @@ struct ThisRun<'a> {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Told<'a> {
     #[serde(flatten)]
-    message: &'a Message,
+    message: Cow<'a, Message>,
     body_is: BodyIs,
 }
 
@@ -280,7 +281,15 @@ fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time)
 }
 
 fn told(message: &Message) -> Told<'_> {
-    Told { message, body_is: if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction } }
+    let body_is = if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction };
+    let mut message = Cow::Borrowed(message);
+    // The agent asks the outside system after it woke: what that sent along is no input of the turn.
+    if message.hint.as_ref().is_some_and(|hint| hint.payload.is_some())
+        && let Some(hint) = &mut message.to_mut().hint
+    {
+        hint.payload = None;
+    }
+    Told { message, body_is }
 }
 
 /// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake hint.

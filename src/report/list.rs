@@ -198,7 +198,7 @@ impl Line {
             pending: arrivals.queued.len() + records.inbox.drops,
             rejected: arrivals.rejected,
             reduced: state.counters.reduced_since_turn,
-            pending_wake_hint: waking_hint(records).cloned(),
+            pending_wake_hint: waking_hint(records),
             last_turn_at: state.last_turn.as_ref().map(|turn| turn.ended_at),
             next_due_at: state.next_due_at,
             turn_since: state.current_run.as_ref().map(|run| run.claimed_at),

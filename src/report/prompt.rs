@@ -66,13 +66,12 @@ fn told(message: &Value) -> String {
         text.push_str(&format!(", about {}", one_word(&resource.to_string())));
     }
     text.push_str(":\n\n");
+    if let Some(hint) = field(message, "hint") {
+        text.push_str(&hinted(message, &hint, &origin));
+        return text.trim_end_matches('\n').to_owned();
+    }
     let said = field(message, "body").map(body).unwrap_or_default();
     let is_evidence = word(message, "body_is") == "evidence";
-    if let Some(reason) = field(message, "hint").and_then(|hint| field(&hint, "reason")) {
-        text.push_str("A wake hint: go and look. Its reason:\n\n");
-        text.push_str(&block(&reason.to_string(), &format!("evidence from {origin}")));
-        text.push('\n');
-    }
     if said.is_empty() && is_evidence {
         text.push_str("It says nothing.\n");
     } else if is_evidence {
@@ -81,6 +80,21 @@ fn told(message: &Value) -> String {
         text.push_str(&said);
     }
     text.trim_end_matches('\n').to_owned()
+}
+
+/// A wake hint as a turn is told of it: its trigger, its count and its reason.
+fn hinted(message: &Value, hint: &Value, origin: &str) -> String {
+    let through = field(message, "trigger_id").map(|id| format!(" through {}", one_word(&id.to_string())));
+    let count = word(hint, "count");
+    let times = if count == "1" { String::new() } else { format!(", sent {} times", one_word(&count)) };
+    let text = format!("A wake hint{}{times}: go and look.", through.unwrap_or_default());
+    match field(hint, "reason") {
+        Some(reason) => {
+            let label = format!("evidence from {origin}");
+            format!("{text} Its reason:\n\n{}", block(&reason.to_string(), &label))
+        }
+        None => text,
+    }
 }
 
 /// An origin as `KIND` or `KIND:ID`.

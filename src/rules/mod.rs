@@ -14,6 +14,7 @@ pub mod delegation;
 pub mod delivery;
 pub mod due;
 pub mod execution;
+pub mod forecast;
 pub mod ladder;
 pub mod limits;
 pub mod posture;
@@ -27,7 +28,6 @@ pub mod step;
 pub mod telling;
 pub mod transition;
 pub mod waits;
-pub mod wake_sources;
 pub mod work;
 
 #[cfg(test)]

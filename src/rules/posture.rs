@@ -99,9 +99,15 @@ pub fn posture(records: &Records) -> PostureReport {
     })
 }
 
-/// The hint that comes next: the pending one, else the first that no step has taken in.
-pub fn waking_hint(records: &Records) -> Option<&WakeHint> {
-    records.state.pending_wake_hint.as_ref().or(records.inbox.hints.first())
+/// The hint that comes next: the pending one, else the first that no step has taken in. With it goes every
+/// other hint that the next step merges into it.
+pub fn waking_hint(records: &Records) -> Option<WakeHint> {
+    let hints = &records.inbox.hints;
+    let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();
+    let others = hints.iter().filter(|hint| hint.id != next.id);
+    let merged: Vec<&WakeHint> = others.filter(|hint| hint.goes_with(&next)).collect();
+    merged.into_iter().for_each(|hint| next.absorb(hint));
+    Some(next)
 }
 
 /// The current item if it is runnable, else the oldest runnable one.

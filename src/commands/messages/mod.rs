@@ -15,16 +15,18 @@ use crate::cli;
 use crate::commands::words::{json_body, moment, parse, parse_optional, text};
 use crate::engine::arrivals::{Admitted, admit_each_once};
 use crate::engine::authority;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, refuse_missing};
+use crate::engine::delivery;
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, check_named};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
+use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, TriggerId, WaitId, WorkId};
 use crate::model::json;
 use crate::model::message::{
-    AdmissionContext, Body, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
+    AdmissionContext, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
 use crate::model::record::Kept;
@@ -104,6 +106,8 @@ struct Voice {
     caller: Option<Caller>,
     /// The member of the sharing group who calls it.
     user: Option<String>,
+    /// The trigger kind of its messages, if it differs from that of their kind.
+    trigger: Option<TriggerKind>,
 }
 
 impl Voice {
@@ -113,11 +117,12 @@ impl Voice {
         let policy = guests::policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
         let caller = if user.is_none() { session.caller(store)? } else { None };
-        if let Some(caller) = &caller {
-            authority::hears(agent, &caller.agent)?;
-        }
+        let trigger = match &caller {
+            Some(caller) => authority::hears(agent, &caller.agent)?,
+            None => None,
+        };
         parse_optional::<Origin>("--origin", said.origin.as_deref())?;
-        Ok(Voice { policy, caller, user })
+        Ok(Voice { policy, caller, user, trigger })
     }
 
     fn speaker(&self) -> Speaker<'_> {
@@ -149,6 +154,10 @@ pub fn take(
     }
     let (limits, speaker) = (&voice.policy.limits, voice.speaker());
     let message = admit(agent.name(), submission, surface(speaker), speaker, limits, &mut stamp)?;
+    let message = message.triggering(voice.trigger);
+    if message.wait_id.is_some() {
+        agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
+    }
     if message.dedupe_key.is_some() || later.is_some() {
         let admitted = Admitted::anew(message.id);
         let answer = admit_each_once(session, agent, &voice.policy, vec![message], later)?.pop();
@@ -335,19 +344,21 @@ fn batch_message(
     };
     submission.allow_empty |= args.allow_empty;
     guests::check_line(agent.store(), &submission).map_err(|refusal| bad_line(number, refusal))?;
-    let (work, wait) = (submission.work_item_id, submission.wait_id);
-    if work.is_some() || wait.is_some() {
-        match agent.look(|seen, _| refuse_missing(&seen, work, wait)) {
-            Ok(()) => {}
-            Err(error @ Error::NoRecord { .. }) => {
-                return Err(bad_line(number, Refusal::new(error.kind(), error.to_string())));
-            }
-            Err(error) => return Err(error),
-        }
-    }
     let speaker = voice.speaker();
-    admit(agent.name(), submission, surface(speaker), speaker, &voice.policy.limits, stamp)
-        .map_err(|refusal| bad_line(number, refusal))
+    let message = admit(agent.name(), submission, surface(speaker), speaker, &voice.policy.limits, stamp)
+        .map_err(|refusal| bad_line(number, refusal))?
+        .triggering(voice.trigger);
+    let named = (message.work_item_id, message.wait_id);
+    if named == (None, None) {
+        return Ok(message);
+    }
+    match agent.look(|seen, _| check_named(&seen, named, message.trigger_kind)) {
+        Ok(()) => Ok(message),
+        Err(error @ (Error::NoRecord { .. } | Error::Refused { .. })) => {
+            Err(bad_line(number, Refusal::new(error.kind(), error.to_string())))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
@@ -367,10 +378,14 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         guests::check_name(user, args.source.as_deref())?;
     }
     let source = hint_source(&agent, caller.as_ref(), args.source)?;
-    let body = match &args.text {
-        Some(word) => Some(Body::Text { text: text("TEXT", Some(word), &bound)? }),
-        None => None,
+    let said = args.text.as_ref().map(|word| text("TEXT", Some(word), &bound)).transpose()?;
+    let reason = match (args.reason, said) {
+        (Some(reason), Some(said)) => Some(format!("{reason}: {said}")),
+        (reason, said) => reason.or(said),
     };
+    if let Some(reason) = &reason {
+        bound.check(reason.len() as u64)?;
+    }
     if args.trigger.is_some() {
         authority::owners(&store, "--trigger")?;
     }
@@ -379,15 +394,18 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     let trigger = trigger_id.map(|id| agent.look(|seen, _| active_trigger(&seen, id))).transpose()?;
     let scope = trigger.as_ref().map(|trigger| &trigger.scope);
     let wait_id = named::<Wait>(&store, &agent, "active wait", args.wait.as_deref())?;
+    if wait_id.is_some() {
+        agent.look(|seen, _| check_named(&seen, (None, wait_id), None))?;
+    }
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
         agent: agent.name().clone(),
         source,
-        reason: args.reason,
+        reason,
         resource: args.resource.or(scope.and_then(TriggerScope::resource).map(str::to_owned)),
         trigger_id,
         wait_id: wait_id.or(scope.and_then(TriggerScope::wait_id)),
-        body,
+        body: None,
         delivery_surface: DeliverySurface::Cli,
         admission_context: AdmissionContext::LocalProcess,
         source_refs: Vec::new(),
@@ -400,12 +418,14 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
         Some(user) => hint.said_by(user),
         None => hint,
     };
+    let forecast = delivery::forecast(session, &agent, &hint);
     agent.arrive_hint(&hint)?;
-    // The hint stays, whatever can be seen of the agent.
-    if agent.peek().is_ok_and(|state| state.status == AgentStatus::Stopped) {
-        session.out.note(&format!("{} is stopped: the hint will be ignored", agent.name()));
+    let mut object = json!({ "agent": agent.name(), "hint_id": hint.id });
+    if let Some(forecast) = &forecast {
+        delivery::foretell(&mut object, forecast);
+        delivery::note_if_in_vain(session, agent.name(), forecast);
     }
-    session.out.result(&json!({ "agent": agent.name(), "hint_id": hint.id }), |_| hint.id.to_string());
+    session.out.result(&object, |_| hint.id.to_string());
     Ok(Status::Done)
 }
 

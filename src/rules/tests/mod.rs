@@ -11,6 +11,7 @@ mod counters;
 mod deferral;
 mod due;
 mod execution;
+mod forecast;
 mod ladder;
 mod limits;
 mod liveness;
@@ -279,6 +280,8 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
         trigger_id: None,
         wake_at: (kind == WaitKind::Timer).then(|| at(3_600_000)),
         recheck_at: None,
+        recheck_every: None,
+        recheck_id: None,
         expires_at: None,
         source: None,
         no_fallback: None,
@@ -293,6 +296,7 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
         rechecked_at: None,
         created_at: at(-4000),
         ended_at: None,
+        cause: None,
         extra: Extra::new(),
     }
 }

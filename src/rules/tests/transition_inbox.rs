@@ -1,6 +1,7 @@
-//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and the way back from the archive.
+//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and the way
+//! back from the archive.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::model::agent::Status;
 use crate::model::decision::Tick;
@@ -16,6 +17,7 @@ use crate::model::records::{Records, Staleness};
 use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::work::{Ticked, WorkItem};
 use crate::rules::ladder::decide;
+use crate::rules::posture::waking_hint;
 use crate::rules::projection::project;
 use crate::rules::transition::arrival::{admit_drop, admitted, staleness};
 use crate::rules::transition::draft::Draft;
@@ -105,7 +107,7 @@ fn the_first_hint_becomes_the_pending_one_and_counts_as_a_wake() {
 }
 
 #[test]
-fn hints_of_one_scope_are_one_hint_with_a_count_and_the_newest_word() {
+fn hints_of_one_scope_are_one_hint_with_a_count_and_all_their_reasons() {
     let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..about(1, "mail") };
     let second = WakeHint { count: 3, ..about(2, "mail") };
     let third = WakeHint { reason: Some("c".to_owned()), body: Some(text("three")), ..about(3, "mail") };
@@ -114,8 +116,7 @@ fn hints_of_one_scope_are_one_hint_with_a_count_and_the_newest_word() {
             false => with_hints(vec![first.clone(), second.clone(), third.clone()], None),
             true => with_hints(vec![second.clone(), third.clone()], Some(first.clone())),
         };
-        let expected =
-            WakeHint { count: 5, reason: Some("c".to_owned()), body: Some(text("three")), ..first.clone() };
+        let expected = WakeHint { count: 5, reason: Some("a; c".to_owned()), ..first.clone() };
         assert_eq!(draft.records.state.pending_wake_hint, Some(expected));
         assert!(draft.records.inbox.hints.is_empty());
         let transaction = finish(draft);
@@ -123,7 +124,29 @@ fn hints_of_one_scope_are_one_hint_with_a_count_and_the_newest_word() {
             .map(|data| data["count"].as_u64().expect("a count"))
             .collect();
         assert_eq!(counts, [4, 5]);
+        // The payload of each hint is on record once: the first one goes with the message.
+        let payloads: Vec<Value> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
+            .map(|data| data["hint"]["payload"].clone())
+            .collect();
+        assert_eq!(payloads, [Value::Null, json!(text("three"))]);
         assert_eq!(transaction.events.len(), 2);
+    }
+}
+
+#[test]
+fn what_is_shown_before_a_step_is_what_the_step_makes_of_it() {
+    let all =
+        [about(1, "mail"), about(2, "chat"), WakeHint { count: 3, ..about(3, "mail") }, hint(4), hint(5)];
+    for split in 0..all.len() {
+        for pending in [None, Some(about(9, "chat"))] {
+            let mut records = records();
+            records.inbox.hints = [&all[split..], &all[..split]].concat();
+            records.state.pending_wake_hint = pending.clone();
+            let shown = waking_hint(&records);
+            let mut draft = draft(records);
+            take_in(&mut draft).expect("taken in");
+            assert_eq!(shown, draft.records.state.pending_wake_hint, "{split} {pending:?}");
+        }
     }
 }
 
@@ -193,6 +216,7 @@ fn while_stopped_hints_are_recorded_as_ignored_and_wake_nobody() {
     assert_eq!(transaction.state.pending_wake_hint, None);
     assert_eq!(transaction.state.counters.wakes, 0);
     assert_eq!(kinds(&transaction.events), [EventKind::WakeHintIgnored, EventKind::WakeHintIgnored]);
+    assert_eq!(transaction.events[1].data["hint"]["resource"], "mail");
     assert_eq!(transaction.deletes, [Delete::Hint(message_id(1)), Delete::Hint(message_id(2))]);
 }
 
@@ -441,7 +465,7 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
     let (transaction, message) = emitted(records, &Tick::WakeHint { key: full.tick_key() });
     assert_eq!(transaction.state.pending_wake_hint, None);
     assert_eq!(transaction.state.last_wake_key, Some(full.tick_key()));
-    assert_eq!(message.body, text("new mail"));
+    assert_eq!(message.body, text(""));
     assert_eq!(
         (message.wait_id, message.trigger_id, message.resource.as_deref()),
         (Some(wait_id(2)), Some(trigger), Some("mail"))
@@ -454,6 +478,7 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
         source: "cron".to_owned(),
         reason: Some("mail came".to_owned()),
         count: 3,
+        payload: Some(text("new mail")),
     };
     assert_eq!(message.hint, Some(hinted.clone()));
     // The ledger hears of it as the tick is taken up.

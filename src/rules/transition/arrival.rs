@@ -40,6 +40,7 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     if let Some(hint) = &message.hint {
         data["hint"] = json!(hint);
         data["resource"] = json!(message.resource);
+        data["trigger_id"] = json!(message.trigger_id);
     }
     draft.event(EventKind::MessageAdmitted, None, data);
     count_message(draft, message);

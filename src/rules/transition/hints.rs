@@ -1,6 +1,6 @@
 //! Wake hints: those of one scope become one, and those that can wake nothing are ignored.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::model::event::EventKind;
 use crate::model::message::WakeHint;
@@ -27,14 +27,9 @@ pub fn coalesce_hints(draft: &mut Draft) {
             draft.records.inbox.hints.push(hint);
             continue;
         }
-        pending.count = pending.count.saturating_add(hint.count);
-        // A hint that is merged carries on its chain.
-        pending.hops = pending.hops.max(hint.hops);
-        let data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
-        // The newest text counts: it is what the agent finds when it looks.
-        pending.body = hint.body.clone().or(pending.body.take());
-        pending.reason = hint.reason.clone().or(pending.reason.take());
-        pending.source_refs.clone_from(&hint.source_refs);
+        pending.absorb(&hint);
+        let mut data = json!({ "hint_id": hint.id, "into": pending.id, "scope": pending.scope(), "count": pending.count });
+        tell(&mut data, &hint);
         draft.delete(Delete::Hint(hint.id));
         count_hint(draft, &hint);
         draft.event(EventKind::WakeHintCoalesced, None, data);
@@ -62,6 +57,18 @@ pub fn ignore_duplicate_hint(draft: &mut Draft) {
 }
 
 fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
-    let data = json!({ "hint_id": hint.id, "scope": hint.scope(), "count": hint.count, "reason": why });
+    let mut data = json!({ "hint_id": hint.id, "scope": hint.scope(), "count": hint.count, "reason": why });
+    tell(&mut data, hint);
     draft.event(EventKind::WakeHintIgnored, None, data);
+}
+
+/// Adds what a hint said to an event, because no message will have it.
+fn tell(data: &mut Value, hint: &WakeHint) {
+    let mut said = json!({ "source": hint.source });
+    let more =
+        [("reason", json!(hint.reason)), ("resource", json!(hint.resource)), ("payload", json!(hint.body))];
+    for (name, value) in more.into_iter().filter(|(_, value)| !value.is_null()) {
+        said[name] = value;
+    }
+    data["hint"] = said;
 }

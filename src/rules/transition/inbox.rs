@@ -150,8 +150,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
     message.work_item_id = tick.work_item_id();
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
-        message.body = hint.body.unwrap_or(Body::Text { text: String::new() });
-        // The body of a hint is evidence and never an instruction, whatever its source.
+        // A hint is evidence and never an instruction, whatever its source.
         message.authority_class = AuthorityClass::IntegrationSignal;
         message.origin.id = Some(hint.source.clone());
         message.wait_id = hint.wait_id;
@@ -160,8 +159,13 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
         message.hops = hint.hops;
         message.source_refs = hint.source_refs;
         message.causation_id = Some(hint.id.to_string());
-        message.hint =
-            Some(Hinted { hint_id: hint.id, source: hint.source, reason: hint.reason, count: hint.count });
+        message.hint = Some(Hinted {
+            hint_id: hint.id,
+            source: hint.source,
+            reason: hint.reason,
+            count: hint.count,
+            payload: hint.body,
+        });
     }
     message
 }

@@ -1,0 +1,97 @@
+//! What a message or hint would lead to if it arrived now. People and scripts are told; no decision depends on it.
+
+use serde::Serialize;
+
+use crate::model::agent::Status;
+use crate::model::continuation::{Runs, TriggerKind};
+use crate::model::execution::ExecutionState;
+use crate::model::message::{Body, Origin, OriginKind, WakeHint};
+use crate::model::records::{Lease, Records};
+use crate::model::timer::Timer;
+use crate::model::work::SchedulingState;
+
+use super::closure::derive;
+use super::continuation::{Source, Trigger, resolve};
+use super::projection::closure_facts;
+use super::work::{WaitsByItem, scheduling_state};
+
+/// What a hint leads to, and the reason in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Forecast {
+    pub runs: Runs,
+    pub why: &'static str,
+}
+
+/// True if a turn runs for a trigger, as the records are now.
+pub fn runs_turn(records: &Records, trigger: &Trigger<'_>) -> bool {
+    let prior = derive(&closure_facts(records));
+    resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
+}
+
+/// True if a turn runs when a timer fires, as the records are now.
+pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
+    if let Some(message) = &timer.message {
+        return Trigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
+    }
+    let origin = Origin { kind: OriginKind::Timer, id: None };
+    let contentful = timer.body.as_ref().is_some_and(Body::is_contentful);
+    runs_turn(records, &Trigger { contentful, ..plain(TriggerKind::TimerFire, Source::Said, &origin) })
+}
+
+/// A trigger without content that names nothing.
+fn plain(kind: TriggerKind, source: Source, origin: &Origin) -> Trigger<'_> {
+    Trigger {
+        kind,
+        source,
+        contentful: false,
+        task_id: None,
+        task_status: None,
+        wait_id: None,
+        work_item_id: None,
+        trigger_id: None,
+        resource: None,
+        origin,
+    }
+}
+
+/// True if an item is runnable. A hint makes it eligible for one more tick.
+pub fn has_runnable_work(records: &Records) -> bool {
+    let waits = WaitsByItem::of(&records.waits);
+    records.works.iter().any(|item| scheduling_state(item, &waits) == SchedulingState::Runnable)
+}
+
+/// What a new hint leads to, as the records are now.
+pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
+    let forecast = |runs, why| Forecast { runs, why };
+    let state = &records.state;
+    match state.status {
+        Status::Stopped => return forecast(Runs::Nothing, "it is stopped, and ignores the hint"),
+        Status::Booting => return forecast(Runs::Undecided, "the agent was never started"),
+        Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
+    }
+    if records.lease == Lease::Held || state.current_run.is_some() {
+        return forecast(Runs::Undecided, "a turn runs: a step decides when that has ended");
+    }
+    if let Some(held) = &state.held {
+        return if held.resource.is_none() && state.execution.state == ExecutionState::WaitingResources {
+            forecast(Runs::Turn, "the message that was put off is tried at once")
+        } else {
+            forecast(Runs::Undecided, "a run is held: a step decides when that has ended")
+        };
+    }
+    let origin = Origin { kind: OriginKind::System, id: Some(hint.source.clone()) };
+    let trigger = Trigger {
+        contentful: hint.is_contentful(),
+        wait_id: hint.wait_id,
+        trigger_id: hint.trigger_id,
+        resource: hint.resource.as_deref(),
+        ..plain(TriggerKind::SystemTick, Source::WakeHint, &origin)
+    };
+    if runs_turn(records, &trigger) {
+        return forecast(Runs::Turn, "the agent takes the hint up");
+    }
+    if has_runnable_work(records) {
+        return forecast(Runs::Turn, "the agent's runnable work gets another turn");
+    }
+    forecast(Runs::Nothing, "the hint ends no wait, and no work is runnable; the next turn is told of it")
+}
