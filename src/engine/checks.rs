@@ -144,7 +144,7 @@ fn waits(checkup: &mut Checkup<'_>, open: &Open) {
             checkup.find(about, "dangling_wait", message, Remedy::None);
         }
         if let Some(why) = lacks(wait, open) {
-            let message = format!("{why}; the next step ends the wait, or lets it wait again");
+            let message = format!("{why}; the next step repairs the wait");
             checkup.find(about, "broken_wait", message, Remedy::None);
         }
         if !wait.is_active() {
@@ -154,8 +154,11 @@ fn waits(checkup: &mut Checkup<'_>, open: &Open) {
     }
 }
 
-/// What is missing that alone could end an active wait.
+/// What an active wait names in the inbox that is not there.
 fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
+    if wait.recheck_id.is_some_and(|message| wait.is_active() && !open.queued.contains(&message)) {
+        return Some("the message that tells the agent to look is gone");
+    }
     match needed(wait, &open.tasks).filter(|_| wait.is_active())? {
         Needed::Answer(message) => {
             (!open.queued.contains(&message)).then_some("the message that it is bound to is gone")

@@ -115,10 +115,15 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
 }
 
 /// The waits that disagree with other records. Costs nothing while every wait is for an open task or for no
-/// task, and is not bound.
+/// task, is not bound, and has no recheck queued.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
+        if let Some(message) = wait.recheck_id
+            && seen.waiting(message)?.is_none()
+        {
+            broken.push(BrokenWait::RecheckGone(message));
+        }
         let (is_there, otherwise) = match needed(wait, tasks) {
             None => continue,
             Some(Needed::Answer(message)) => {

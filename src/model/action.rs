@@ -80,8 +80,12 @@ tagged! {
             at: Option<Time>,
             #[serde(default)]
             past_ok: bool,
+            /// The time between two moments at which the agent is told to look.
             #[serde(default)]
             recheck_after: Option<Span>,
+            /// The one moment at which the agent is told to look; excludes `recheck_after`.
+            #[serde(default)]
+            recheck_at: Option<Time>,
             #[serde(default)]
             expires_after: Option<Span>,
             #[serde(default)]

@@ -67,6 +67,8 @@ pub enum BrokenWait {
     AnswerGone(WaitId),
     /// Its task has ended, and no message that says so is in the inbox.
     TaskGone(WaitId),
+    /// The message that tells the agent to look is gone.
+    RecheckGone(MessageId),
 }
 
 impl Inbox {

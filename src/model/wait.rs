@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
 use super::record::{Extra, Kept, Plane, Record};
-use super::time::Time;
+use super::time::{Span, Time};
 
 names! {
     "wait kind" WaitKind {
@@ -52,9 +52,15 @@ pub struct Wait {
     /// When a `timer` wait is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
-    /// When the agent is told to go and look. That does not end the wait.
+    /// When the agent is told next to go and look. That does not end the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Time>,
+    /// The time between two such moments; absent: there is one moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck_every: Option<Span>,
+    /// The message that tells the agent to look, while that message is in the inbox. There is one at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recheck_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     /// Something outside that will send word.
@@ -93,6 +99,9 @@ pub struct Wait {
     pub created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
+    /// How it ended: the message that resolved it, `expires_at`, or a command and what that was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -106,10 +115,25 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// Whether the wait keeps the agent or the work item from going on: it is active, and no step has taken
+    /// True if the wait keeps the agent or the work item from going on: it is active, and no step has taken
     /// up a message that satisfies it.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
+    }
+
+    /// The next moment at which a step tells the agent to look, if none of these messages is queued.
+    pub fn recheck_due(&self) -> Option<Time> {
+        self.recheck_at.filter(|_| self.recheck_id.is_none())
+    }
+
+    /// Moves a repeating recheck past `now`, in steps of its period. A single one has no further moment.
+    pub fn advance_recheck(&mut self, now: Time) {
+        let Some(at) = self.recheck_at.filter(|at| *at <= now) else { return };
+        self.recheck_at = self.recheck_every.map(|every| {
+            let period = every.as_millis().max(1);
+            let periods = now.since(at).as_millis() / period + 1;
+            at.after(Span::from_millis(period.saturating_mul(periods)))
+        });
     }
 
     pub fn is_agents_own(&self) -> bool {

@@ -33,7 +33,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
         .flat_map(|wait| {
             let wake_at = wait.wake_at.filter(|_| wait.woken_at.is_none());
             let expiry = wait.expires_at.filter(|_| wait.expiry_told_at.is_none());
-            [wake_at, wait.recheck_at, expiry.map(past)]
+            [wake_at, wait.recheck_due(), expiry.map(past)]
         })
         .chain(rechecks.map(|item| item.recheck_at))
         .chain(records.timers.iter().map(|timer| Some(timer.next_at)))

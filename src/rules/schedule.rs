@@ -13,8 +13,8 @@ pub const CATCH_UP_MAX: u64 = 100;
 /// How many fires of a calendar schedule are counted at most.
 const COUNTED_MAX: u64 = 100_000;
 
-/// The shortest time between two fires of one timer.
-const SHORTEST: Span = Span::from_secs(1);
+/// The shortest time between two fires of one timer, or between two rechecks of one wait.
+pub const SHORTEST: Span = Span::from_secs(1);
 
 /// Refuses a schedule that can't fire; returns its first fire.
 pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {

@@ -1,17 +1,20 @@
-//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end, once it has come to rest something that can still happen ends the silence, or an advisory says what to do.
+//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end. Once it has come to
+//! rest, something that can still happen ends the silence, or an advisory says what to do.
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use crate::model::attention::Subject;
-use crate::model::closure::{ClosureOutcome, WaitingReason};
+use crate::model::closure::ClosureOutcome;
 use crate::model::decision::{Decision, DecisionKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, TriggerId, WorkId};
 use crate::model::inbox::Unmatched;
-use crate::model::message::{Body, Message, MessageKind, Origin, OriginKind, WakeHint};
+use crate::model::message::{Body, Message, MessageKind, Origin, OriginKind, SchedulerTick, WakeHint};
 use crate::model::posture::Posture;
 use crate::model::run::{Exit, Terminal};
 use crate::model::task::{TaskEnd, TaskStatus};
+use crate::model::time::Span;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{SchedulingState, WorkItem};
 use crate::rules::advisory::advisories;
@@ -27,7 +30,7 @@ use crate::rules::transition::turn::finish_stop;
 use crate::rules::work::{WaitsByItem, scheduling_state, wait_kind};
 
 use super::transition_sequences::{End, World};
-use super::waits::{By, Word, ends};
+use super::waits::Word;
 use super::{
     at, hint, last_turn, message, message_id, records_in, secs, task as open_task, task_id, text, wait,
     wait_id, work, work_id,
@@ -90,6 +93,34 @@ pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     }
 }
 
+/// The way in which a message names wait 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    Wait,
+    Resource,
+    Source,
+    Trigger,
+    Item,
+    Task,
+    Nothing,
+}
+
+/// Contract, semantics §5: true if a message that names wait 1 in this way ends it.
+pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
+    let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
+    if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
+        return false;
+    }
+    match kind {
+        WaitKind::Operator => word == Word::Operator,
+        WaitKind::Task => by == By::Wait || word == Word::Result { ended: true } && by == By::Task,
+        WaitKind::External | WaitKind::System => {
+            by == By::Wait || from_outside && matches!(by, By::Resource | By::Trigger | By::Source)
+        }
+        WaitKind::Timer => by == By::Wait,
+    }
+}
+
 /// What arrives, and how it names wait 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
@@ -134,6 +165,8 @@ struct Case {
     stopped: Stopped,
     turns_fail: bool,
     unmatched: Unmatched,
+    /// True if wait 1 has a recheck that repeats every day.
+    is_rechecked: bool,
 }
 
 /// The product of all of it: its size, and the case of each number below that.
@@ -157,7 +190,7 @@ impl Space {
 
     fn size(&self) -> u64 {
         let lists = [self.waitings.len(), self.arrivals.len(), self.seconds.len(), self.terminals.len()];
-        lists.iter().map(|length| *length as u64).product::<u64>() * 3 * 3 * 2 * 2
+        lists.iter().map(|length| *length as u64).product::<u64>() * 3 * 3 * 2 * 2 * 2
     }
 
     fn case(&self, number: u64) -> Case {
@@ -176,6 +209,7 @@ impl Space {
             stopped: [Stopped::Never, Stopped::BeforeTheArrival, Stopped::DuringTheArrival][digit(3)],
             turns_fail: [false, true][digit(2)],
             unmatched: [Unmatched::Reduce, Unmatched::Run][digit(2)],
+            is_rechecked: [false, true][digit(2)],
         }
     }
 }
@@ -429,8 +463,8 @@ pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     Ok(())
 }
 
-/// Contract, semantics §5: whether the arrival ends this wait.
-fn is_to_end(case: &Case, number: u32, waiting: Waiting, prior: &crate::model::closure::Closure) -> bool {
+/// Contract, semantics §5: true if the arrival ends this wait.
+fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     let Waiting { kind, is_bare, owner } = waiting;
     if kind == WaitKind::Task && case.stopped != Stopped::Never {
         // The stop has cancelled its task.
@@ -447,9 +481,7 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting, prior: &crate::model::c
         !case.waiting.is_bare && matches!(case.waiting.kind, WaitKind::External | WaitKind::System);
     let by_no_name = matches!(by, By::Nothing | By::Item | By::Source) || by == By::Trigger && !is_named;
     let names_nothing = is_event && by_no_name;
-    let is_foremost = prior.waiting_reason == Some(WaitingReason::AwaitingExternalChange)
-        && prior.wait_id == Some(wait_id(number));
-    if kind == WaitKind::External && names_nothing && (is_foremost || is_bare) {
+    if kind == WaitKind::External && names_nothing && is_bare {
         return true;
     }
     if number == 1 {
@@ -471,7 +503,11 @@ fn run(case: &Case) -> Result<(), String> {
     // A new wait on an item replaces the one that was active.
     let replaces = |second: &Waiting| second.owner == Owner::Current && case.waiting.owner == Owner::Current;
     numbered.extend(case.second.filter(|second| !replaces(second)).map(|second| (2, second)));
-    let waits: Vec<Wait> = numbered.iter().map(|(number, waiting)| record(*number, *waiting)).collect();
+    let mut waits: Vec<Wait> = numbered.iter().map(|(number, waiting)| record(*number, *waiting)).collect();
+    if case.is_rechecked {
+        waits[0].recheck_every = Some(Span::from_secs(86_400));
+        waits[0].recheck_at = Some(at(30 * DAY));
+    }
     let mut world = world(waits, case.runnable, case.terminal, case.unmatched);
     let item = item_of(1, case.waiting.owner);
 
@@ -487,17 +523,11 @@ fn run(case: &Case) -> Result<(), String> {
     if case.stopped != Stopped::DuringTheArrival {
         arrive(&mut world, case.arrival, item);
     }
-    // Messages that come before it may change what the agent waits for above all.
-    let is_only = world.queue.len() <= 1;
-    let prior = derive(&closure_facts(&world.load()));
     let end = if case.turns_fail { End::Badly } else { End::Well };
     let decision = settle_down(&mut world, end)?;
 
     for (number, waiting) in &numbered {
-        let expected = is_to_end(case, *number, *waiting, &prior);
-        if !is_only && waiting.kind == WaitKind::External {
-            continue;
-        }
+        let expected = is_to_end(case, *number, *waiting);
         let left = world.records.waits.iter().find(|wait| wait.id == wait_id(*number));
         let over = world.waits.iter().find(|wait| wait.id == wait_id(*number));
         let is_resolved = over.is_some_and(|wait| wait.status == WaitStatus::Resolved);
@@ -517,7 +547,44 @@ fn run(case: &Case) -> Result<(), String> {
         }
     }
     nobody_is_silent(&world)?;
-    all_agree(&world, &decision)
+    all_agree(&world, &decision)?;
+    if case.is_rechecked {
+        rechecks_go_on(&mut world, end)?;
+    }
+    questions_are_answered(&mut world)
+}
+
+/// Each day the agent is made to look once, as long as wait 1 lasts, whatever becomes of its turns.
+fn rechecks_go_on(world: &mut World, end: End) -> Result<(), String> {
+    let looks = |world: &World| {
+        let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
+        let all = world.archive.iter().chain(world.queue.values());
+        all.filter(is_recheck).map(|message| message.id).collect::<BTreeSet<_>>().len()
+    };
+    for day in 30..33 {
+        let is_active = |wait: &Wait| wait.id == wait_id(1);
+        let lasts = world.records.waits.iter().any(is_active);
+        let before = looks(world);
+        world.now = world.now.max(at(day * DAY));
+        settle_down(world, end)?;
+        if looks(world) - before != usize::from(lasts) {
+            return Err(format!("day {day}: {} looks, {:?}", looks(world) - before, world.records.waits));
+        }
+        let left = world.records.waits.iter().find(|wait| is_active(wait));
+        if let Some(wait) = left.filter(|wait| wait.recheck_id.is_some() || wait.recheck_at.is_none()) {
+            return Err(format!("day {day}: no further recheck of {wait:?}"));
+        }
+        nobody_is_silent(world)?;
+    }
+    Ok(())
+}
+
+/// What the operator says answers every question that is left.
+fn questions_are_answered(world: &mut World) -> Result<(), String> {
+    arrive(world, Arrival::Said(Word::Operator, By::Nothing), None);
+    settle_down(world, End::Well)?;
+    let left = world.records.waits.iter().find(|wait| wait.kind == WaitKind::Operator);
+    left.map_or(Ok(()), |wait| Err(format!("answered, and still asked: {wait:?}")))
 }
 
 /// The numbers of the cases to try: a part that is the same each time. With `DORMOUSE_LIVENESS` so many more

@@ -1,4 +1,5 @@
-//! No agent goes silent either by what its turn does about the wait that the turn's message has ended: it waits anew, completes the item, is stopped, fails for good.
+//! No agent goes silent by what its turn does about the wait that the turn's message has ended: the turn sets
+//! another wait, completes the item, is stopped, or fails for good.
 
 use crate::model::inbox::Unmatched;
 use crate::model::message::Message;
@@ -12,11 +13,11 @@ use crate::rules::transition::wait::{self, NewWait};
 use crate::rules::transition::work::{block, complete, pick};
 
 use super::liveness::{
-    Arrival, Waiting, all_agree, arrive, end_by_stop, item_of, nobody_is_silent, record, sample, search,
-    settle_down, stop_it, waitings, world,
+    Arrival, By, Waiting, all_agree, arrive, end_by_stop, ends, item_of, nobody_is_silent, record, sample,
+    search, settle_down, stop_it, waitings, world,
 };
 use super::transition_sequences::{End, World};
-use super::waits::{By, Word};
+use super::waits::Word;
 use super::{at, secs, wait_id};
 
 /// What the turn does about the wait that its message has bound, or about its item.
@@ -98,7 +99,7 @@ fn turn_cases() -> Vec<TurnCase> {
     ];
     let mut cases = Vec::new();
     for waiting in waitings() {
-        for word in words {
+        for word in words.into_iter().filter(|word| ends(waiting.kind, *word, By::Wait)) {
             for doing in doings {
                 for ending in endings {
                     for afterwards in afterwards {
@@ -129,7 +130,7 @@ fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
         owner,
         resource: (!waiting.is_bare).then(|| "resource:1".to_owned()),
         wake_at: None,
-        recheck_at: None,
+        recheck: None,
         expires_at: None,
         source: None,
         no_fallback: None,

@@ -25,7 +25,7 @@ fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
         owner,
         resource: None,
         wake_at: (kind == WaitKind::Timer).then(|| at(1000)),
-        recheck_at: None,
+        recheck: None,
         expires_at: None,
         source: None,
         no_fallback: None,
@@ -67,7 +67,7 @@ fn the_owner_of_a_wait_is_the_first_that_is_open() {
         let mut records = with_work(&[1, 2]);
         records.state.focus = focus.map(work_id);
         let made = set(&mut draft(records), new_wait(WaitKind::Operator, owner));
-        let found = made.map(|wait| wait.work_item_id).map_err(|refusal| refusal.kind);
+        let found = made.map(|made| made.wait.work_item_id).map_err(|refusal| refusal.kind);
         assert_eq!(found, expected.map(|number: Option<u32>| number.map(work_id)), "{owner:?}");
     }
 }
@@ -85,6 +85,39 @@ fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
     let left: Vec<_> = draft.records.waits[..2].iter().map(|wait| wait.id).collect();
     assert_eq!((left, draft.records.waits.len()), (vec![wait_id(2), wait_id(3)], 3));
     assert_eq!(ended(&finish(draft)), [WaitStatus::Cancelled]);
+}
+
+#[test]
+fn a_wait_for_a_resource_that_a_wait_of_the_same_owner_names_replaces_it_and_says_so() {
+    let about = |wait: Wait, resource: &str| Wait { resource: Some(resource.to_owned()), ..wait };
+    let bound =
+        Wait { resolved_by: Some(super::message_id(5)), ..about(wait(5, WaitKind::External), "pr:1") };
+    let waits = vec![
+        about(wait(1, WaitKind::External), "pr:1"),
+        about(wait(2, WaitKind::External), "pr:2"),
+        about(wait_on(3, WaitKind::External, 1), "pr:1"),
+        wait(4, WaitKind::Operator),
+        bound,
+    ];
+    let rows: [(WaitOwner, Option<&str>, &[u32], &[WaitStatus]); 4] = [
+        (WaitOwner::Agent, Some("pr:1"), &[1, 5], &[WaitStatus::Cancelled, WaitStatus::Resolved]),
+        (WaitOwner::Agent, Some("pr:3"), &[], &[]),
+        (WaitOwner::Agent, None, &[], &[]),
+        (WaitOwner::Work(work_id(1)), Some("pr:3"), &[3], &[WaitStatus::Cancelled]),
+    ];
+    for (owner, resource, replaced, ended_as) in rows {
+        let mut draft = draft(Records { waits: waits.clone(), ..with_work(&[1]) });
+        let resource = resource.map(str::to_owned);
+        let new = NewWait { resource, ..new_wait(WaitKind::External, owner) };
+        let made = set(&mut draft, new).expect("a wait");
+        let expected: Vec<_> = replaced.iter().copied().map(wait_id).collect();
+        let replaces: Vec<_> = made.replaces.iter().map(|wait| wait.id).collect();
+        assert_eq!(replaces, expected, "{owner:?}");
+        let is_left = |number: &u32| draft.records.waits.iter().any(|wait| wait.id == wait_id(*number));
+        assert!(!replaced.iter().any(is_left), "{owner:?}");
+        let transaction = finish(draft);
+        assert_eq!(ended(&transaction), ended_as, "{owner:?}");
+    }
 }
 
 #[test]

@@ -280,6 +280,9 @@ impl World {
         records.inbox.has_background =
             self.queue.values().any(|message| message.priority == Priority::Background);
         records.broken_waits = self.records.waits.iter().filter_map(|wait| self.broken(wait)).collect();
+        let rechecks = self.records.waits.iter().filter_map(|wait| wait.recheck_id);
+        let gone = rechecks.filter(|id| self.queue.values().all(|message| message.id != *id));
+        records.broken_waits.extend(gone.map(BrokenWait::RecheckGone));
         records
     }
 

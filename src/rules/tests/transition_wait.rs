@@ -1,19 +1,22 @@
-//! The life of a wait: bound when its message is taken up, resolved when a turn for that has completed, active again where none has.
+//! The life of a wait: bound when its message is taken up, resolved when a turn for that has completed, active
+//! again where none has.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
-use crate::model::message::{Message, MessageKind, MessageStatus, Priority};
+use crate::model::message::{Message, MessageKind, MessageStatus, Priority, SchedulerTick};
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Exit;
 use crate::model::task::{TaskEnd, TaskStatus};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::wait::{Recoverability, Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, WorkItem};
+use crate::rules::advisory::advisories;
 use crate::rules::authority::OPERATOR;
+use crate::rules::due::next_due;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::gate::shut_down;
 use crate::rules::transition::inbox::requeue;
@@ -23,7 +26,7 @@ use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self, End as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::turn::finish_stop;
-use crate::rules::transition::wait::{EndedTask, NewWait, WaitOwner, cancel, end_wait, set};
+use crate::rules::transition::wait::{EndedTask, NewWait, Recheck, WaitOwner, cancel, end_wait, set};
 use crate::rules::transition::work::{WorkChange, complete, pick, update};
 
 use super::transition_sequences::{End, World};
@@ -268,7 +271,7 @@ fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
         owner,
         resource: None,
         wake_at: None,
-        recheck_at: None,
+        recheck: None,
         expires_at: None,
         source: None,
         no_fallback: None,
@@ -357,6 +360,98 @@ fn a_recheck_makes_the_agent_look_and_ends_nothing() {
     assert_eq!([1, 2].map(|number| world.standing(number)), [ACTIVE, ACTIVE]);
     world.now = at(FAR);
     assert_eq!(world.run_out(), []);
+    // It is no fallback any more.
+    let left = &world.records.waits[0];
+    assert_eq!((left.recoverability(), left.recheck_at), (Recoverability::Weak, None));
+    let advised = advisories(&world.load(), world.now);
+    assert!(advised.iter().any(|advisory| advisory.subject == Some(left.id.to_string())), "{advised:?}");
+}
+
+const HOUR: i64 = 3_600_000;
+
+fn rechecked() -> Wait {
+    Wait { recheck_at: Some(at(HOUR)), recheck_every: Some(secs(3600)), ..about(1, "pr:1") }
+}
+
+#[test]
+fn a_recheck_given_as_a_duration_repeats_until_the_wait_ends_and_counts_from_its_own_moments() {
+    let mut world = world(vec![rechecked()]);
+    // On time, late, on time, after many missed ones, early.
+    for (hours, minutes, looks) in [(1, 0, 1), (2, 40, 1), (3, 0, 1), (9, 30, 1), (9, 59, 0), (10, 0, 1)] {
+        world.now = at(hours * HOUR + minutes * 60_000);
+        assert_eq!(world.run_out().len(), looks, "{hours}:{minutes}");
+        let wait = &world.records.waits[0];
+        assert_eq!((wait.recheck_id, wait.status), (None, WaitStatus::Active));
+        let next = at(hours * HOUR).after(secs(3600));
+        assert_eq!((wait.recheck_at, next_due(&world.load())), (Some(next), Some(next)));
+        assert_eq!(wait.recoverability(), Recoverability::Recoverable);
+    }
+    world.said(event(50, "pr:1"));
+    assert_eq!(world.run_out(), [MESSAGE]);
+    assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
+    world.now = at(99 * HOUR);
+    assert_eq!(world.run_out(), []);
+}
+
+#[test]
+fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
+    let queued = |world: &World| {
+        let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
+        world.queue.values().filter(is_recheck).cloned().collect::<Vec<_>>()
+    };
+    for is_dropped in [false, true] {
+        let mut world = world(vec![rechecked()]);
+        world.now = at(HOUR);
+        world.claim_next();
+        world.end_turn(End::Badly);
+        // The message waits for its next attempt, and more moments pass.
+        for hours in [2, 3] {
+            world.now = at(hours * HOUR);
+            let mut draft = world.draft();
+            timer::take_in_due(&mut draft);
+            world.commit(draft);
+            assert_eq!(queued(&world).len(), 1);
+        }
+        let message = queued(&world).remove(0);
+        assert_eq!(world.records.waits[0].recheck_id, Some(message.id));
+        if is_dropped {
+            world.changes(|draft| {
+                drop_message(draft, message.clone(), "dropped by the operator");
+                Ok(())
+            });
+        }
+        world.run_out();
+        let wait = &world.records.waits[0];
+        assert_eq!((wait.recheck_id, wait.recheck_at), (None, Some(at(4 * HOUR))), "{is_dropped}");
+        world.now = at(4 * HOUR);
+        assert_eq!(world.run_out().len(), 1, "{is_dropped}");
+    }
+}
+
+#[test]
+fn a_recheck_whose_message_is_gone_comes_again() {
+    let mut world = world(vec![rechecked()]);
+    world.now = at(HOUR);
+    let mut draft = world.draft();
+    timer::take_in_due(&mut draft);
+    world.commit(draft);
+    world.queue.clear();
+    assert_eq!(world.run_out(), []);
+    world.now = at(2 * HOUR);
+    assert_eq!(world.run_out().len(), 1);
+}
+
+#[test]
+fn a_recheck_that_would_come_too_often_is_refused() {
+    for (recheck, is_refused) in [
+        (Recheck::Every(Span::from_millis(999)), true),
+        (Recheck::Every(secs(1)), false),
+        (Recheck::At(at(1)), false),
+    ] {
+        let new = NewWait { recheck: Some(recheck), ..new_wait(WaitKind::System, WaitOwner::Agent) };
+        let refused = set(&mut draft(records()), new).map_err(|refusal| refusal.kind).err();
+        assert_eq!(refused, is_refused.then_some("schedule_too_short"), "{recheck:?}");
+    }
 }
 
 #[test]
@@ -440,7 +535,7 @@ fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it
             ..new_wait(WaitKind::Task, WaitOwner::Work(work_id(1)))
         };
         let made = set(&mut draft, new).expect("a wait");
-        assert_eq!((made.status, made.result_id), (status, result_id));
+        assert_eq!((made.wait.status, made.wait.result_id), (status, result_id));
         assert_eq!(draft.records.waits.len(), usize::from(result_id.is_some()));
     }
 }
@@ -558,12 +653,12 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
         let deadlines: [fn(Time) -> NewWait; 3] = [
             |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, WaitOwner::Agent) },
-            |at| NewWait { recheck_at: Some(at), ..new_wait(WaitKind::External, WaitOwner::Agent) },
+            |at| NewWait { recheck: Some(Recheck::At(at)), ..new_wait(WaitKind::External, WaitOwner::Agent) },
             |at| NewWait { expires_at: Some(at), ..new_wait(WaitKind::System, WaitOwner::Agent) },
         ];
         for deadline in deadlines {
             let made = set(&mut draft, NewWait { hops: Some(3), ..deadline(at(millis)) }).expect("a wait");
-            assert_eq!(made.hops, hops, "{millis}");
+            assert_eq!(made.wait.hops, hops, "{millis}");
         }
         let schedule = crate::model::timer::Schedule::At { at: at(millis) };
         let new = NewTimer {

@@ -25,7 +25,7 @@ use super::draft::Draft;
 use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
-use super::wait::{self, EndedTask, NewWait, WaitOwner};
+use super::wait::{self, EndedTask, NewWait, Recheck, WaitOwner};
 use super::work::{self, NewWork, WorkChange};
 
 /// What the rules can't know by themselves: the state of other agents, and the machine.
@@ -148,6 +148,7 @@ fn carry_out(
             at,
             past_ok,
             recheck_after,
+            recheck_at,
             expires_after,
             source,
             no_fallback,
@@ -159,7 +160,14 @@ fn carry_out(
                 None => WaitOwner::Nearest(run.work_item_id),
             };
             let wake_at = moment(at, past_ok)?.or(after(within));
-            let (recheck_at, expires_at) = (after(recheck_after), after(expires_after));
+            let recheck = match (moment(recheck_at, false)?, recheck_after) {
+                (None, every) => every.map(Recheck::Every),
+                (Some(at), None) => Some(Recheck::At(at)),
+                (Some(_), Some(_)) => {
+                    let message = "a wait has one of `recheck_after` and `recheck_at`";
+                    return Err(Refusal::new("invalid_wait", message));
+                }
+            };
             let resource = match (kind, resource) {
                 (WaitKind::Task, None) => started.map(|task| task.to_string()),
                 (_, named) => named,
@@ -172,8 +180,8 @@ fn carry_out(
                 resource,
                 trigger: trigger_id.map(|id| active(around, id)).transpose()?,
                 wake_at,
-                recheck_at,
-                expires_at,
+                recheck,
+                expires_at: after(expires_after),
                 source,
                 no_fallback,
                 ended_task: around.ended_tasks.iter().find(|task| Some(task.id) == named).cloned(),

@@ -8,7 +8,7 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete};
 
 use super::draft::Draft;
-use super::wait::{release_bound, resolve_bound};
+use super::wait::{recheck_over, release_bound, resolve_bound};
 
 /// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the message
 /// can still be brought back.
@@ -35,6 +35,7 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
         counters.dead = counters.dead.saturating_add(1);
     }
     draft.note_dedupe(&message, settlement.status);
+    recheck_over(draft, message.id);
     if settlement.status == MessageStatus::Processed {
         resolve_bound(draft, message.id);
     } else {

@@ -235,26 +235,29 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
         told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
-    let recheck = is_due(wait.recheck_at);
+    let recheck = is_due(wait.recheck_due());
     if let Some(at) = recheck {
         // A wait that is given up needs no recheck.
         if expiry.is_none() {
             told.push((Deadline::Recheck, at));
         }
-        wait.recheck_at = None;
+        wait.advance_recheck(now);
         wait.rechecked_at = Some(now);
     }
     if told.is_empty() && recheck.is_none() {
         return;
     }
+    for (deadline, at) in told {
+        let message = deadline_message(draft, &wait, deadline, at);
+        if deadline == Deadline::Recheck {
+            wait.recheck_id = Some(message.id);
+        }
+        admit(draft, message);
+    }
     if let Some(place) = draft.records.waits.iter_mut().find(|other| other.id == wait.id) {
         *place = wait.clone();
     }
-    draft.put(Put::Wait(Box::new(wait.clone())));
-    for (deadline, at) in told {
-        let message = deadline_message(draft, &wait, deadline, at);
-        admit(draft, message);
-    }
+    draft.put(Put::Wait(Box::new(wait)));
 }
 
 fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time) -> Message {

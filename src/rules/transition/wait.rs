@@ -9,12 +9,13 @@ use crate::model::message::{Body, Message, MessageKind, SchedulerTick};
 use crate::model::record::{Extra, Record};
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
 use crate::rules::admission::in_chain;
+use crate::rules::schedule::SHORTEST;
 
 use super::arrival::admit;
 use super::draft::Draft;
@@ -22,7 +23,7 @@ use super::messages::own_message;
 use super::trigger::{may_have_trigger, wait_ended};
 use super::work::revise;
 
-/// What a new wait belongs to.
+/// The owner of a new wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOwner {
     Agent,
@@ -31,7 +32,30 @@ pub enum WaitOwner {
     Nearest(Option<WorkId>),
 }
 
-/// What a new wait is to be.
+/// When the agent is told to go and look at what it waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recheck {
+    At(Time),
+    Every(Span),
+}
+
+impl Recheck {
+    fn first(self, now: Time) -> Time {
+        match self {
+            Recheck::At(at) => at,
+            Recheck::Every(span) => now.after(span),
+        }
+    }
+
+    fn every(self) -> Option<Span> {
+        match self {
+            Recheck::At(_) => None,
+            Recheck::Every(span) => Some(span),
+        }
+    }
+}
+
+/// The fields of a new wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWait {
     pub kind: WaitKind,
@@ -41,7 +65,7 @@ pub struct NewWait {
     /// The trigger that it names, as it stands.
     pub trigger: Option<Trigger>,
     pub wake_at: Option<Time>,
-    pub recheck_at: Option<Time>,
+    pub recheck: Option<Recheck>,
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
@@ -60,13 +84,23 @@ pub struct EndedTask {
     pub result_id: Option<MessageId>,
 }
 
-/// Records why work can't go on. A new wait on a work item replaces the active one.
+/// A wait that was set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Set {
+    pub wait: Wait,
+    /// The active waits of the same owner whose place it took, as they were.
+    pub replaces: Vec<Wait>,
+}
+
+/// Records why work can't go on. A new wait replaces the active one on the same work item, and each wait of the
+/// agent's own for the same resource.
 ///
 /// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
-pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
+pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     let work_item_id = owner(draft, new.owner)?;
     let now = draft.now();
-    let soonest = [new.wake_at, new.recheck_at, new.expires_at].into_iter().flatten().min();
+    let recheck_at = new.recheck.map(|recheck| recheck.first(now));
+    let soonest = [new.wake_at, recheck_at, new.expires_at].into_iter().flatten().min();
     let hops = in_chain(new.hops, soonest, now, &draft.records.policy.limits)?;
     let wait = Wait {
         id: WaitId(draft.stamp.mint()),
@@ -77,7 +111,9 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         work_item_id,
         trigger_id: new.trigger.as_ref().map(|trigger| trigger.id),
         wake_at: new.wake_at,
-        recheck_at: new.recheck_at,
+        recheck_at,
+        recheck_every: new.recheck.and_then(Recheck::every),
+        recheck_id: None,
         expires_at: new.expires_at,
         source: new.source,
         no_fallback: new.no_fallback,
@@ -92,14 +128,17 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
         rechecked_at: None,
         created_at: now,
         ended_at: None,
+        cause: None,
         extra: Extra::new(),
     };
     check(draft, &wait, new.ended_task.as_ref())?;
     if let Some(trigger) = &new.trigger {
         check_trigger(&wait, trigger)?;
     }
+    let replaces = replaced(draft, &wait);
+    let ids: Vec<WaitId> = replaces.iter().map(|wait| wait.id).collect();
+    end_all(draft, &ids, &format!("replaced by {}", wait.id));
     if let Some(item) = work_item_id {
-        end_on_item(draft, item, &format!("replaced by {}", wait.id));
         revise(draft, item, "wait", |_| {})?;
     }
     draft.records.waits.push(wait.clone());
@@ -120,7 +159,17 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Wait, Refusal> {
     } else {
         None
     };
-    Ok(over.unwrap_or(wait))
+    Ok(Set { wait: over.unwrap_or(wait), replaces })
+}
+
+/// The active waits whose place a new one takes. Those of an item have one place; those of the agent's own
+/// have one for each resource.
+fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
+    let has_place = |wait: &&Wait| {
+        let is_alike = new.work_item_id.is_some() || new.resource.is_some() && wait.resource == new.resource;
+        wait.is_active() && wait.work_item_id == new.work_item_id && is_alike
+    };
+    draft.records.waits.iter().filter(has_place).cloned().collect()
 }
 
 fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
@@ -139,6 +188,10 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
         let open = draft.records.tasks.iter().find(|task| task.id == id).map(|task| task.notify);
         let notify = open.or(ended_task.filter(|task| task.id == id).map(|task| task.notify));
         check_task(wait, id, notify)?;
+    }
+    if let Some(every) = wait.recheck_every.filter(|every| *every < SHORTEST) {
+        let message = format!("a recheck every {every} is too often: the shortest is {SHORTEST}");
+        return Err(Refusal::new("schedule_too_short", message));
     }
     if wait.kind == WaitKind::System && wait.recheck_at.is_none() && wait.expires_at.is_none() {
         return Err(Refusal::new("endless_wait", "a wait for the system needs a recheck or an expiry")
@@ -277,14 +330,32 @@ fn change(draft: &mut Draft, id: WaitId, change: impl FnOnce(&mut Wait)) {
     draft.put(Put::Wait(wait));
 }
 
-/// Ends every active wait on a work item. One that a message satisfies is resolved, not cancelled.
+/// Ends every active wait on a work item.
 pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
     let on_item = draft.records.waits.iter().filter(|wait| wait.work_item_id == Some(item));
-    let ended: Vec<_> = on_item.map(|wait| (wait.id, wait.resolved_by.is_some())).collect();
-    for (id, is_bound) in ended {
+    let ended: Vec<WaitId> = on_item.map(|wait| wait.id).collect();
+    end_all(draft, &ended, cause);
+}
+
+/// Ends waits. One that a message satisfies is resolved, not cancelled.
+fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
+    for id in waits {
+        let wait = draft.records.waits.iter().find(|wait| wait.id == *id);
+        let is_bound = wait.is_some_and(|wait| wait.resolved_by.is_some());
         let status = if is_bound { WaitStatus::Resolved } else { WaitStatus::Cancelled };
-        end_wait(draft, id, status, cause);
+        end_wait(draft, *id, status, cause);
     }
+}
+
+/// Notes that a message which told the agent to look has left the inbox. The next moment is still to come then.
+pub fn recheck_over(draft: &mut Draft, message: MessageId) {
+    let now = draft.now();
+    let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
+    let Some(id) = of_message.map(|wait| wait.id) else { return };
+    change(draft, id, |wait| {
+        wait.recheck_id = None;
+        wait.advance_recheck(now);
+    });
 }
 
 /// Notes that the agent's own system wait gets its one tick now.
@@ -303,6 +374,7 @@ pub fn heal(draft: &mut Draft) {
                     lose_answer(draft, id, message, "the message that it was bound to is gone");
                 }
             }
+            BrokenWait::RecheckGone(message) => recheck_over(draft, message),
             BrokenWait::TaskGone(id) => {
                 let cause = "its task has ended, and no result of it is under way";
                 if let Some(wait) = end_wait(draft, id, WaitStatus::Resolved, cause) {
@@ -332,6 +404,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     let mut wait = draft.records.waits.remove(at);
     wait.status = status;
     wait.ended_at = Some(draft.now());
+    wait.cause = Some(cause.to_owned());
     let data =
         json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
     draft.event(EventKind::WaitTransition, None, data);
