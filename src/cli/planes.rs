@@ -17,6 +17,7 @@ pub const SCHEDULING_STATES: &[&str] = &[
     "blocked",
     "runnable",
 ];
+pub const WAIT_STATES: &[&str] = &["active", "resolved", "cancelled", "expired", "ended", "all"];
 pub const WAIT_KINDS: &[&str] = &["operator", "task", "external", "timer", "system"];
 pub const CATCH_UPS: &[&str] = &["once", "all", "skip"];
 
@@ -170,9 +171,13 @@ pub struct Wait {
     /// Accept a time for --at that is past: the next step then ends the wait
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// Tell the agent to go and look after this long; a system wait needs this or --expires
-    #[arg(long, value_name = "DURATION")]
+    /// Tell the agent to go and look each time this long has passed, until the wait ends; a system wait needs
+    /// this, --recheck-at or --expires
+    #[arg(long, value_name = "DURATION", conflicts_with = "recheck_at")]
     pub recheck: Option<String>,
+    /// Tell the agent to go and look at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub recheck_at: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION")]
     pub expires: Option<String>,
@@ -189,8 +194,18 @@ pub struct Wait {
 
 #[derive(Debug, Subcommand)]
 pub enum WaitCommand {
-    /// List active waits
+    /// List waits
     List {
+        #[command(flatten)]
+        agent: PlaneAgent,
+        /// Only waits in these states, separated by commas: active, resolved, cancelled, expired; `ended` for
+        /// the last three, `all` for every one
+        #[arg(long, value_name = "STATE", value_delimiter = ',', default_value = "active", value_parser = PossibleValuesParser::new(WAIT_STATES))]
+        state: Vec<String>,
+    },
+    /// Show a wait, active or ended
+    Show {
+        id: String,
         #[command(flatten)]
         agent: PlaneAgent,
     },

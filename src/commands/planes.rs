@@ -1,30 +1,30 @@
-//! `work` and `wait`: what the agent means to do, and what it waits for. `timer` is in a file of its own.
+//! `work`: what the agent means to do. `wait` and `timer` have files of their own.
 
 mod timer;
+mod waits;
 
 use serde_json::{Value, json};
 
-use crate::cli::{self, WaitCommand, WorkCommand};
+use crate::cli::WorkCommand;
 use crate::engine::authority;
 use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
+use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::PLAN;
-use crate::model::id::{AgentName, TriggerId, WaitId, WorkId};
+use crate::model::id::{AgentName, WorkId};
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
-use crate::model::trigger::Trigger;
-use crate::model::wait::{Wait, WaitKind};
+use crate::model::wait::Wait;
 use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
-use crate::report::output::{Output, Tone};
+use crate::report::output::Output;
 use crate::report::text::one_line;
-use crate::report::wait as shown_wait;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::wait::{self, NewWait, WaitOwner};
 use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
+
+pub use waits::wait;
 
 use super::words::{agent_and_text, plane_agent, required_agent};
 use super::words::{moment, parse, parse_optional, text};
@@ -287,92 +287,4 @@ fn show_work(session: &mut Session, agent: &Agent<'_>, id: WorkId) -> Result<Sta
         text
     });
     Ok(Status::Done)
-}
-
-pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
-    let store = session.store()?;
-    match args.command {
-        Some(WaitCommand::List { agent }) => {
-            let agent = store.agent(&required_agent(&agent)?)?;
-            let waits = agent.look(|seen, _| seen.open::<Wait>())?;
-            for wait in &waits {
-                say_wait(session, wait);
-            }
-            Ok(Status::Done)
-        }
-        Some(WaitCommand::Cancel { id, agent }) => {
-            let found: Named<WaitId> =
-                lookup::open::<Wait>(&store, plane_agent(&agent)?, "active wait", &id)?;
-            let wait =
-                change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
-            let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
-            session.out.result(&object, |_| format!("cancelled {}", wait.id));
-            Ok(Status::Done)
-        }
-        None => set_wait(session, &store, args),
-    }
-}
-
-fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
-    let agent = store.agent(&required_agent(&args.agent)?)?;
-    let caller = session.caller(store)?;
-    // The parser has made sure that both are there.
-    let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
-    let named: Option<WorkId> = match &args.work_item {
-        Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
-        None => None,
-    };
-    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
-    let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
-    let trigger_id: Option<TriggerId> = match &args.trigger {
-        Some(part) => {
-            Some(lookup::open::<Trigger>(store, Some(agent.name().clone()), ACTIVE_TRIGGER, part)?.id)
-        }
-        None => None,
-    };
-    let mut new = NewWait {
-        kind,
-        trigger: None,
-        reason: args.reason.unwrap_or_default(),
-        owner: match named {
-            Some(id) => WaitOwner::Work(id),
-            None if args.whole_agent => WaitOwner::Agent,
-            None => WaitOwner::Nearest(of_turn),
-        },
-        wake_at: match args.at.as_deref() {
-            Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
-            None => moment_in(session, "--in", args.within.as_deref())?,
-        },
-        recheck_at: moment_in(session, "--recheck", args.recheck.as_deref())?,
-        expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
-        source: args.source,
-        no_fallback: args.no_fallback,
-        ended_task: ended_task(&agent, args.resource.as_deref())?,
-        hops: caller.and_then(|caller| caller.hops),
-        resource: args.resource,
-    };
-    authority::reach_records(session, store, &agent, CHANGE)?;
-    let open = Desk::new(session, &agent).open()?;
-    // It may have been revoked meanwhile.
-    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
-    let wait = open.change(|draft| wait::set(draft, new))?.made;
-    if !wait.is_active() {
-        session.out.note(&format!("{} is over already: its task had ended", wait.id));
-    }
-    session.out.result(&shown_wait::object(&wait), |_| wait.id.to_string());
-    Ok(Status::Done)
-}
-
-fn say_wait(session: &mut Session, wait: &Wait) {
-    session.out.result(&shown_wait::object(wait), |out| {
-        let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
-        let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
-        format!(
-            "{}  {}{}  of {owner}  {}",
-            wait.id,
-            out.paint(Tone::Strong, wait.kind.name()),
-            out.safe(&what),
-            out.safe(&one_line(&wait.reason, 80))
-        )
-    });
 }

@@ -23,6 +23,7 @@ use crate::model::place::Away;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Span;
+use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::process::{TASK, supervisor};
 use crate::report::output::{Output, Tone};
@@ -50,8 +51,20 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         }
         TaskCommand::Status { id, agent } => {
             let found = find(&store, plane_agent(&agent)?, &id)?;
-            let task = read(&store.agent(&found.agent)?, found.id)?;
-            show(session, &task);
+            let agent = store.agent(&found.agent)?;
+            let task = read(&agent, found.id)?;
+            let mut waits = agent.look(|seen, _| seen.open::<Wait>())?;
+            waits.retain(|wait| wait.is_active() && wait.task_id() == Some(task.id));
+            let mut object = json!(task);
+            object["waits"] = waits.iter().map(|wait| json!(wait.id)).collect();
+            session.out.result(&object, |out| {
+                let waits = waits.iter().map(|wait| {
+                    let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
+                    let reason = out.safe(&one_line(&wait.reason, 80));
+                    format!("\n  {} of {owner} waits for it: {reason}", wait.id)
+                });
+                line(&task, out) + &waits.collect::<String>()
+            });
             Ok(Status::Done)
         }
         TaskCommand::Output { id, agent, stderr, follow, bytes } => {

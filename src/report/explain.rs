@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
+use crate::model::continuation::{Runs, TriggerKind};
 use crate::model::decision::DecisionReport;
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
@@ -15,12 +16,15 @@ use crate::model::wait::{Wait, WaitKind};
 use crate::rules::advisory::advisories;
 use crate::rules::deferral::is_known;
 use crate::rules::execution::{deadline, next};
+use crate::rules::forecast::{fires_a_turn, has_runnable_work};
 use crate::rules::ladder::LADDER;
 use crate::rules::preemption::force_at;
 use crate::rules::projection::{Projection, project};
+use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
 use super::text::{one_line, relative};
+use super::wait as shown_wait;
 
 /// How many of a kind are listed. Of a thousand timers the first ones are enough.
 const LISTED: usize = 10;
@@ -106,7 +110,9 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     // While a message is held, everything else waits.
     if state.held.is_none() {
         wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
-        wakes.push(format!("a hint: dormouse wake {agent}"));
+        if has_runnable_work(records) {
+            wakes.push(format!("a hint, which gives runnable work another turn: dormouse wake {agent}"));
+        }
     }
     wakes
 }
@@ -127,34 +133,80 @@ fn moment(at: Time, now: Time) -> String {
 /// What ends a wait, and when it is looked at or given up.
 fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
     let agent = &records.state.agent;
-    let what = match wait.kind {
-        WaitKind::Operator => format!("an answer (dormouse enqueue {agent} TEXT)"),
-        WaitKind::Task => {
-            let task = records.tasks.iter().find(|task| Some(task.id) == wait.task_id());
-            let named = task.map(named).or(wait.resource.clone()).unwrap_or_default();
-            format!("the result of {named}")
+    let said = |source: WakeSource<'_>| match source {
+        WakeSource::Operator => Some(format!("an answer (dormouse enqueue {agent} TEXT)")),
+        WakeSource::Task(id) => {
+            let task = records.tasks.iter().find(|task| task.id == id).map(named);
+            Some(format!("the result of {}", task.unwrap_or_else(|| id.to_string())))
         }
-        WaitKind::External => match &wait.resource {
-            Some(resource) => format!("word about {resource} (dormouse wake {agent} --resource {resource})"),
-            None => format!("word from outside (dormouse wake {agent} --wait {})", wait.id),
-        },
-        WaitKind::Timer => wait.wake_at.map(|at| moment(at, now)).unwrap_or_default(),
-        WaitKind::System => match &wait.resource {
-            Some(resource) => format!("word about {resource} (dormouse wake {agent} --resource {resource})"),
-            None => format!("its end (dormouse wake {agent} --wait {})", wait.id),
-        },
+        WakeSource::Resource(resource) => {
+            Some(format!("word about {resource} (dormouse wake {agent} --resource {resource})"))
+        }
+        WakeSource::Trigger(id) => Some(format!("a delivery through {id}")),
+        WakeSource::From(source) => Some(format!("word from {source} that names no resource")),
+        WakeSource::FromAbout(source) => Some(format!("word from {source}")),
+        WakeSource::ExternalEvent => Some("an event with content that names nothing".to_owned()),
+        WakeSource::Timer => wait.wake_at.map(|at| moment(at, now)),
+        WakeSource::Wait(id) => matches!(wait.kind, WaitKind::External | WaitKind::System)
+            .then(|| format!("dormouse wake {agent} --wait {id}")),
+        // They are told of below.
+        WakeSource::Recheck | WakeSource::Expiry => None,
     };
-    let mut text = format!("{what}: {}", wait.reason);
+    let ends: Vec<String> = WakeSource::of(wait).into_iter().filter_map(said).collect();
+    let mut text = format!("{}: {}", ends.join(", or "), wait.reason);
     if let Some(item) = wait.work_item_id {
         text.push_str(&format!(", for {item}"));
     }
     if let Some(at) = wait.recheck_at {
-        text.push_str(&format!(", looked at {}", moment(at, now)));
+        let every = wait.recheck_every.map(|every| format!(", and every {every}"));
+        text.push_str(&format!(", looked at {}{}", moment(at, now), every.unwrap_or_default()));
     }
     if let Some(at) = wait.expires_at {
         text.push_str(&format!(", given up {}", moment(at, now)));
     }
     text
+}
+
+/// What runs for each source that can wake a started agent: its waits, its other tasks, its timers, its rechecks, a
+/// message of the operator, and a hint that names nothing.
+pub fn on_wake(records: &Records) -> Vec<Value> {
+    if matches!(records.state.status, Status::Stopped | Status::Booting) {
+        return Vec::new();
+    }
+    let runs = |turn: bool| if turn { Runs::Turn } else { Runs::Nothing };
+    let waiting = || records.waits.iter().filter(|wait| wait.is_waiting());
+    let mut wakes: Vec<Value> = waiting().flat_map(shown_wait::on_wake).collect();
+    let awaited: Vec<_> = waiting().filter_map(|wait| wait.task_id()).collect();
+    for task in records.tasks.iter().filter(|task| !awaited.contains(&task.id)) {
+        wakes.push(json!({
+            "source": format!("task:{}", task.id),
+            "runs": runs(task.notify),
+            "task_id": task.id,
+            "trigger_kind": TriggerKind::TaskResult,
+        }));
+    }
+    for timer in &records.timers {
+        wakes.push(json!({
+            "source": format!("timer:{}", timer.id),
+            "runs": runs(fires_a_turn(records, timer)),
+            "timer_id": timer.id,
+            "trigger_kind": TriggerKind::TimerFire,
+        }));
+    }
+    let blocked = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
+    for item in blocked.filter(|item| item.recheck_at.is_some()) {
+        wakes.push(json!({
+            "source": "recheck",
+            "runs": Runs::Turn,
+            "work_item_id": item.id,
+            "trigger_kind": TriggerKind::SystemTick,
+        }));
+    }
+    wakes
+        .push(json!({ "source": "message", "runs": Runs::Turn, "trigger_kind": TriggerKind::OperatorInput }));
+    let by_hint = runs(has_runnable_work(records));
+    wakes.push(json!({ "source": "hint", "runs": by_hint, "trigger_kind": TriggerKind::SystemTick }));
+    wakes
 }
 
 fn named(task: &Task) -> String {
@@ -184,6 +236,7 @@ pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value 
         "ladder": rungs,
         "facts": facts_document(&facts),
         "wakes": wakes(records, now),
+        "on_wake": on_wake(records),
         "advisories": advisories(records, now),
     })
 }

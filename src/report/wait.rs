@@ -2,15 +2,37 @@
 
 use serde_json::{Value, json};
 
+use crate::model::continuation::Runs;
 use crate::model::wait::{Wait, WaitKind};
-use crate::rules::wake_sources::wake_sources;
+use crate::rules::waits::WakeSource;
 
-/// The record with `wake_sources`, and with `recoverability` if the wait is external.
+/// The record with `wake_sources` and `on_wake`, and with `recoverability` if the wait is external.
 pub fn object(wait: &Wait) -> Value {
     let mut object = json!(wait);
     if wait.kind == WaitKind::External {
         object["recoverability"] = json!(wait.recoverability());
     }
-    object["wake_sources"] = json!(wake_sources(wait));
+    let sources = WakeSource::of(wait);
+    object["wake_sources"] = sources.iter().map(WakeSource::to_string).collect();
+    object["on_wake"] = on_wake(wait).collect();
     object
+}
+
+/// For each wake source of a wait: what runs when it speaks, and whether the wait ends by it.
+pub fn on_wake(wait: &Wait) -> impl Iterator<Item = Value> + '_ {
+    WakeSource::of(wait).into_iter().map(|source| {
+        let mut wakes = json!({
+            "source": source.to_string(),
+            "runs": Runs::Turn,
+            "wait_id": wait.id,
+            "ends_wait": source.ends_wait(),
+        });
+        if let Some(kind) = source.trigger_kind() {
+            wakes["trigger_kind"] = json!(kind);
+        }
+        if let Some(item) = wait.work_item_id {
+            wakes["work_item_id"] = json!(item);
+        }
+        wakes
+    })
 }

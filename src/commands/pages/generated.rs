@@ -84,6 +84,7 @@ pub const MAN: &[(&str, &str)] = &[
     ("dormouse-usage", committed!("man/dormouse-usage.1")),
     ("dormouse-wait-cancel", committed!("man/dormouse-wait-cancel.1")),
     ("dormouse-wait-list", committed!("man/dormouse-wait-list.1")),
+    ("dormouse-wait-show", committed!("man/dormouse-wait-show.1")),
     ("dormouse-wait", committed!("man/dormouse-wait.1")),
     ("dormouse-wake", committed!("man/dormouse-wake.1")),
     ("dormouse-watch", committed!("man/dormouse-watch.1")),

@@ -1,0 +1,164 @@
+//! `wait`: the reasons why an agent or a work item can't go on.
+
+use serde_json::json;
+
+use crate::cli::{self, WaitCommand};
+use crate::commands::words::{moment, parse, parse_optional, plane_agent, required_agent};
+use crate::engine::authority;
+use crate::engine::desk::Desk;
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
+use crate::engine::session::Session;
+use crate::error::{Error, Result, Status};
+use crate::model::id::{TriggerId, WaitId, WorkId};
+use crate::model::trigger::Trigger;
+use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::report::output::Tone;
+use crate::report::text::one_line;
+use crate::report::wait as shown_wait;
+use crate::rules::transition::wait::{self, NewWait, Recheck, Set, WaitOwner};
+use crate::store::{Agent, Store};
+
+use super::{CHANGE, change, find_work, moment_in};
+
+pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
+    let store = session.store()?;
+    match args.command {
+        Some(WaitCommand::List { agent, state }) => {
+            list_waits(session, &store.agent(&required_agent(&agent)?)?, &wait_states(&state)?)
+        }
+        Some(WaitCommand::Show { id, agent }) => {
+            let found = lookup::open_or_archived::<Wait>(&store, plane_agent(&agent)?, "wait", &id)?;
+            let wait =
+                store.agent(&found.agent)?.look(|seen, _| match seen.open_one::<Wait>(found.id)? {
+                    Some(wait) => Ok(Some(wait)),
+                    None => seen.ended_one::<Wait>(found.id),
+                })?;
+            let wait = wait.ok_or_else(|| Error::NoRecord { what: "wait", id: found.id.to_string() })?;
+            say_wait(session, &wait);
+            Ok(Status::Done)
+        }
+        Some(WaitCommand::Cancel { id, agent }) => {
+            let found: Named<WaitId> =
+                lookup::open::<Wait>(&store, plane_agent(&agent)?, "active wait", &id)?;
+            let wait =
+                change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
+            session.out.result(&object, |_| format!("cancelled {}", wait.id));
+            Ok(Status::Done)
+        }
+        None => set_wait(session, &store, args),
+    }
+}
+
+/// The statuses that the words of `wait list --state` stand for.
+fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
+    let mut states = Vec::new();
+    for word in words {
+        match word.as_str() {
+            "all" => states.extend_from_slice(WaitStatus::ALL),
+            "ended" => states.extend(WaitStatus::ALL.iter().filter(|status| **status != WaitStatus::Active)),
+            word => states.push(parse("--state", word)?),
+        }
+    }
+    Ok(states)
+}
+
+/// Lists the waits of some statuses: those that have ended first, each group oldest first.
+fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
+    let is_wanted = |wait: &Wait| states.contains(&wait.status);
+    let waits = agent.look(|seen, _| {
+        let mut waits = Vec::new();
+        if states.iter().any(|status| *status != WaitStatus::Active) {
+            seen.ended(|wait: Wait| {
+                waits.extend(Some(wait).filter(is_wanted));
+                true
+            })?;
+            waits.reverse();
+        }
+        waits.extend(seen.open::<Wait>()?.into_iter().filter(is_wanted));
+        Ok(waits)
+    })?;
+    waits.iter().for_each(|wait| say_wait(session, wait));
+    Ok(Status::Done)
+}
+
+fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
+    let agent = store.agent(&required_agent(&args.agent)?)?;
+    let caller = session.caller(store)?;
+    // The parser has made sure that both are there.
+    let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
+    let named: Option<WorkId> = match &args.work_item {
+        Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
+        None => None,
+    };
+    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
+    let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
+    let trigger_id: Option<TriggerId> = match &args.trigger {
+        Some(part) => {
+            Some(lookup::open::<Trigger>(store, Some(agent.name().clone()), ACTIVE_TRIGGER, part)?.id)
+        }
+        None => None,
+    };
+    let mut new = NewWait {
+        kind,
+        trigger: None,
+        reason: args.reason.unwrap_or_default(),
+        owner: match named {
+            Some(id) => WaitOwner::Work(id),
+            None if args.whole_agent => WaitOwner::Agent,
+            None => WaitOwner::Nearest(of_turn),
+        },
+        wake_at: match args.at.as_deref() {
+            Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
+            None => moment_in(session, "--in", args.within.as_deref())?,
+        },
+        recheck: match args.recheck_at.as_deref() {
+            Some(word) => Some(Recheck::At(moment("--recheck-at", word, session.clock.now(), false)?)),
+            None => parse_optional("--recheck", args.recheck.as_deref())?.map(Recheck::Every),
+        },
+        expires_at: moment_in(session, "--expires", args.expires.as_deref())?,
+        source: args.source,
+        no_fallback: args.no_fallback,
+        ended_task: ended_task(&agent, args.resource.as_deref())?,
+        hops: caller.and_then(|caller| caller.hops),
+        resource: args.resource,
+    };
+    authority::reach_records(session, store, &agent, CHANGE)?;
+    let open = Desk::new(session, &agent).open()?;
+    // It may have been revoked meanwhile.
+    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
+    let Set { wait, replaces } = open.change(|draft| wait::set(draft, new))?.made;
+    if !wait.is_active() {
+        session.out.note(&format!("{} is over already: its task had ended", wait.id));
+    }
+    if let Some(resource) = &wait.resource {
+        for other in replaces.iter().filter(|other| other.resource.as_ref() == Some(resource)) {
+            session.out.note(&format!("{} replaces {}, which waited for {resource}, too", wait.id, other.id));
+        }
+    }
+    let mut object = shown_wait::object(&wait);
+    if !replaces.is_empty() {
+        object["replaces"] = replaces.iter().map(|other| json!(other.id)).collect();
+    }
+    session.out.result(&object, |_| wait.id.to_string());
+    Ok(Status::Done)
+}
+
+fn say_wait(session: &mut Session, wait: &Wait) {
+    session.out.result(&shown_wait::object(wait), |out| {
+        let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
+        let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
+        let ended = wait.ended_at.map(|at| {
+            let cause = wait.cause.as_deref().map(|cause| format!(": {}", one_line(cause, 80)));
+            format!("  {} {}{}", wait.status, at.local(), cause.unwrap_or_default())
+        });
+        format!(
+            "{}  {}{}  of {owner}  {}{}",
+            wait.id,
+            out.paint(Tone::Strong, wait.kind.name()),
+            out.safe(&what),
+            out.safe(&one_line(&wait.reason, 80)),
+            out.safe(&ended.unwrap_or_default())
+        )
+    });
+}
