@@ -80,7 +80,7 @@ fn wait() -> impl Strategy<Value = Command> {
 
 /// Who says something, where that is more than a kind.
 fn source() -> impl Strategy<Value = &'static str> {
-    words(&["webhook:gh", "channel:chat"])
+    words(&["webhook:gh", "webhook", "channel:chat"])
 }
 
 fn timer() -> impl Strategy<Value = Command> {
@@ -351,7 +351,7 @@ fn called_in() -> impl Strategy<Value = Vec<Act>> {
     let waits = || {
         let kind = words(&["external", "external", "system"]);
         let owner = prop_oneof![Just(Owner::Agent), Just(Owner::Nearest)];
-        let source = weighted(0.3, words(&["webhook:gh", "callback:ci"]));
+        let source = weighted(0.3, words(&["webhook:gh", "webhook", "callback:ci"]));
         let expires = weighted(0.3, span());
         (kind, owner, resource(), source, weighted(0.4, any_record()), expires).prop_map(
             |(kind, owner, resource, source, trigger, expires)| Command::Wait {

@@ -348,7 +348,9 @@ fn known_by(message: &Value) -> String {
     if let Some(name) = message["correlation_id"].as_str() {
         return name.to_owned();
     }
-    let text = message["body"]["text"].as_str().unwrap_or_default();
+    let hint = &message["hint"];
+    let texts = [&hint["reason"], &hint["payload"]["text"], &message["body"]["text"]];
+    let text = texts.iter().find_map(|text| text.as_str()).unwrap_or_default();
     let line = text.lines().next().unwrap_or_default();
     let key = message["idempotency_key"].as_str().unwrap_or_default();
     if key.starts_with("reduced_input:") {

@@ -16,9 +16,7 @@ pub const ADVISORIES: [Word; 4] = [
 
 impl Model {
     pub fn advisories(&self) -> BTreeSet<Word> {
-        let is_weak = |wait: &Wait| {
-            (wait.recheck.is_none() || wait.rechecked) && wait.expires.is_none() && wait.source.is_none()
-        };
+        let is_weak = |wait: &Wait| wait.recheck.is_none() && wait.expires.is_none() && wait.source.is_none();
         let waits = |item: &Work| {
             self.waits.iter().any(|wait| wait.counts() && wait.item.as_ref() == Some(&item.tag))
         };

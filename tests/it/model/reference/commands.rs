@@ -233,7 +233,7 @@ impl Model {
                     trigger: *trigger,
                     task: *task,
                     wake: (*kind == "timer").then_some(now + ms(*within)),
-                    recheck: later(*recheck),
+                    recheck: recheck.map(ms),
                     expires: later(*expires),
                 };
                 self.add_wait(now, asked, inside)?;

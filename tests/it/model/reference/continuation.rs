@@ -42,7 +42,7 @@ impl Model {
             });
         }
         let prior = self.closure();
-        let resolves = self.satisfied_by(message, &prior);
+        let resolves = self.satisfied_by(message);
         let waits = prior.outcome == "waiting";
         let found = if waits {
             let awaits = |reason| prior.reason == Some(reason);

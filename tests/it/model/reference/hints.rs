@@ -6,16 +6,23 @@ use super::{Born, CHAIN_PAUSE, Millis, Model, NOT_FOUND, REFUSED, Tag, Word, res
 #[derive(Debug, Clone)]
 pub struct Hint {
     pub born: Born,
-    pub contentful: bool,
     pub source: String,
     pub resource: Option<String>,
     pub wait: Option<Tag>,
     pub trigger: Option<Tag>,
-    pub text: Tag,
+    /// What the operator or a turn said with it.
+    pub reason: Tag,
+    /// What an outside system sent with it, which makes it contentful.
+    pub payload: Tag,
     pub hops: u32,
 }
 
 impl Hint {
+    /// What the message is known by that it becomes.
+    pub fn said(&self) -> Tag {
+        if self.reason.is_empty() { self.payload.clone() } else { self.reason.clone() }
+    }
+
     /// Wait, else trigger, else resource, else source; and of one scope only those that could end the same waits.
     fn scope(&self) -> impl PartialEq + '_ {
         let source = self.resource.is_none().then_some(&self.source);
@@ -46,6 +53,10 @@ impl Model {
         if wait.is_some_and(|wait| !wait.is_active()) {
             return Err(NOT_FOUND);
         }
+        // A hint answers no question to the operator.
+        if wait.is_some_and(|wait| wait.kind == "operator") {
+            return Err(REFUSED);
+        }
         let wait = wait.map(|wait| wait.tag.clone());
         // It is about what the trigger is scoped to, unless it says something else.
         let trigger = trigger.map(|trigger| self.active_trigger(trigger)).transpose()?.cloned();
@@ -57,11 +68,11 @@ impl Model {
         let (wait, resource) = (wait.or(of_wait), resource.or(of_resource));
         let trigger = trigger.map(|trigger| trigger.tag);
         let hops = self.hops(inside)?;
-        let text = if blank { String::new() } else { self.name("hint") };
+        let reason = if blank { String::new() } else { self.name("hint") };
         let resource = resource.map(resource_name);
         let born = self.born();
         let source = source.unwrap_or(if inside { "ada" } else { "cli" }).to_owned();
-        self.hints.push(Hint { born, contentful: !blank, source, resource, wait, trigger, text, hops });
+        self.hints.push(Hint { born, source, resource, wait, trigger, reason, payload: String::new(), hops });
         Ok(())
     }
 
@@ -89,9 +100,12 @@ impl Model {
                 continue;
             }
             pending.hops = pending.hops.max(hint.hops);
-            if hint.contentful {
-                pending.text = hint.text;
-                pending.contentful = true;
+            pending.reason = match (pending.reason.is_empty(), hint.reason.is_empty()) {
+                (false, false) => format!("{}; {}", pending.reason, hint.reason),
+                _ => format!("{}{}", pending.reason, hint.reason),
+            };
+            if pending.payload.is_empty() {
+                pending.payload = hint.payload;
             }
             self.count_delivery(hint.trigger.as_ref(), hint.born);
         }

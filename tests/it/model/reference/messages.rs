@@ -194,6 +194,7 @@ impl Model {
         // It is there for whoever brings the message back.
         let checkpoint = message.checkpoint.clone().filter(|_| matches!(status, "dead" | "aborted"));
         self.ended.push((Message { checkpoint, ..message }, status));
+        self.recheck_over(self.clock.0, born);
         if status == "processed" {
             self.resolve_bound(born);
         } else {
@@ -243,12 +244,17 @@ impl Model {
         if said.priority == "interject" && (inside || outside) {
             return Err(REFUSED);
         }
+        let asks_operator = wait.is_some_and(|wait| wait.kind == "operator");
         let wait = wait.map(|wait| wait.tag.clone());
         let work = said.work.and_then(|work| self.work(work));
         if work.is_some_and(|item| item.done) {
             return Err(NOT_FOUND);
         }
         let work = work.map(|item| item.tag.clone());
+        // Only the operator answers the operator's questions.
+        if asks_operator && said.kind != "operator_prompt" {
+            return Err(REFUSED);
+        }
         let since = |at: Millis| (now - at).abs();
         if let Some(key) = said.key.map(|key| (None, key))
             && self.keys.iter().any(|(known, at)| *known == key && since(*at) < DEDUPE_WINDOW)

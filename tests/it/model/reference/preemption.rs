@@ -191,7 +191,7 @@ impl Model {
                 continue;
             }
             // The turn has heard it: what it ends is over when this turn's own message is.
-            let answered = self.satisfied_by(&message, &self.closure());
+            let answered = self.satisfied_by(&message);
             self.claimed().into_iter().for_each(|claimed| self.bind(claimed, &answered));
             self.end_message(born, "interjected");
             if let Some(message) = self.claimed_message() {

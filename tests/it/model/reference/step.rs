@@ -251,9 +251,9 @@ impl Model {
             }
             ("emit_system_tick", About::Hint) => {
                 if let Some(hint) = self.pending_hint.take() {
-                    let tick = self.own_message("system_tick", 2, hint.text, Made::Hint);
+                    let tick = self.own_message("system_tick", 2, hint.said(), Made::Hint);
                     self.queue.push(Message {
-                        contentful: hint.contentful,
+                        contentful: !hint.payload.is_empty(),
                         resource: hint.resource,
                         source: Some(hint.source),
                         wait: hint.wait,

@@ -190,19 +190,11 @@ impl Model {
         };
         let source = trigger.origin();
         if hint {
-            let text = if said.blank { String::new() } else { self.name("hint") };
+            let payload = if said.blank { String::new() } else { self.name("hint") };
             let born = self.born();
             let (source, trigger) = (source.to_owned(), Some(trigger.tag));
-            self.hints.push(Hint {
-                born,
-                contentful: !said.blank,
-                source,
-                resource,
-                wait,
-                trigger,
-                text,
-                hops,
-            });
+            let reason = String::new();
+            self.hints.push(Hint { born, source, resource, wait, trigger, reason, payload, hops });
             return Ok(());
         }
         let kind = if source.starts_with("callback") { "callback_event" } else { "webhook_event" };

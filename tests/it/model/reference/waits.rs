@@ -1,6 +1,5 @@
 //! Semantics §5: waits. A wait ends by what it names, wherever the agent's attention is.
 
-use super::closure::Closure;
 use super::commands::Owner;
 use super::messages::{Made, Message};
 use super::tasks::Task;
@@ -23,10 +22,12 @@ pub struct Wait {
     pub task: Option<Tag>,
     pub wake: Option<Millis>,
     pub recheck: Option<Millis>,
+    pub recheck_every: Option<Millis>,
     pub expires: Option<Millis>,
     /// What of these has become a message.
     pub woken: bool,
-    pub rechecked: bool,
+    /// The message that tells the agent to look, as long as it is queued.
+    pub rechecking: Option<Born>,
     pub expiring: bool,
     /// The message that ends it, from the moment at which it is taken up.
     pub resolved_by: Option<Born>,
@@ -46,6 +47,7 @@ pub struct Asked {
     pub trigger: Option<usize>,
     pub task: usize,
     pub wake: Option<Millis>,
+    /// The time between two rechecks.
     pub recheck: Option<Millis>,
     pub expires: Option<Millis>,
 }
@@ -66,7 +68,20 @@ impl Wait {
     }
 
     fn names_nothing(&self) -> bool {
-        self.resource.is_none() && self.source.is_none()
+        self.resource.is_none() && self.source.is_none() && self.trigger.is_none()
+    }
+
+    /// When the agent is told to look, if no such message is queued.
+    fn recheck_due(&self) -> Option<Millis> {
+        self.recheck.filter(|_| self.rechecking.is_none())
+    }
+
+    /// A recheck repeats, and counts from its own moments. One that was missed is not made up for.
+    fn advance_recheck(&mut self, now: Millis) {
+        let (Some(at), Some(every)) = (self.recheck, self.recheck_every) else { return };
+        if at <= now {
+            self.recheck = Some(at + ((now - at) / every + 1) * every);
+        }
     }
 }
 
@@ -94,12 +109,12 @@ impl Model {
     // What ends a wait
 
     /// Every wait, of the agent and of all its items, that a message satisfies: oldest first.
-    pub fn satisfied_by(&self, message: &Message, prior: &Closure) -> Vec<Tag> {
+    pub fn satisfied_by(&self, message: &Message) -> Vec<Tag> {
         let names_nothing = self.names_nothing(message);
         let mut satisfied: Vec<&Wait> = self
             .waits
             .iter()
-            .filter(|wait| wait.counts() && is_satisfied(wait, message, names_nothing, prior))
+            .filter(|wait| wait.counts() && is_satisfied(wait, message, names_nothing))
             .collect();
         satisfied.sort_by_key(|wait| wait.born);
         satisfied.iter().map(|wait| wait.tag.clone()).collect()
@@ -143,6 +158,15 @@ impl Model {
     fn bound_by(&self, message: Born) -> Vec<Tag> {
         let bound = self.waits.iter().filter(|wait| wait.is_active() && wait.resolved_by == Some(message));
         bound.map(|wait| wait.tag.clone()).collect()
+    }
+
+    /// A message that told the agent to look has left the queue.
+    pub fn recheck_over(&mut self, now: Millis, message: Born) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.is_active() && wait.rechecking == Some(message))
+        {
+            wait.rechecking = None;
+            wait.advance_recheck(now);
+        }
     }
 
     pub fn end_wait(&mut self, tag: &Tag, status: Word) {
@@ -193,10 +217,12 @@ impl Model {
             }
             // Nobody looks again at what is given up.
             let expiry = due(wait.expires.map(|limit| limit + 1), false);
-            if let Some(at) = due(wait.recheck, wait.rechecked || expiry.is_some()) {
+            let recheck = due(wait.recheck_due(), false);
+            let born = recheck.filter(|_| expiry.is_none()).map(|at| (at, wait.born.1 * 3 + 1));
+            if let Some(born) = born {
                 let said = format!("recheck: {}", wait.tag);
                 let tick = self.own_message("system_tick", 2, said, Made::Recheck);
-                self.say_of(&wait, Message { born: (at, wait.born.1 * 3 + 1), ..tick });
+                self.say_of(&wait, Message { born, ..tick });
             }
             // Exactly at the limit is not yet over.
             if let Some(at) = expiry.filter(|_| !wait.expiring) {
@@ -206,7 +232,10 @@ impl Model {
             }
             if let Some(found) = self.wait_mut(&wait.tag) {
                 found.woken |= due(wait.wake, false).is_some();
-                found.rechecked |= due(wait.recheck, false).is_some();
+                if recheck.is_some() {
+                    found.rechecking = born;
+                    found.advance_recheck(now);
+                }
                 found.expiring |= expiry.is_some();
             }
         }
@@ -229,7 +258,7 @@ impl Model {
     pub fn wait_due(&self) -> impl Iterator<Item = Millis> {
         self.waits.iter().filter(|wait| wait.counts()).flat_map(|wait| {
             let wake = wait.wake.filter(|_| !wait.woken);
-            let recheck = wait.recheck.filter(|_| !wait.rechecked);
+            let recheck = wait.recheck_due();
             let expires = wait.expires.filter(|_| !wait.expiring).map(|limit| limit + 1);
             [wake, recheck, expires].into_iter().flatten()
         })
@@ -265,30 +294,43 @@ impl Model {
             return Err(REFUSED);
         }
         let trigger = trigger.map(|trigger| trigger.tag.clone());
-        let soonest = [wake, recheck, expires].into_iter().flatten().min();
+        let soonest = [wake, recheck.map(|span| now + span), expires].into_iter().flatten().min();
         let hops = soonest.map_or(Ok(0), |soonest| self.hops_at(now, soonest, inside))?;
-        // It takes the place of the one that the item has.
+        let resource = resource.map(resource_name).filter(|_| kind != "task");
+        let resource = resource.or(task.as_ref().map(|task| task.tag.clone()));
+        // It takes the place of the one that the item has; or of the agent's own for the same.
         if let Some(item) = &item {
             self.end_waits_on(item, "cancelled");
             self.revise(item);
+        } else if resource.is_some() {
+            let same = |wait: &&Wait| wait.is_active() && wait.item.is_none() && wait.resource == resource;
+            let same: Vec<(Tag, bool)> = self
+                .waits
+                .iter()
+                .filter(same)
+                .map(|wait| (wait.tag.clone(), wait.resolved_by.is_some()))
+                .collect();
+            for (wait, bound) in same {
+                self.end_wait(&wait, if bound { "resolved" } else { "cancelled" });
+            }
         }
         let tag = self.name("wait");
-        let resource = resource.map(resource_name).filter(|_| kind != "task");
         let wait = Wait {
             born: self.born(),
             tag,
             kind,
             status: "active",
             item,
-            resource: resource.or(task.as_ref().map(|task| task.tag.clone())),
+            resource,
             source: source.map(str::to_owned),
             trigger,
             task: task.map(|task| task.tag),
             wake,
-            recheck,
+            recheck: recheck.map(|span| now + span),
+            recheck_every: recheck,
             expires,
             woken: false,
-            rechecked: false,
+            rechecking: None,
             expiring: false,
             resolved_by: None,
             answer_lost: false,
@@ -318,12 +360,24 @@ impl Model {
 }
 
 /// The table of §5, row by row.
-fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool, prior: &Closure) -> bool {
+fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
     let speaks = message.is_event() || message.made == Made::Hint;
     let names_it = message.wait.as_ref() == Some(&wait.tag);
     let of_resource = || wait.resource.is_some() && wait.resource == message.resource;
     let of_trigger = || wait.trigger.is_some() && wait.trigger == message.trigger;
-    let of_source = || message.resource.is_none() && wait.source.is_some() && wait.source == message.source;
+    let is_from = |source: &String| {
+        let kind = message.source.as_ref().and_then(|named| named.split_once(':')).map(|(kind, _)| kind);
+        message.source.as_ref() == Some(source) || is_kind(source) && kind == Some(source)
+    };
+    let of_source = || {
+        let names_no_resource = message.resource.is_none() || wait.resource.is_none();
+        names_no_resource && wait.source.as_ref().is_some_and(is_from)
+    };
+    if wait.kind == "operator" {
+        let of_item = message.work.is_some() && message.work == wait.item;
+        let names_none = message.wait.is_none() && message.work.is_none();
+        return message.kind == "operator_prompt" && (names_it || of_item || names_none);
+    }
     if names_it && (speaks || message.made == Made::Somebody) {
         return true;
     }
@@ -331,16 +385,17 @@ fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool, prior: &Clo
         "task" => message.kind == "task_result" && message.task.is_some() && message.task == wait.task,
         "system" => speaks && (of_resource() || of_trigger() || of_source()),
         "external" => {
-            let is_meant = wait.names_nothing() || prior.wait.as_ref() == Some(&wait.tag);
             // What is about one item is not about another.
             let of_item = message.work.is_none() || message.work == wait.item;
             let says_something = message.is_event() && message.contentful && names_nothing && of_item;
-            speaks && (of_resource() || of_trigger() || of_source()) || says_something && is_meant
-        }
-        "operator" => {
-            message.kind == "operator_prompt" && (message.work.is_none() || message.work == wait.item)
+            speaks && (of_resource() || of_trigger() || of_source()) || says_something && wait.names_nothing()
         }
         // Only its own fire, which names it.
         _ => false,
     }
+}
+
+/// A source that is the name of a kind of origin.
+fn is_kind(source: &str) -> bool {
+    ["operator", "channel", "webhook", "callback", "timer", "system", "task"].contains(&source)
 }
