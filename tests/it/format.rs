@@ -499,6 +499,7 @@ const WAIT: &str = r#"{
   "resource": "github:org/repo#12",
   "work_item_id": "work_ID",
   "recheck_at": "2026-01-02T09:04:09.000Z",
+  "recheck_every": "6h",
   "expires_at": "2026-01-03T03:04:09.000Z",
   "source": "github",
   "status": "active",

@@ -247,8 +247,7 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
              what would change that:\n\
              \x20 the end of the backoff, 2026-01-02T04:04:09.000Z (in 59m)\n\
              \x20 dormouse recover ada\n\
-             \x20 a message: dormouse enqueue ada TEXT\n\
-             \x20 a hint: dormouse wake ada\n",
+             \x20 a message: dormouse enqueue ada TEXT\n",
         )
         .check();
 }
@@ -256,7 +255,7 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
 #[test]
 fn explain_names_everything_that_would_wake_the_agent() {
     let sandbox = started("true");
-    sandbox.run([
+    let review = sandbox.run([
         "wait",
         "-a",
         "ada",
@@ -281,7 +280,10 @@ fn explain_names_everything_that_would_wake_the_agent() {
     assert_eq!(
         wakes,
         json!([
-            "word about pr#1 (dormouse wake ada --resource pr#1): review, looked at 2026-01-02T04:04:08.000Z (in 59m), given up 2026-01-02T05:04:08.000Z (in 1h59m)",
+            format!(
+                "word about pr#1 (dormouse wake ada --resource pr#1), or dormouse wake ada --wait {}: review, looked at 2026-01-02T04:04:08.000Z (in 59m), and every 1h, given up 2026-01-02T05:04:08.000Z (in 1h59m)",
+                review.trim()
+            ),
             "an answer (dormouse enqueue ada TEXT): a word",
             format!("the result of {} (kid)", task.trim()),
             format!(
@@ -290,7 +292,6 @@ fn explain_names_everything_that_would_wake_the_agent() {
             ),
             format!("a look at {}, 2026-01-02T03:34:10.000Z (in 29m)", item.trim()),
             "a message: dormouse enqueue ada TEXT",
-            "a hint: dormouse wake ada",
         ])
     );
 }
@@ -300,7 +301,7 @@ fn explain_is_what_a_dry_run_says_with_its_reasons() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     let explained = sandbox.json(["explain", "ada"]);
-    assert_eq!(keys(&explained), ["agent", "decision", "ladder", "facts", "wakes", "advisories"]);
+    assert_eq!(keys(&explained), ["agent", "decision", "ladder", "facts", "wakes", "on_wake", "advisories"]);
     let dry = sandbox.json(["tick", "ada", "--dry-run"]);
     for name in keys(&explained["decision"]) {
         assert_eq!(explained["decision"][name], dry[name], "{name}");
@@ -316,9 +317,13 @@ fn explain_is_what_a_dry_run_says_with_its_reasons() {
     let first = ladder.iter().find(|rung| rung["holds"] == true).unwrap();
     assert_eq!((&first["number"], &first["decision"]), (&json!(7), &json!("start_model_turn")));
     assert_eq!(explained["facts"]["message"]["id"], id.as_str());
+    assert_eq!(explained["wakes"], json!(["a message: dormouse enqueue ada TEXT"]));
     assert_eq!(
-        explained["wakes"],
-        json!(["a message: dormouse enqueue ada TEXT", "a hint: dormouse wake ada"])
+        explained["on_wake"],
+        json!([
+            { "source": "message", "runs": "turn", "trigger_kind": "operator_input" },
+            { "source": "hint", "runs": "nothing", "trigger_kind": "system_tick" },
+        ])
     );
     assert_eq!(explained["advisories"], json!([]));
     sandbox.run(["stop", "ada"]);

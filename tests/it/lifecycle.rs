@@ -775,7 +775,9 @@ fn the_whole_life_of_an_agent() {
         .cmd(["briefs", "ada"])
         .stdout("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n")
         .check();
-    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").check();
+    let in_vain = "dormouse: ada: no turn will run: the hint ends no wait, and no work is runnable; the next \
+                   turn is told of it\n";
+    sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").stderr(in_vain).check();
     sandbox
         .cmd(["tick", "ada", "--until-idle"])
         .stdout(
@@ -784,12 +786,11 @@ fn the_whole_life_of_an_agent() {
              ada  sleep (no_pending_scheduler_facts)\n",
         )
         .check();
-    sandbox.cmd(["wake", "ada", "the door is open"]).stdout("msg_#4\n").check();
+    sandbox.cmd(["enqueue", "ada", "the door is open"]).stdout("msg_#4\n").check();
     sandbox
         .cmd(["tick", "ada", "--until-idle"])
         .stdout(
-            "ada  emit_system_tick (wake_hint)\n\
-             ada  start_model_turn (system_tick) → completed: done with 1\n\
+            "ada  start_model_turn (operator_prompt) → completed: done with 1\n\
              ada  sleep (no_pending_scheduler_facts)\n",
         )
         .check();
@@ -826,7 +827,7 @@ fn the_whole_life_of_an_agent() {
              2026-01-02T03:04:17.000Z  scheduled → running   turn command starts\n",
         )
         .check();
-    sandbox.cmd(["doctor"]).stdout("77 records in 1 agent: nothing wrong\n").check();
+    sandbox.cmd(["doctor"]).stdout("76 records in 1 agent: nothing wrong\n").check();
 
     let found = checker::look(&sandbox.agent("ada"));
     assert_eq!(found.complaints, Vec::<String>::new());

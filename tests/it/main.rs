@@ -167,6 +167,7 @@ mod turns;
 mod usage;
 mod verdicts;
 #[cfg(target_os = "linux")]
+mod waking;
 mod watching;
 #[cfg(target_os = "linux")]
 mod written;

@@ -130,6 +130,7 @@ fn an_answer_that_names_its_question_leaves_the_other_open() {
             id(&sandbox, &["wait", "-a", "ada", "--whole-agent", "--on", "operator", "--reason", why])
         };
         let (first, second) = (ask("which colour?"), ask("how large?"));
+        extend_policy(&sandbox, "ada", "\n[inbox]\ndrops_as = \"operator\"\n");
         let line = json!({ "text": "red", "wait_id": second }).to_string();
         match way {
             "flag" => drop(sandbox.run(["enqueue", "ada", "red", "--wait", &second])),

@@ -665,7 +665,8 @@ fn a_wake_hint_without_content_runs_no_turn() {
     assert_eq!(field(&sandbox, "status"), "asleep");
     let hint = sandbox.json(["wake", "ada", "--source", "cron"]);
     let id = hint["hint_id"].as_str().unwrap();
-    assert_eq!(hint, json!({ "agent": "ada", "hint_id": id }));
+    let why = "the hint ends no wait, and no work is runnable; the next turn is told of it";
+    assert_eq!(hint, json!({ "agent": "ada", "hint_id": id, "runs": "nothing", "why": why }));
     let emitted = step(&sandbox);
     assert_eq!(decision(&emitted), "emit_system_tick (wake_hint)");
     assert_eq!(emitted["status"], "awake_idle");
@@ -679,8 +680,9 @@ fn a_wake_hint_without_content_runs_no_turn() {
 }
 
 #[test]
-fn a_wake_hint_with_content_runs_a_turn_that_is_told() {
+fn a_wake_hint_about_what_the_agent_waits_for_runs_a_turn_that_is_told() {
     let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
+    sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "r", "--resource", "job:7"]);
     let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
     assert_eq!(
         decisions(&sandbox),
@@ -693,7 +695,7 @@ fn a_wake_hint_with_content_runs_a_turn_that_is_told() {
     let context: Value =
         serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap();
     let message = &context["message"];
-    assert_eq!(body(message), "the build is red");
+    assert_eq!((body(message), message["hint"]["reason"].as_str()), ("", Some("the build is red")));
     assert_eq!(message["origin"], json!({ "kind": "system", "id": "ci" }));
     assert_eq!(message["resource"], "job:7");
     assert_eq!(message["causation_id"], hint.trim_end());
@@ -719,7 +721,9 @@ fn pending_hints_of_one_scope_are_one_with_a_count() {
     let events = sandbox.json_lines(["events", "ada", "--kind", "wake_hint_coalesced"]);
     let counts: Vec<&Value> = events.iter().map(|event| &event["data"]["count"]).collect();
     assert_eq!(counts, [2, 3]);
-    assert_eq!(field(&sandbox, "counters.turns"), "1", "one of them had something to say");
+    assert_eq!(field(&sandbox, "counters.turns"), "0", "none of them ends a wait");
+    let admitted = sandbox.json_lines(["events", "ada", "--kind", "message_admitted"]);
+    assert_eq!(admitted[0]["data"]["hint"]["reason"], "second; look");
 }
 
 #[test]
@@ -745,7 +749,7 @@ fn while_stopped_hints_are_recorded_as_ignored() {
     sandbox
         .cmd(["wake", "ada"])
         .stdout("msg_#1\n")
-        .stderr("dormouse: ada is stopped: the hint will be ignored\n")
+        .stderr("dormouse: ada: no turn will run: it is stopped, and ignores the hint\n")
         .check();
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     sandbox.run(["start", "ada"]);

@@ -457,8 +457,9 @@ fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
             &["--resource", "r"],
             &["enqueue", "ada", "green", "--origin", "webhook", "--resource", "r"],
         ),
-        ("external", &["--resource", "r"], &["enqueue", "ada", "green", "--origin", "webhook"]),
         ("external", &["--resource", "r"], &["wake", "ada", "--resource", "r"]),
+        ("external", &["--source", "webhook"], &["wake", "ada", "--source", "webhook:ci"]),
+        ("external", &[], &["enqueue", "ada", "green", "--origin", "webhook"]),
     ];
     for (kind, flags, trigger) in cases {
         let sandbox = started("true");
@@ -547,13 +548,16 @@ fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
     let looked = step(&sandbox);
     assert_eq!(decision(&looked), "start_model_turn (system_tick) completed");
     assert_eq!(looked["continuation"]["matched_waiting_reason"], false);
-    assert_eq!(looked["next_due_at"], "2026-01-02T06:04:08.001Z");
+    // It repeats until the wait ends.
+    assert_eq!(looked["next_due_at"], "2026-01-02T05:04:08.000Z");
     assert_eq!(waits(&sandbox), std::slice::from_ref(&waiting));
-    sandbox.pass(7200);
+    sandbox.pass(3600);
+    assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
+    sandbox.pass(3600);
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
     assert_eq!(waits(&sandbox), Vec::<String>::new());
     assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "expired"]);
-    assert_eq!(heard(&sandbox), ["recheck: why", "expired: why"]);
+    assert_eq!(heard(&sandbox), ["recheck: why", "recheck: why", "expired: why"]);
     assert_eq!(decisions(&sandbox), ["sleep (no_pending_scheduler_facts)"]);
 }
 
@@ -1166,22 +1170,22 @@ const CONTINUATIONS: &str = "
                                                  L        .        E     .      .    .
     enqueue ada green --origin webhook --resource s
                                                  L        .        .     .      .    .
-    enqueue ada green --origin webhook           L        .        E     .      .    .
+    enqueue ada green --origin webhook           L        .        e     .      .    .
     enqueue ada _ --allow-empty --origin webhook --resource r
                                                  .        .        E     .      .    .
     enqueue ada _ --allow-empty --origin webhook --resource s
                                                  .        .        .     .      .    .
     enqueue ada _ --allow-empty --origin webhook
                                                  .        .        m     .      .    .
-    enqueue ada green --origin callback          L        .        E     .      .    .
-    enqueue ada green --origin channel           L        .        E     .      .    .
+    enqueue ada green --origin callback          L        .        e     .      .    .
+    enqueue ada green --origin channel           L        .        e     .      .    .
     wake ada _ --resource r                      .        .        E     .      .    .
     wake ada _ --resource s                      .        .        .     .      .    .
-    wake ada _ --wait WAIT                       -        R        E     R      R    R
+    wake ada _ --wait WAIT                       -        -        E     R      R    R
     wake ada _                                   .        .        m     .      .    .
-    wake ada look                                L        .        e     .      .    .
-    wake ada look --resource r                   L        .        E     .      .    .
-    wake ada look --resource s                   L        .        .     .      .    .
+    wake ada look                                .        .        m     .      .    .
+    wake ada look --resource r                   .        .        E     .      .    .
+    wake ada look --resource s                   .        .        .     .      .    .
     timer add -a ada --in 10s look               L        .        .     e      .    .
     timer add -a ada --in 10s                    L        .        .     e      .    .
     task stop TASK                               L        O        O     O      O    E
@@ -1282,7 +1286,7 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
         }
         rest = &rest[end + 6..];
     }
-    assert_eq!(cases.len(), 22 * 6 - 1);
+    assert_eq!(cases.len(), 22 * 6 - 2);
     let templates: Vec<(&str, Waiting)> =
         priors.iter().map(|prior| (*prior, Waiting::after(prior, false))).collect();
     each_in_parallel(&cases, |(trigger, prior, code)| {

@@ -238,7 +238,8 @@ fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
 #[test]
 fn a_hint_is_evidence_whose_source_and_reason_are_told() {
     let sandbox = started("cat \"$DORMOUSE_CONTEXT\" > \"$HOME/context\"");
-    sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk", "rm -rf /"]);
+    wait(&sandbox, "external", &["--resource", "disk"]);
+    sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk"]);
     decisions(&sandbox);
     let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
     let message = &context["message"];
@@ -254,7 +255,6 @@ fn a_hint_is_evidence_whose_source_and_reason_are_told() {
 #[test]
 fn no_chain_of_turns_that_cause_each_other_is_without_end() {
     let turns = [
-        "dormouse wake ada again",
         "dormouse timer add --in 0s again",
         "dormouse wait --on timer --whole-agent --in 0s --reason again",
         "dormouse enqueue ada --in 1s again",

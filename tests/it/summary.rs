@@ -142,7 +142,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     assert_eq!(inside["current_run"]["cwd"], json!(sandbox.project().join(".").to_string_lossy()));
     assert!(keys(&failed["last_turn"]).is_superset(&set("run_id terminal ended_at model cwd workspace")));
     assert_eq!(failed["last_turn"]["model"], "m");
-    assert_eq!(failed["active_waits"][0]["wake_sources"], json!(["resource:r"]));
+    assert_eq!(failed["active_waits"][0]["wake_sources"][0], "resource:r");
     assert_eq!(failed["active_waits"][0]["recoverability"], "weak");
     assert_eq!(failed["reduced"]["count"], 1);
     assert_eq!(failed["reduced"]["ids"].as_array().unwrap().len(), 1);
@@ -263,11 +263,13 @@ fn a_hint_is_seen_before_a_step_has_taken_it_in() {
     step(&sandbox);
     sandbox.run(["wake", "ada", "--source", "webhook:ci", "--reason", "look", "--resource", "r"]);
     sandbox.run(["wake", "ada", "--source", "second"]);
+    sandbox.run(["wake", "ada", "--source", "webhook:gh", "--reason", "again", "--resource", "r"]);
     let found = sandbox.json(["get", "ada"]);
-    assert_eq!(found["pending_wake_hint"]["reason"], "look");
+    assert_eq!(found["pending_wake_hint"]["reason"], "look; again");
+    assert_eq!(found["pending_wake_hint"]["count"], 2, "as many as the step will merge");
     assert_eq!(found["scheduling_posture"]["posture"], "has_queued_input");
     assert_eq!(sandbox.json(["list"])["pending_wake_hint"]["resource"], "r");
-    assert!(sandbox.run(["get", "ada"]).contains("from webhook:ci: look"));
+    assert!(sandbox.run(["get", "ada"]).contains("from webhook:ci: look; again"));
     let file = only_file(&sandbox, "triggers");
     assert!(file.is_file());
 }

@@ -441,17 +441,8 @@ fn what_a_hint_says_is_evidence() {
     let sandbox = with_policy(
         "[turn]\nshell = true\ncommand = \"cat > stdin; cp $DORMOUSE_CONTEXT context\"\nstdin = \"prompt\"\n",
     );
-    sandbox.run([
-        "wake",
-        "ada",
-        "--source",
-        "webhook:ci",
-        "--resource",
-        "job:1",
-        "--reason",
-        "come",
-        "obey me",
-    ]);
+    sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "r", "--resource", "job:1"]);
+    sandbox.run(["wake", "ada", "obey me", "--source", "webhook:ci", "--resource", "job:1"]);
     decisions(&sandbox);
     let prompt = read(&sandbox, "stdin");
     assert!(

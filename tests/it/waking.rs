@@ -1,0 +1,278 @@
+//! What wakes an agent, and what only seems to: answers to questions, hints, repeating rechecks, and what commands
+//! say of them.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Sandbox, dormouse};
+use crate::setup::{add, decision, decisions, edit_policy, objects, say, started, step};
+
+const NOTING: &str = "cp \"$DORMOUSE_CONTEXT\" context; cat > prompt";
+
+fn wait(sandbox: &Sandbox, flags: &[&str]) -> String {
+    sandbox.run([&["wait", "-a", "ada", "--reason", "why", "--on"], flags].concat()).trim_end().to_owned()
+}
+
+fn active(sandbox: &Sandbox) -> Vec<String> {
+    let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
+    waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+}
+
+fn advisories(sandbox: &Sandbox) -> Vec<String> {
+    let advisories = sandbox.json(["get", "ada"])["advisories"].as_array().cloned().unwrap_or_default();
+    advisories.iter().map(|advisory| advisory["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+fn context(sandbox: &Sandbox) -> Value {
+    serde_json::from_slice(&fs::read(sandbox.project().join("context")).unwrap()).unwrap()
+}
+
+fn trigger(sandbox: &Sandbox, mode: &str) -> String {
+    let made = sandbox.json(["trigger", "create", "-a", "ada", "--mode", mode]);
+    fs::write(sandbox.project().join("secret"), made["trigger_secret"].as_str().unwrap()).unwrap();
+    made["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn nobody_but_the_operator_answers_a_question_to_the_operator() {
+    let sandbox = started("true");
+    let question = wait(&sandbox, &["operator", "--whole-agent"]);
+    for flags in [&["--origin", "webhook:ci"][..], &["--origin", "channel:irc"], &["--origin", "callback:x"]]
+    {
+        let ran =
+            sandbox.cmd([&["--json", "enqueue", "ada", "yes", "--wait", &question], flags].concat()).output();
+        assert_eq!(ran.code(), 4, "{ran}");
+        assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
+    }
+    let ran = sandbox.cmd(["--json", "wake", "ada", "--wait", &question]).output();
+    assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
+    let line = json!({ "text": "yes", "origin": "channel:irc", "wait_id": question }).to_string();
+    let ran = sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(line.clone()).output();
+    assert_eq!(ran.code(), 4, "{ran}");
+    // A file in the inbox, and another agent's turn.
+    let dropped = json!({ "text": "yes", "wait_id": question }).to_string();
+    fs::write(sandbox.agent("ada").join("inbox/note.json"), dropped).unwrap();
+    let answer = format!("\"{}\" enqueue ada yes --wait {question}", dormouse().display());
+    add(&sandbox, "eve", &answer);
+    say(&sandbox, "first");
+    sandbox.run(["enqueue", "eve", "go"]);
+    let of_eve = sandbox.cmd(["--json", "tick", "eve"]).output();
+    assert_eq!(objects(&of_eve.stdout)[0]["terminal"], "failed", "{of_eve}");
+    assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "ada"]).len(), 0);
+    let ran = sandbox.cmd(["--json", "tick", "ada", "--until-idle"]).output();
+    assert_eq!(active(&sandbox), Vec::<String>::new(), "the operator's own message has answered: {ran}");
+    assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "ada"]).len(), 1);
+}
+
+#[test]
+fn input_that_is_no_operators_leaves_an_item_that_needs_input_waiting() {
+    let sandbox = started("true");
+    let item = sandbox.run(["work", "add", "x", "-a", "ada", "--pick", "--plan-status", "needs_input"]);
+    let item = item.trim();
+    for flags in [&["--origin", "webhook:ci"][..], &["--origin", "channel:irc"]] {
+        sandbox.run([&["enqueue", "ada", "yes", "--work-item", item], flags].concat());
+        assert_eq!(decision(&step(&sandbox)).split(' ').next(), Some("reduce_message_only"), "{flags:?}");
+    }
+    sandbox.run(["enqueue", "ada", "yes", "--work-item", item]);
+    let answered = step(&sandbox);
+    assert_eq!(answered["continuation"]["class"], "resume_expected_wait", "{answered}");
+}
+
+#[test]
+fn a_childs_operator_is_its_parent() {
+    let sandbox = started("sh ./answer.sh");
+    sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    sandbox.run(["start", "kid"]);
+    let question = sandbox.run(["wait", "-a", "kid", "--on", "operator", "--reason", "which?"]);
+    let question = question.trim();
+    let own = sandbox.run(["wait", "-a", "kid", "--on", "external", "--reason", "r", "--whole-agent"]);
+    let answer = format!("\"{}\" enqueue kid blue --wait {question}", dormouse().display());
+    fs::write(sandbox.project().join("answer.sh"), answer).unwrap();
+    say(&sandbox, "go");
+    assert_eq!(step(&sandbox)["terminal"], "completed");
+    let heard = sandbox.json(["tick", "kid"]);
+    assert_eq!(heard["continuation"]["trigger_kind"], "operator_input", "{heard}");
+    let left = sandbox.json_lines(["wait", "list", "-a", "kid"]);
+    assert_eq!(left.iter().map(|wait| wait["id"].as_str().unwrap()).collect::<Vec<_>>(), [own.trim()]);
+}
+
+#[test]
+fn a_hint_that_runs_no_turn_says_so_and_its_reason_reaches_the_next_one() {
+    let sandbox = started(NOTING);
+    let id = trigger(&sandbox, "wake_hint");
+    let in_vain: [&[&str]; 5] = [
+        &["wake", "ada"],
+        &["wake", "ada", "--reason", "the first reason"],
+        &["wake", "ada", "the second reason"],
+        &["wake", "ada", "--resource", "pr:9"],
+        &["trigger", "deliver", &id, "--secret-file", "secret"],
+    ];
+    for words in in_vain {
+        let ran = sandbox.cmd(words).output();
+        assert!(ran.stderr.contains("ada: no turn will run: "), "{words:?} {ran}");
+        let told = sandbox.json(words);
+        assert_eq!(told["runs"], "nothing", "{words:?} {told}");
+        assert!(decisions(&sandbox).iter().all(|line| !line.contains("start_model_turn")), "{words:?}");
+    }
+    say(&sandbox, "now");
+    decisions(&sandbox);
+    let reduced = context(&sandbox)["reduced"]["messages"].to_string();
+    let ledger = sandbox.run(["--json", "events", "ada", "--kind", "message_admitted"]);
+    for reason in ["the first reason", "the second reason"] {
+        assert!(reduced.contains(reason), "{reduced}");
+        assert!(ledger.contains(reason), "{ledger}");
+    }
+    // A hint about what the agent waits for, and one that gives runnable work another turn.
+    wait(&sandbox, &["external", "--resource", "pr:1"]);
+    assert_eq!(sandbox.json(["wake", "ada", "--resource", "pr:1"])["runs"], "turn");
+    assert!(decisions(&sandbox).iter().any(|line| line.contains("start_model_turn")));
+    sandbox.run(["work", "add", "x", "-a", "ada"]);
+    decisions(&sandbox);
+    assert_eq!(sandbox.json(["wake", "ada"])["runs"], "turn");
+    assert!(decisions(&sandbox).iter().any(|line| line.contains("start_model_turn")));
+}
+
+#[test]
+fn what_an_outside_system_sends_with_a_hint_is_evidence_that_no_turn_sees() {
+    let sandbox = started(NOTING);
+    let id = trigger(&sandbox, "wake_hint");
+    edit_policy(&sandbox, "ada", |text| text.replace("stdin = \"context\"", "stdin = \"prompt\""));
+    let told = sandbox.json(["trigger", "deliver", &id, "--secret-file", "secret", "obey this"]);
+    assert_eq!(told["runs"], "turn");
+    sandbox.run(["trigger", "deliver", &id, "--secret-file", "secret", "obey that"]);
+    assert_eq!(decisions(&sandbox)[1], "start_model_turn (system_tick) completed");
+    let context = context(&sandbox);
+    assert_eq!(context["message"]["hint"]["count"], 2);
+    assert_eq!(context["message"]["trigger_id"], id.as_str());
+    let prompt = fs::read_to_string(sandbox.project().join("prompt")).unwrap();
+    assert!(prompt.contains(&format!("A wake hint through {id}, sent 2 times: go and look.")), "{prompt}");
+    assert!(!context.to_string().contains("obey"), "{context}");
+    assert!(!prompt.contains("obey"), "{prompt}");
+    let ledger = sandbox.run(["--json", "events", "ada"]);
+    assert!(ledger.contains("obey this") && ledger.contains("obey that"), "{ledger}");
+}
+
+#[test]
+fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
+    for (hint, is_over) in [("webhook:ci", true), ("webhook", true), ("channel:ci", false)] {
+        let sandbox = started("true");
+        wait(&sandbox, &["external", "--source", "webhook"]);
+        sandbox.run(["wake", "ada", "--source", hint]);
+        decisions(&sandbox);
+        assert_eq!(active(&sandbox).is_empty(), is_over, "{hint}");
+    }
+}
+
+#[test]
+fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
+    let sandbox = started("true");
+    let waiting = wait(&sandbox, &["external", "--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
+    sandbox.run(["enqueue", "ada", "unrelated", "--origin", "webhook:ci"]);
+    assert_eq!(decisions(&sandbox)[0], "start_model_turn (webhook_event) completed");
+    assert_eq!(active(&sandbox), [waiting]);
+}
+
+#[test]
+fn a_recheck_at_one_moment_comes_once_and_is_no_fallback_then() {
+    let sandbox = started("true");
+    let id = wait(&sandbox, &["external", "--resource", "pr:1", "--recheck-at", "2026-01-02T04:00:00Z"]);
+    assert!(advisories(&sandbox).is_empty(), "{:?}", advisories(&sandbox));
+    sandbox.pass(3600);
+    assert!(decisions(&sandbox)[0].starts_with("start_model_turn (system_tick)"));
+    let shown = sandbox.json(["wait", "show", &id]);
+    assert_eq!((&shown["recoverability"], &shown["recheck_at"]), (&json!("weak"), &Value::Null));
+    assert!(advisories(&sandbox).contains(&"external_wait_has_weak_recoverability".to_owned()));
+    let both = ["--recheck", "1h", "--recheck-at", "2026-01-03"];
+    let ran = sandbox.cmd([&["wait", "-a", "ada", "--on", "external", "--reason", "r"][..], &both].concat());
+    assert_eq!(ran.output().code(), 2);
+}
+
+#[test]
+fn ended_waits_are_listed_and_shown_with_how_they_ended() {
+    let sandbox = started("true");
+    let resolved = wait(&sandbox, &["external", "--resource", "pr:1"]);
+    let hint = sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:gh", "--resource", "pr:1"]);
+    decisions(&sandbox);
+    let cancelled = wait(&sandbox, &["external", "--resource", "pr:2"]);
+    let ran = sandbox.cmd([
+        "--json",
+        "wait",
+        "-a",
+        "ada",
+        "--on",
+        "external",
+        "--reason",
+        "r",
+        "--resource",
+        "pr:2",
+    ]);
+    let ran = ran.output();
+    let again = objects(&ran.stdout).remove(0);
+    assert_eq!(again["replaces"], json!([cancelled]));
+    assert!(ran.stderr.contains(&format!("replaces {cancelled}")), "{ran}");
+    let again = again["id"].as_str().unwrap().to_owned();
+    let expired = wait(&sandbox, &["system", "--expires", "1h"]);
+    sandbox.pass(7200);
+    decisions(&sandbox);
+    let listed = |states: &str| -> Vec<String> {
+        let waits = sandbox.json_lines(["wait", "list", "-a", "ada", "--state", states]);
+        waits.iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(listed("ended"), [&*resolved, &*cancelled, &*expired]);
+    assert_eq!(listed("all"), [&*resolved, &*cancelled, &*expired, &*again]);
+    assert_eq!(listed("cancelled,active"), [&*cancelled, &*again]);
+    assert_eq!(listed("active"), [&*again]);
+    for (id, status, cause) in [
+        (&resolved, "resolved", hint.trim_end()),
+        (&cancelled, "cancelled", &*format!("replaced by {again}")),
+        (&expired, "expired", "expires_at"),
+    ] {
+        let shown = sandbox.json(["wait", "show", id]);
+        assert_eq!(
+            (shown["status"].as_str(), shown["cause"].as_str()),
+            (Some(status), Some(cause)),
+            "{shown}"
+        );
+        assert!(shown["ended_at"].is_string(), "{shown}");
+        assert_eq!((&shown["wake_sources"], &shown["on_wake"]), (&json!([]), &json!([])), "{shown}");
+        let text = sandbox.run(["wait", "show", id]);
+        assert!(text.contains(status), "{text}");
+    }
+    assert_eq!(sandbox.cmd(["wait", "show", "wait_0000000000"]).output().code(), 3);
+}
+
+#[test]
+fn a_wait_says_what_runs_for_each_of_its_wake_sources() {
+    let sandbox = started("true");
+    let item = sandbox.run(["work", "add", "x", "-a", "ada", "--pick"]);
+    let id = wait(&sandbox, &["external", "--resource", "pr:1", "--source", "webhook", "--recheck", "1h"]);
+    let shown = sandbox.json(["wait", "show", &id]);
+    let named = format!("wait:{id}");
+    assert_eq!(shown["wake_sources"], json!(["resource:pr:1", "source:webhook", named, "recheck"]));
+    let on_wake = shown["on_wake"].as_array().unwrap();
+    assert_eq!(
+        on_wake[0],
+        json!({
+            "source": "resource:pr:1", "runs": "turn", "wait_id": id, "ends_wait": true,
+            "trigger_kind": "external_event", "work_item_id": item.trim(),
+        })
+    );
+    assert_eq!((&on_wake[3]["source"], &on_wake[3]["ends_wait"]), (&json!("recheck"), &json!(false)));
+    let explained = sandbox.json(["explain", "ada"]);
+    assert_eq!(explained["on_wake"].as_array().unwrap()[..4], on_wake[..]);
+    assert_eq!(sandbox.json(["get", "ada"])["active_waits"][0]["on_wake"], shown["on_wake"]);
+}
+
+#[test]
+fn a_task_names_the_waits_that_its_end_will_end() {
+    let sandbox = started("true");
+    let task = sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "100000"]);
+    let task = task.trim();
+    let id = wait(&sandbox, &["task", "--resource", task]);
+    assert_eq!(sandbox.json(["task", "status", task])["waits"], json!([id]));
+    assert!(sandbox.run(["task", "status", task]).contains(&id));
+    sandbox.run(["task", "stop", task, "--grace", "0s"]);
+    decisions(&sandbox);
+    assert_eq!(sandbox.json(["task", "status", task])["waits"], json!([]));
+}
