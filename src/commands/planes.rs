@@ -27,7 +27,7 @@ use crate::store::{Agent, Store};
 pub use waits::wait;
 
 use super::words::{agent_and_text, plane_agent, required_agent};
-use super::words::{moment, parse, parse_optional, text};
+use super::words::{parse_optional, text};
 
 pub use timer::timer;
 
