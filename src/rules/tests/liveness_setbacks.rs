@@ -11,12 +11,12 @@ use crate::rules::transition::preemption::{force, give_way, request};
 use crate::rules::transition::resources::drop_held;
 
 use super::liveness::{
-    Arrival, Waiting, all_agree, arrive, is_told, nobody_is_silent, record, sample, search, settle_down,
-    waitings, world,
+    Arrival, By, Waiting, all_agree, arrive, ends, is_told, nobody_is_silent, record, sample, search,
+    settle_down, waitings, world,
 };
 use super::secs;
 use super::transition_sequences::{Act, End, World};
-use super::waits::{By, Word};
+use super::waits::Word;
 
 /// What keeps every turn of the message from coming to anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,8 @@ fn cases() -> Vec<Case> {
     let words = [Word::Operator, Word::Event { contentful: true }, Word::Hint { contentful: false }];
     let mut cases = Vec::new();
     for waiting in waitings() {
-        for word in words {
+        // Only what ends the wait has a turn.
+        for word in words.into_iter().filter(|word| ends(waiting.kind, *word, By::Wait)) {
             for setback in SETBACKS {
                 cases.extend(THEN.map(|then| Case { waiting, word, setback, then }));
             }
