@@ -130,6 +130,9 @@ impl Error {
     /// The kind of the refusal to tick an agent of a pool that is none of this machine's.
     pub const OTHER_POOL: &'static str = "other_pool";
 
+    /// The kind of the refusal to change what belongs to another user.
+    pub const NOT_OWNER: &'static str = "not_owner";
+
     /// The kind of what is refused because this process has lost its lease to another one.
     pub const FENCED: &str = "fenced";
 
@@ -315,6 +318,49 @@ impl Error {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
+    /// True if the reason of the error lies in the one file or directory that it names. Any other error comes from the
+    /// disk or from this process.
+    pub fn is_of_file(&self) -> bool {
+        const OF_FILE: [Errno; 15] = [
+            Errno::EXIST,
+            Errno::ACCESS,
+            Errno::PERM,
+            Errno::LOOP,
+            Errno::NXIO,
+            Errno::NODEV,
+            Errno::ISDIR,
+            Errno::NOTDIR,
+            Errno::NAMETOOLONG,
+            Errno::BUSY,
+            Errno::XDEV,
+            Errno::NOTEMPTY,
+            Errno::OVERFLOW,
+            Errno::INVAL,
+            // This is a pipe that has a writer.
+            Errno::AGAIN,
+        ];
+        match self {
+            Error::Damaged { .. } => true,
+            Error::Io { action, source, .. } => {
+                let is = |errno: &Errno| source.raw_os_error() == Some(errno.raw_os_error());
+                // A lost sector makes the one file unreadable; if writing fails, the disk fails.
+                OF_FILE.iter().any(is) || *action == "read" && is(&Errno::IO)
+            }
+            Error::Usage { .. }
+            | Error::NoStore { .. }
+            | Error::NotAStore { .. }
+            | Error::NoAgent { .. }
+            | Error::NoRecord { .. }
+            | Error::Refused { .. }
+            | Error::NoEdge { .. }
+            | Error::Busy { .. }
+            | Error::Newer { .. }
+            | Error::TimedOut { .. }
+            | Error::Database { .. }
+            | Error::Failed { .. } => false,
+        }
+    }
+
     /// Whether the only trouble is that a file is missing.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
@@ -370,7 +416,10 @@ fn hint_at(source: &io::Error) -> Option<String> {
         ),
         (io::ErrorKind::StorageFull, "make room and try again; no record is half-written"),
         (io::ErrorKind::QuotaExceeded, "make room and try again; no record is half-written"),
-        (io::ErrorKind::PermissionDenied, "you have no permission: see its owner and mode with `ls -ld`"),
+        (
+            io::ErrorKind::PermissionDenied,
+            "you have no permission: see its owner and mode with `ls -ld`; `dormouse doctor` names files of other users",
+        ),
     ];
     let errno = Errno::from_io_error(source);
     let by_number = BY_NUMBER.iter().find(|(known, _)| Some(*known) == errno).map(|(_, hint)| hint);

@@ -71,6 +71,11 @@ impl Spot {
 
     /// Makes a new, empty file like [`Spot::create`], for `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
+        self.root.refuse_stranger()?;
+        self.or_clear(|| self.create_new(access))
+    }
+
+    fn create_new(&self, access: Access) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN;
         let open = || access.make(|| self.open(flags, access.file()));
         let made = match open() {
@@ -80,7 +85,10 @@ impl Spot {
             }
             made => made,
         };
-        made.map(File::from).map_err(|errno| self.refused(errno, "create"))
+        let file = made.map(File::from).map_err(|errno| self.refused(errno, "create"))?;
+        let made = rustix::fs::fstat(&file).and_then(|found| give_mode(&file, found.st_mode, access.file()));
+        made.context("change the mode of", &self.path)?;
+        Ok(file)
     }
 
     /// Makes a directory that only its owner may use; the directory above it must exist. A directory that is
@@ -91,16 +99,18 @@ impl Spot {
 
     /// Makes a directory like [`Spot::make_dir`], for `access`.
     pub fn make_dir_for(&self, access: Access) -> Result<bool> {
-        match self.mkdir(access) {
+        self.root.refuse_stranger()?;
+        self.or_clear(|| match self.mkdir(access) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) if self.is_dir()? => Ok(false),
             Err(errno) => Err(self.refused(errno, "make directory")),
-        }
+        })
     }
 
     /// Makes a directory that only its owner may use, and every missing directory above it as far as the ground.
     pub fn make_dirs(&self) -> Result<()> {
-        match self.mkdir(Access::Owner) {
+        self.root.refuse_stranger()?;
+        self.or_clear(|| match self.mkdir(Access::Owner) {
             Err(Errno::NOENT) if self.path != self.root.path => {
                 self.parent().make_dirs()?;
                 self.make_dir().map(drop)
@@ -108,7 +118,7 @@ impl Spot {
             Ok(()) => Ok(()),
             Err(Errno::EXIST) if self.is_dir()? => Ok(()),
             Err(errno) => Err(self.refused(errno, "make directory")),
-        }
+        })
     }
 
     fn mkdir(&self, access: Access) -> rustix::io::Result<()> {
@@ -119,12 +129,20 @@ impl Spot {
                 Errno::NOENT
             });
         }
-        let make = |above: &OwnedFd, name: &OsStr| rustix::fs::mkdirat(above, name, access.dir());
+        let make = |above: &OwnedFd, name: &OsStr| {
+            rustix::fs::mkdirat(above, name, access.dir())?;
+            let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            match wanted_mode(found.st_mode, access.dir()) {
+                Some(mode) => rustix::fs::chmodat(above, name, mode, AtFlags::empty()),
+                None => Ok(()),
+            }
+        };
         access.make(|| self.in_parent(make))
     }
 
     /// Makes a named pipe that only its owner may use. If something has that name already, nothing changes.
     pub fn make_pipe(&self) -> Result<()> {
+        self.root.refuse_stranger()?;
         let make =
             |above: &OwnedFd, name: &OsStr| rustix::fs::mknodat(above, name, FileType::Fifo, OWNERS_FILE, 0);
         match self.in_parent(make) {
@@ -136,6 +154,8 @@ impl Spot {
     /// Renames what lies here to `to`, and replaces what has that name. The inner error is the system's: the
     /// caller decides what it means.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
+        self.root.refuse_stranger()?;
+        to.clear_if_unlike(self)?;
         let renamed = self.in_parent(|from_dir, from| {
             if self.path.parent() == to.path.parent() {
                 return rustix::fs::renameat(from_dir, from, from_dir, to.name());
@@ -151,6 +171,8 @@ impl Spot {
     /// Renames what lies here to `to`, whose directory the caller has open as `dir`. Fails if nothing lies
     /// here.
     pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
+        self.root.refuse_stranger()?;
+        to.clear_if_unlike(self)?;
         match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
             Err(Errno::LOOP | Errno::XDEV) => Err(self.refused(Errno::LOOP, "rename")),
             renamed => renamed.context("rename to", &to.path),
@@ -167,6 +189,8 @@ impl Spot {
     /// the new one at once and waits until it has room for it.) So only what was synced before is durable.
     /// The inner error is the system's.
     pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+        self.root.refuse_stranger()?;
+        other.clear_if_unlike(self)?;
         let supplanted = self.in_parent(|from_dir, from| {
             other.in_parent(|to_dir, name| {
                 let exchange =
@@ -196,6 +220,7 @@ impl Spot {
     /// Exchanges the names of two files or directories in one directory, in one call. The inner error is the
     /// system's, for instance that of a file system that can't do it.
     pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+        self.root.refuse_stranger()?;
         let exchanged = self.in_parent(|above, name| {
             rustix::fs::renameat_with(above, name, above, other.name(), RenameFlags::EXCHANGE)
         });
@@ -205,6 +230,7 @@ impl Spot {
     /// Gives what lies here another name, unless a file has that name already. Returns whether it was
     /// renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
+        self.root.refuse_stranger()?;
         let renamed = self.in_parent(|from_dir, from| {
             let rename = |to_dir: &OwnedFd, name: &OsStr| {
                 rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
@@ -221,6 +247,7 @@ impl Spot {
     /// Sets the time at which a directory was last changed, in seconds since 1970. Its next change replaces
     /// that time. Returns `false` if this user may not set it, because another one owns the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
+        self.root.refuse_stranger()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: at, last_modification: at };
         let set = self
@@ -235,6 +262,7 @@ impl Spot {
     /// Gives a directory the owner, the group and the rights of another one. `false` if that can't be done:
     /// this user can't give them, or the other directory also has an access list.
     pub fn take_after(&self, other: &Spot) -> Result<bool> {
+        self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
         let (new_stat, old_stat) = (
             rustix::fs::fstat(&new).context("look at", &self.path)?,
@@ -265,16 +293,21 @@ impl Spot {
     }
 
     fn unlink(&self, how: AtFlags) -> Result<()> {
+        self.root.refuse_stranger()?;
         match self.in_parent(|above, name| rustix::fs::unlinkat(above, name, how)) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(self.refused(errno, "remove")),
+            Err(Errno::ISDIR) if self.is_scratch() => self.remove_tree(),
+            Err(errno) => self.unless_scratch::<()>(self.refused(errno, "remove")).map(drop),
         }
     }
 
     /// Removes whatever lies here, a directory with everything in it. No symbolic link is followed.
     pub fn remove_tree(&self) -> Result<()> {
-        if !self.is_dir()? {
+        let Some(found) = self.look()?.filter(|found| kind(found) == FileType::Directory) else {
             return self.remove();
+        };
+        if self.is_scratch() && found.st_mode & 0o700 != 0o700 {
+            self.set_mode(0o700)?;
         }
         for entry in self.entries()? {
             let within = self.join(&entry.name);
@@ -286,6 +319,7 @@ impl Spot {
     /// Removes every entry of this directory that `is_spare` says may go; no directory in it may. Returns whether it is
     /// empty then. A directory that is missing is empty.
     pub fn clear(&self, mut is_spare: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
+        self.root.refuse_stranger()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
         let mut is_empty = true;
         for entry in self.entries_of(&dir)? {
@@ -316,6 +350,7 @@ impl Spot {
 
     /// Opens what lies here to change its rights. `None` if nothing or a symbolic link lies here.
     fn open_to_change(&self, action: &'static str) -> Result<Option<Open>> {
+        self.root.refuse_stranger()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::NOENT) => return Ok(None),
@@ -324,6 +359,18 @@ impl Spot {
         let stat = rustix::fs::fstat(&found).context("look at", &self.path)?;
         Ok((kind(&stat) != FileType::Symlink).then_some(Open(found)))
     }
+}
+
+/// The mode for something new of mode `found` whose maker needs the rights in `wanted`. `None`: it has them. It
+/// lacks some of them if the umask or an access list of the directory took them away.
+fn wanted_mode(found: u32, wanted: Mode) -> Option<Mode> {
+    let found = Mode::from_raw_mode(found);
+    (!found.contains(wanted)).then(|| (found & (Mode::SUID | Mode::SGID | Mode::SVTX)) | wanted)
+}
+
+/// Gives a new file of mode `found` the rights that it should have and lacks.
+pub fn give_mode(file: &File, found: u32, wanted: Mode) -> rustix::io::Result<()> {
+    wanted_mode(found, wanted).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
 }
 
 /// Moves a file from one open directory into another, where it keeps its name. The inner error is the system's.

@@ -5,7 +5,9 @@
 //! no command reads, writes, makes, renames or removes anything outside the directory, whatever another user
 //! has put into it.
 
+pub mod accounts;
 mod changes;
+mod scratch;
 #[cfg(test)]
 mod tests;
 mod version;
@@ -18,11 +20,13 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::{Arc, OnceLock};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::process::geteuid;
 
 use crate::error::{Context, Error, Result};
 
@@ -34,6 +38,12 @@ pub use version::{Imprint, VERSION_LENGTH, Version, nanoseconds};
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
+    /// The user id of the owner of the directory.
+    owner: u32,
+    /// True if this process may change what lies in the directory.
+    is_open_to_changes: AtomicBool,
+    /// Tells the user of this process what was removed because it was in the way of a cache.
+    tell: OnceLock<fn(&str)>,
 }
 
 impl Root {
@@ -42,12 +52,40 @@ impl Root {
     pub fn open(path: &Path) -> io::Result<Arc<Root>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
-        Ok(Arc::new(Root { dir, path: path.to_owned() }))
+        let owner = rustix::fs::fstat(&dir)?.st_uid;
+        let is_open_to_changes = AtomicBool::new(owner == geteuid().as_raw());
+        let tell = OnceLock::new();
+        Ok(Arc::new(Root { dir, path: path.to_owned(), owner, is_open_to_changes, tell }))
+    }
+
+    /// Has the user told by `tell` what is removed because it is in the way of a cache.
+    pub fn tell_by(&self, tell: fn(&str)) {
+        let _ = self.tell.set(tell);
+    }
+
+    /// Lets the user of this process change what the rights of the files allow. Root never gets this
+    /// permission in the directory of another user, because the system refuses root nothing.
+    pub fn admit_guest(&self) {
+        self.is_open_to_changes.fetch_or(!geteuid().is_root(), Memory::Relaxed);
+    }
+
+    /// The user id of the owner of the directory.
+    pub fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Refuses a change of the directory by a user who does not own it: the owner could not open the files
+    /// that this user makes.
+    pub fn refuse_stranger(&self) -> Result<()> {
+        if self.is_open_to_changes.load(Memory::Relaxed) {
+            return Ok(());
+        }
+        Err(not_owner(&self.path, self.owner))
     }
 
     /// The place of the directory itself.
     pub fn spot(self: &Arc<Root>) -> Spot {
-        Spot { root: Arc::clone(self), path: self.path.clone(), ground: 0 }
+        Spot { root: Arc::clone(self), path: self.path.clone(), ground: 0, scratch: None }
     }
 }
 
@@ -59,6 +97,8 @@ pub struct Spot {
     path: PathBuf,
     /// How long the path is of what has to be there already.
     ground: usize,
+    /// The length of the path of the scratch directory in which it lies, if it lies in one.
+    scratch: Option<usize>,
 }
 
 /// One entry of a directory.
@@ -116,7 +156,7 @@ impl Spot {
     /// A place further down. `below` may be a path that leads upwards: every function that opens such a place
     /// refuses it.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
-        Spot { root: Arc::clone(&self.root), path: self.path.join(below), ground: self.ground }
+        Spot { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
     /// The same place, which has to be there: no directory is made in its place, nor in that of one above it, for
@@ -136,7 +176,7 @@ impl Spot {
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         let path = above.unwrap_or(&self.root.path).to_owned();
-        Spot { root: Arc::clone(&self.root), path, ground: self.ground }
+        Spot { root: Arc::clone(&self.root), path, ..*self }
     }
 
     /// The last part of the path.
@@ -151,6 +191,10 @@ impl Spot {
 
     /// What lies here, without following it: `None` if nothing does.
     pub fn look(&self) -> Result<Option<Stat>> {
+        self.plain_look().or_else(|error| self.unless_scratch(error))
+    }
+
+    fn plain_look(&self) -> Result<Option<Stat>> {
         match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => Ok(Some(rustix::fs::fstat(found).context("look at", &self.path)?)),
             Err(Errno::NOENT) => Ok(None),
@@ -163,7 +207,7 @@ impl Spot {
         match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(self.refused(errno, "look at")),
+            Err(errno) => Ok(self.unless_scratch::<()>(self.refused(errno, "look at"))?.is_some()),
         }
     }
 
@@ -193,7 +237,7 @@ impl Spot {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.refused(errno, "look at")),
+            Err(errno) => self.unless_scratch(self.refused(errno, "look at")),
         }
     }
 
@@ -215,6 +259,10 @@ impl Spot {
 
     /// Reads as `read` does, and returns the owner as well.
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
+        self.read_bounded(most).or_else(|error| self.unless_scratch(error))
+    }
+
+    fn read_bounded(&self, most: u64) -> Result<Option<Content>> {
         let Some((mut file, stat)) = self.open_plain()? else { return Ok(None) };
         let length = length(&stat);
         if length > most {
@@ -243,8 +291,8 @@ impl Spot {
     }
 
     /// The user id of the owner of the state directory.
-    pub fn owner_of_root(&self) -> Result<u32> {
-        Ok(rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?.st_uid)
+    pub fn owner_of_root(&self) -> u32 {
+        self.root.owner
     }
 
     /// The device and the inode number of the state directory.
@@ -265,21 +313,31 @@ impl Spot {
     }
 
     fn open_plain(&self) -> Result<Option<(File, Stat)>> {
-        match self.open(OFlags::RDONLY | PLAIN, Mode::empty()) {
+        let opened = match self.open(OFlags::RDONLY | PLAIN, Mode::empty()) {
             Ok(found) => self.plain(found, "open").map(Some),
-            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::NOENT) => return Ok(None),
             Err(errno) => Err(self.refused(errno, "open")),
-        }
+        };
+        opened.or_else(|error| self.unless_scratch(error))
     }
 
     /// Opens a plain file for reading and writing in place, and returns its length in bytes. A missing file
     /// is made if `makes` is set; otherwise the result is `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
+        self.root.refuse_stranger()?;
+        if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
+    }
+
+    fn open_to_write(&self, makes: bool) -> Result<Option<(File, u64)>> {
         // The system refuses a mode in a call that makes no file.
         let (create, mode) =
             if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
         match self.open(OFlags::RDWR | create | PLAIN, mode) {
-            Ok(found) => self.plain(found, "open").map(|(file, stat)| Some((file, length(&stat)))),
+            Ok(found) => {
+                let (file, stat) = self.plain(found, "open")?;
+                changes::give_mode(&file, stat.st_mode, mode).context("change the mode of", &self.path)?;
+                Ok(Some((file, length(&stat))))
+            }
             Err(Errno::NOENT) if !makes => Ok(None),
             Err(errno) => Err(self.refused(errno, "open")),
         }
@@ -312,7 +370,7 @@ impl Spot {
         match self.open(flags, Mode::empty()) {
             Ok(dir) => Ok(Some(File::from(dir))),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.refused(errno, "open directory")),
+            Err(errno) => self.unless_scratch(self.refused(errno, "open directory")),
         }
     }
 
@@ -531,6 +589,14 @@ impl Ord for Spot {
     fn cmp(&self, other: &Spot) -> Ordering {
         self.path.cmp(&other.path)
     }
+}
+
+/// The refusal of a change by a user who does not own what lies at `path`.
+pub fn not_owner(path: &Path, owner: u32) -> Error {
+    let name = accounts::name(owner);
+    let message = format!("{} belongs to {name}: only its owner changes anything in it", path.display());
+    Error::refused(Error::NOT_OWNER, message)
+        .with_hint(format!("run it as the owner: `{} dormouse …`", accounts::sudo(owner)))
 }
 
 /// What kind of thing was found.

@@ -28,6 +28,10 @@ struct Service {
 
 pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     let store = session.store()?;
+    if args.user {
+        // It would run as the user who installs it, and be refused every change.
+        store.refuse_stranger()?;
+    }
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let dir = store.anchor().path();
     let dir = std::path::absolute(dir).context("find", dir)?;
@@ -37,7 +41,7 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
         program: word(&program)?,
         dir: word(&dir)?,
         name: if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") },
-        owner: store.owner()?,
+        owner: store.owner(),
         user: args.user,
         jobs: args.jobs,
     };

@@ -2,10 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::clock::Clock;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, Result, Status};
 use crate::model::attention::Attention;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
@@ -144,8 +144,7 @@ impl Session {
         if let Some(url) = self.named_url() {
             return Store::open_at(anchor_of(&url)?, &url, self.opener());
         }
-        let here = env::current_dir().context("find", Path::new("the working directory"))?;
-        self.store_at(Anchor::find(self.named_dir().as_deref(), &here, own_settings().as_deref())?)
+        self.store_at(Anchor::find(self.named_dir().as_deref(), own_settings().as_deref())?)
     }
 
     /// The state directory that is this one.

@@ -1,14 +1,18 @@
 //! The anchor of a store: the state directory as a place on this machine. What a machine has for itself is found from it:
 //! settings, hooks, the repository of git, the directories where turns work. No record is reached through it.
 
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Context, Error, Result};
+use crate::beneath::accounts;
+use crate::error::{Context, Error, Result, describe};
+use crate::model::bound::MAX_SETTINGS;
 use crate::model::place::PlaceId;
 
 use super::dir::authors::is_writable_by_others;
@@ -46,22 +50,27 @@ impl Anchor {
         Anchor { path }
     }
 
-    /// The state directory that a command is about: the one that is named, else the nearest `.dormouse` from `start`
-    /// upwards. One that was only found has to be the user's own, or trusted in `settings`, the user's own settings
-    /// file (contract, cli §1).
-    pub fn find(named: Option<&Path>, start: &Path, settings: Option<&Path>) -> Result<Anchor> {
+    /// The state directory that a command is about: the one that is named, else the nearest `.dormouse` from the
+    /// working directory upwards. One that was only found has to be the user's own, or trusted in `settings`, the
+    /// user's own settings file (contract, cli §1).
+    pub fn find(named: Option<&Path>, settings: Option<&Path>) -> Result<Anchor> {
         if let Some(named) = named {
             // Both the state directory and the directory that holds it will do.
             let inside = named.join(layout::STATE_DIR);
             let root = if is_store(&inside)? { inside } else { named.to_owned() };
-            return std::path::absolute(&root).context("find", &root).map(Anchor::at);
+            return from_here(&root).map(Anchor::at);
         }
+        let start = &working_directory()?;
         for dir in start.ancestors() {
             let root = dir.join(layout::STATE_DIR);
             if is_store(&root)? {
                 return match whose(&root)? {
-                    Some(doubt) if !is_trusted(&root, settings)? => Err(refused(&root, &doubt, settings)),
-                    _ => Ok(Anchor::at(root)),
+                    None => Ok(Anchor::at(root)),
+                    Some(doubt) => match is_trusted(&root, settings)? {
+                        Trusted::Yes => Ok(Anchor::at(root)),
+                        Trusted::No => Err(refused(&root, &doubt, settings, None)),
+                        Trusted::Unknown(why) => Err(refused(&root, &doubt, settings, Some(&why))),
+                    },
                 };
             }
         }
@@ -70,8 +79,9 @@ impl Anchor {
 
     /// Where `init` makes a state directory: in `dir`, or as `dir` where that is the name or the place of one.
     pub fn to_make(dir: &Path) -> Result<Anchor> {
-        let dir = std::path::absolute(dir).context("find", dir)?;
-        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || is_store(&dir)?;
+        let dir = from_here(dir)?;
+        let has_marker = || dir.join(layout::CONFIG).is_file();
+        let is_one = dir.file_name().is_some_and(|name| name == layout::STATE_DIR) || has_marker();
         Ok(Anchor::at(if is_one { dir } else { dir.join(layout::STATE_DIR) }))
     }
 
@@ -121,20 +131,62 @@ impl Anchor {
     }
 }
 
-/// Whether a state directory lies there. One that is there and may not be looked into is an error, not nothing.
+/// The working directory of this process.
+///
+/// # Errors
+///
+/// `failed` if it was removed.
+fn working_directory() -> Result<PathBuf> {
+    std::env::current_dir().map_err(|source| match source.kind() {
+        ErrorKind::NotFound => {
+            Error::failed("the working directory of this command was removed").with_hint(
+                "go to a directory that is there (`cd`), or name the state directory by its whole path with --dir",
+            )
+        }
+        _ => Error::Io { action: "find", path: "the working directory".into(), source },
+    })
+}
+
+/// The whole path of `path`, which begins at the working directory if it is relative.
+fn from_here(path: &Path) -> Result<PathBuf> {
+    if path.is_relative() {
+        working_directory()?;
+    }
+    std::path::absolute(path).context("find", path)
+}
+
+/// True if a state directory lies there. Only a look that says so has found nothing: what can't be looked at is an
+/// error, because the search would find another state directory further up, or `init` would be advised.
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
-    match std::fs::metadata(&marker) {
-        Ok(found) => Ok(found.is_file()),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && root.symlink_metadata().is_ok() => {
-            Err(error).context("look at", &marker)
+    let error = match std::fs::metadata(&marker) {
+        // A marker of another kind is damage, which opening the store reports.
+        Ok(_) => return Ok(true),
+        Err(error) => error,
+    };
+    let link = || root.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    match error.kind() {
+        ErrorKind::NotFound if link() && !root.exists() => {
+            let message = "a symbolic link, and the directory to which it leads is not there";
+            Err(Error::damaged(root, message)
+                .with_hint("mount or bring back that directory, or remove the link"))
         }
-        Err(_) => Ok(false),
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(false),
+        // Nothing can be seen above it either, so the search goes on further up.
+        ErrorKind::PermissionDenied if root.symlink_metadata().is_err() => Ok(false),
+        _ => Err(error).context("look at", &marker),
     }
 }
 
+/// The reason not to trust a state directory that was only found.
+struct Doubt {
+    text: String,
+    /// The owner, if that is another user.
+    owner: Option<u32>,
+}
+
 /// Why a state directory may say what another user wants, if it may: whose it is, and whether others may write in it.
-fn whose(root: &Path) -> Result<Option<String>> {
+fn whose(root: &Path) -> Result<Option<Doubt>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);
     // The name itself may be a link, which is its owner's word as well.
@@ -143,29 +195,38 @@ fn whose(root: &Path) -> Result<Option<String>> {
     let file = marker.symlink_metadata().context("look at", &marker)?;
     for (path, found) in [(root, &link), (root, &dir), (marker.as_path(), &file)] {
         if found.uid() != own {
-            return Ok(Some(format!(
-                "{} belongs to user {}, not to you ({own})",
-                path.display(),
-                found.uid()
-            )));
+            let text = format!("{} belongs to user {}, not to you ({own})", path.display(), found.uid());
+            return Ok(Some(Doubt { text, owner: Some(found.uid()) }));
         }
         if !found.is_symlink() && is_writable_by_others(found.mode(), own, found.gid()) {
             let mode = found.mode() & 0o7777;
-            return Ok(Some(format!("others may write to {} (mode {mode:o})", path.display())));
+            let text = format!("others may write to {} (mode {mode:o})", path.display());
+            return Ok(Some(Doubt { text, owner: None }));
         }
     }
     Ok(None)
 }
 
-fn refused(root: &Path, doubt: &str, settings: Option<&Path>) -> Error {
+/// `unread`: why the settings can't be read, if they can't.
+fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: Option<&str>) -> Error {
+    let unread = unread.map(|why| format!("; {why}, so nothing says that you trust it")).unwrap_or_default();
+    let message = format!(
+        "found {}, but {}: the programs that it names would be run as you{unread}",
+        root.display(),
+        doubt.text
+    );
     let listed = settings.map(|path| {
         format!(", or list it in {}: [trust] directories = [\"{}\"]", path.display(), root.display())
     });
-    Error::refused(
-        "not_trusted",
-        format!("found {}, but {doubt}: the programs that it names would be run as you", root.display()),
-    )
-    .with_hint(format!("if you trust it, name it with --dir{}", listed.unwrap_or_default()))
+    let listed = listed.unwrap_or_default();
+    let hint = match doubt.owner {
+        None => format!("if you trust it, name it with --dir{listed}"),
+        Some(owner) => format!(
+            "to look at it, name it with --dir{listed}; only its owner changes it: `{} dormouse …`",
+            accounts::sudo(owner)
+        ),
+    };
+    Error::refused("not_trusted", message).with_hint(hint)
 }
 
 /// The user's own settings file: `$XDG_CONFIG_HOME/dormouse/config.toml`.
@@ -184,23 +245,48 @@ struct Trust {
     directories: Vec<String>,
 }
 
-fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<bool> {
-    let Some(path) = settings else { return Ok(false) };
-    let bytes = match std::fs::read(path) {
+/// The word of the user's own settings about a state directory.
+enum Trusted {
+    Yes,
+    No,
+    /// They can't be read, for this reason.
+    Unknown(String),
+}
+
+fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
+    let Some(path) = settings else { return Ok(Trusted::No) };
+    let bytes = match read_settings(path) {
         Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(false);
+            return Ok(Trusted::No);
         }
-        Err(error) => return Err(error).context("read", path),
+        Err(error) => {
+            return Ok(Trusted::Unknown(format!("can't read {}: {}", path.display(), describe(&error))));
+        }
     };
     let Settings { trust } = config::parse(path, config::utf8(path, &bytes)?)?;
     let real = root.canonicalize().context("look at", root)?;
-    Ok(trust.directories.iter().any(|listed| {
+    let is_listed = trust.directories.iter().any(|listed| {
         listed == "*"
             || Path::new(listed).canonicalize().is_ok_and(|listed| {
                 listed == real
                     || Some(listed.as_path()) == root.parent()
                     || Some(listed.as_path()) == real.parent()
             })
-    }))
+    });
+    Ok(if is_listed { Trusted::Yes } else { Trusted::No })
+}
+
+/// Reads a file of settings. Anything but a plain file of the size of settings is refused, and a pipe is not
+/// waited for.
+fn read_settings(path: &Path) -> io::Result<Vec<u8>> {
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > MAX_SETTINGS {
+        return Err(io::Error::other("not a plain file of the size of settings"));
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_SETTINGS).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }

@@ -315,8 +315,8 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         Error::Newer { found, known, .. } => {
             Ok(format!("written in {found}, newer than the {known} that this dormouse reads"))
         }
-        Error::Io { action, source, .. } if is_of_file(action, &source) => {
-            Ok(format!("can't {action} it: {}", describe(&source)))
+        Error::Io { action, ref source, .. } if error.is_of_file() => {
+            Ok(format!("can't {action} it: {}", describe(source)))
         }
         Error::Io { .. }
         | Error::Usage { .. }
@@ -331,27 +331,4 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         | Error::Database { .. }
         | Error::Failed { .. } => Err(error),
     }
-}
-
-fn is_of_file(action: &str, error: &std::io::Error) -> bool {
-    const OF_FILE: [Errno; 14] = [
-        Errno::ACCESS,
-        Errno::PERM,
-        Errno::LOOP,
-        Errno::NXIO,
-        Errno::NODEV,
-        Errno::ISDIR,
-        Errno::NOTDIR,
-        Errno::NAMETOOLONG,
-        Errno::BUSY,
-        Errno::XDEV,
-        Errno::NOTEMPTY,
-        Errno::OVERFLOW,
-        Errno::INVAL,
-        // This is a pipe that has a writer.
-        Errno::AGAIN,
-    ];
-    let is = |errno: &Errno| error.raw_os_error() == Some(errno.raw_os_error());
-    // A lost sector makes the one file unreadable; if writing fails, the disk fails.
-    OF_FILE.iter().any(is) || action == "read" && is(&Errno::IO)
 }

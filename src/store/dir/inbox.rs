@@ -293,7 +293,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
 
 /// Whether no other user has made what is there. A file that has gone away counts as the owner's.
 pub fn is_own(spot: &Spot) -> Result<bool> {
-    spot.look()?.map_or(Ok(true), |found| authors::is_owners(spot, found.st_uid))
+    spot.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(spot, found.st_uid)))
 }
 
 fn from_inbox(path: &str) -> &str {

@@ -24,6 +24,7 @@ pub mod hooks;
 mod import;
 pub mod inbox;
 pub mod journal;
+mod keys;
 pub mod layout;
 mod lease;
 pub mod lines;
@@ -56,8 +57,9 @@ pub mod view;
 pub mod watch;
 pub mod witness;
 
+use std::fs::Permissions;
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +67,7 @@ use std::time::Duration;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use crate::beneath::{self, Access, Root, Spot};
+use crate::beneath::{self, Access, Root, Spot, accounts};
 use crate::error::{Context, Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
@@ -156,10 +158,14 @@ impl Store {
         let marker = root.spot().join(layout::CONFIG);
         let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
+        root.tell_by(opener.tell);
         let guest = match config.sharing.group {
-            Some(_) => authors::guest(&marker)?,
+            Some(_) => authors::guest(&marker),
             None => None,
         };
+        if guest.is_some() {
+            root.admit_guest();
+        }
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
         Ok(Store { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
@@ -180,8 +186,10 @@ impl Store {
     pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
         // Above the state directory, and its own name, are where the user wants them: links are followed.
-        let mut new_dir = std::fs::DirBuilder::new();
-        new_dir.recursive(true).mode(0o700).create(path).context("make directory", path)?;
+        if !path.exists() {
+            refuse_root_in_the_way(anchor.home())?;
+            make_dirs(path).context("make directory", path)?;
+        }
         let opened = Root::open(path).context("open", path)?;
         let root = opened.spot();
         let marker = root.join(layout::CONFIG);
@@ -238,8 +246,13 @@ impl Store {
     }
 
     /// The name of the user who owns the state directory.
-    pub fn owner(&self) -> Result<String> {
-        Ok(authors::name(self.spot().owner_of_root()?))
+    pub fn owner(&self) -> String {
+        accounts::name(self.root.owner())
+    }
+
+    /// Refuses a change by a user who does not own the state directory.
+    pub fn refuse_stranger(&self) -> Result<()> {
+        self.root.refuse_stranger()
     }
 
     /// How long commands wait for locks.
@@ -366,6 +379,34 @@ impl Store {
             since: now,
             agent: None,
         }
+    }
+}
+
+/// Makes a directory and the missing ones above it, each of which the user may use whatever the umask says.
+fn make_dirs(path: &Path) -> std::io::Result<()> {
+    let make = || match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+        Ok(()) => std::fs::set_permissions(path, Permissions::from_mode(0o700)),
+    };
+    match (make(), path.parent()) {
+        (Err(error), Some(above)) if error.kind() == ErrorKind::NotFound => {
+            make_dirs(above)?;
+            make()
+        }
+        (made, _) => made,
+    }
+}
+
+/// Refuses root a state directory beneath a directory of another user: that user would find it there and could
+/// not use it.
+fn refuse_root_in_the_way(home: &Path) -> Result<()> {
+    let found = home.ancestors().find_map(|dir| Some((dir, dir.metadata().ok()?.uid())));
+    match found {
+        Some((dir, owner)) if rustix::process::geteuid().is_root() && owner != 0 => {
+            Err(beneath::not_owner(dir, owner))
+        }
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -8,13 +8,13 @@
 use rustix::fs::{FileType, Stat};
 use rustix::process::{getegid, geteuid, getgroups};
 
-use crate::beneath::{self, Spot};
+use crate::beneath::{self, Spot, accounts};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::settings::Group;
 
+use super::Store;
 use super::layout::{self, AgentDir};
-use super::{Store, authors};
 
 /// What a member of the group may use a file or directory for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Store {
         let Some(group) = &self.config.sharing.group else { return Ok(None) };
         let number = match group {
             Group::Number(number) => Some(*number),
-            Group::Name(name) => authors::group(name),
+            Group::Name(name) => accounts::group(name),
         };
         number.map(Some).ok_or_else(|| {
             Error::damaged(

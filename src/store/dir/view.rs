@@ -122,7 +122,7 @@ impl<'a> View<'a> {
         let spot = self.agent.join(path);
         let Some(Content { bytes, owner, .. }) = files::read_owned(&spot)? else { return Ok(None) };
         let record = self.decoded(path, &bytes)?;
-        Ok(Some((record, authors::other(&spot, owner)?)))
+        Ok(Some((record, authors::other(&spot, owner))))
     }
 
     /// Decodes the bytes of the file at this path.

@@ -1,0 +1,79 @@
+//! The names and numbers of users and groups on this machine.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::sync::OnceLock;
+
+/// The file that has the names of users.
+const ACCOUNTS: &str = "/etc/passwd";
+
+/// The file that has the names of groups.
+const GROUPS: &str = "/etc/group";
+
+/// The most that is read of such a file, in bytes.
+const MAX_ACCOUNTS: u64 = 4 << 20;
+
+/// A user's name, or the number of one without a name.
+pub fn name(uid: u32) -> String {
+    static NAMES: OnceLock<HashMap<u32, String>> = OnceLock::new();
+    let names = NAMES.get_or_init(|| {
+        let mut names = HashMap::new();
+        // Of two with one number the first counts, as it does elsewhere.
+        for (name, number) in entries(&text(ACCOUNTS)) {
+            names.entry(number).or_insert_with(|| name.to_owned());
+        }
+        names
+    });
+    names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+}
+
+/// The beginning of a command line that runs a command as this user.
+pub fn sudo(uid: u32) -> String {
+    let name = name(uid);
+    // A user without a name is told apart by a number sign.
+    if name.parse::<u32>().is_ok() { format!("sudo -u '#{name}'") } else { format!("sudo -u {name}") }
+}
+
+/// The number of the group of this name; a name of digits that no group has is a number itself.
+pub fn group(name: &str) -> Option<u32> {
+    let groups = text(GROUPS);
+    let found = entries(&groups).find(|(known, _)| *known == name).map(|(_, number)| number);
+    found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
+}
+
+/// Empty if the file can't be read: users and groups then have numbers alone.
+fn text(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));
+    read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+}
+
+/// The names and numbers in a file of users or groups.
+fn entries(text: &str) -> impl Iterator<Item = (&str, u32)> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        Some((name, fields.nth(1)?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_entry_is_passed_over() {
+        let text = "root:x:0:0:root:/root:/bin/sh\n\nci:x:1001:1001::/:\nbuild:x:1001:7::/:\n:x:5:5\n+\nnobody:x:no\n";
+        assert_eq!(entries(text).collect::<Vec<_>>(), [("root", 0), ("ci", 1001), ("build", 1001)]);
+    }
+
+    #[test]
+    fn a_user_and_a_group_are_known_by_name_and_by_number() {
+        assert_eq!((name(0).as_str(), name(4_000_000_001).as_str()), ("root", "4000000001"));
+        assert_eq!(
+            (group("root"), group("1234567"), group("no such group")),
+            (Some(0), Some(1_234_567), None)
+        );
+    }
+}
