@@ -515,6 +515,23 @@ fn root_may_be_the_owner() {
     assert_eq!(ran.code(), 0, "he is a member here: {ran}");
 }
 
+/// However much a member puts into a directory, it is one thing, which `doctor` moves out of the way.
+#[test]
+fn a_deep_directory_of_a_member_is_one_finding_and_can_be_repaired() {
+    let Some(shared) = shared() else { return };
+    let deep = "umask 0; p=x; for i in $(seq 300); do mkdir $p; p=$p/d; done";
+    assert_eq!(shared.shell(SENDER, deep).code(), 0);
+    let found = vec![("writable_by_others".to_owned(), "agents/a/inbox/x".to_owned())];
+    assert_eq!(shared.findings(OWNER, false), found);
+    assert_eq!(shared.findings(OWNER, true), found);
+    assert_eq!(shared.findings(OWNER, false), []);
+    // A step sets such a directory aside as well, where nobody but the owner comes to it.
+    assert_eq!(shared.shell(SENDER, deep).code(), 0);
+    shared.dormouse(OWNER, &["tick", "a"]);
+    let kinds: Vec<String> = shared.findings(OWNER, false).into_iter().map(|(kind, _)| kind).collect();
+    assert!(!kinds.contains(&"writable_by_others".to_owned()), "{kinds:?}");
+}
+
 /// A turn that runs is stopped by its owner while members go on speaking.
 #[test]
 fn members_speak_on_while_the_owner_stops_and_starts() {

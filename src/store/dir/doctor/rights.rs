@@ -1,12 +1,14 @@
 //! Who may write to the files of a state directory, and who may come to them.
 
+use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
-use crate::beneath::{self, Spot};
+use crate::beneath::{self, Spot, accounts};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
@@ -47,7 +49,65 @@ impl Store {
             }
             Err(error) => return Err(error),
         }
+        let mut foreign = Foreign::in_dir(self, self.spot());
+        let agents = self.spot().join(layout::AGENTS);
+        let own = WalkDir::new(self.spot().path()).into_iter();
+        // Agents are looked at one by one.
+        for entry in own.filter_entry(|entry| entry.path().parent() != Some(agents.path())).flatten() {
+            foreign.note(&entry);
+        }
+        findings.extend(foreign.findings(None));
         Ok(findings)
+    }
+}
+
+/// The files of a directory that belong to other users than the owner of the state directory.
+struct Foreign {
+    dir: Spot,
+    /// The owner of the state directory, by number and by name.
+    owner: (u32, String),
+    /// Those that the owner may read, and those that the owner may not: the first of each, and their number.
+    open: Option<(PathBuf, u32, usize)>,
+    closed: Option<(PathBuf, u32, usize)>,
+}
+
+impl Foreign {
+    fn in_dir(store: &Store, dir: Spot) -> Foreign {
+        let owner = (dir.owner_of_root(), store.owner());
+        Foreign { dir, owner, open: None, closed: None }
+    }
+
+    fn note(&mut self, entry: &DirEntry) {
+        let Ok(found) = entry.metadata() else { return };
+        if found.uid() == self.owner.0 {
+            return;
+        }
+        let needed = if found.is_dir() { 0o005 } else { 0o004 };
+        let is_open = found.is_symlink() || found.mode() & needed == needed;
+        let kind = if is_open { &mut self.open } else { &mut self.closed };
+        let (_, _, count) = kind.get_or_insert_with(|| (entry.path().to_owned(), found.uid(), 0));
+        *count += 1;
+    }
+
+    fn findings(self, agent: Option<&AgentName>) -> Vec<Finding> {
+        let Foreign { dir, owner: (_, owner), open, closed } = self;
+        let finding = |(first, uid, count): (PathBuf, u32, usize), can: &str, remedy| {
+            let below = first.strip_prefix(dir.path()).unwrap_or(&first).display().to_string();
+            let more = match count - 1 {
+                0 => "it".to_owned(),
+                more => format!("it and {more} more of other users"),
+            };
+            let name = accounts::name(uid);
+            let message = format!(
+                "{below} belongs to {name}, and {owner} {can} {more}: `sudo chown -hR {owner} {}`",
+                dir.display()
+            );
+            let (agent, place) = (agent.cloned(), dir.clone());
+            Finding { agent, place, shown: None, kind: "foreign_owner", message, remedy }
+        };
+        let open = open.map(|found| finding(found, "can't change", Remedy::Consider));
+        let closed = closed.map(|found| finding(found, "can't read", Remedy::None));
+        closed.into_iter().chain(open).collect()
     }
 }
 
@@ -65,6 +125,15 @@ fn unshared(agent: Option<&AgentName>, Misfit { spot, mode, wanted }: Misfit) ->
         message,
         remedy: Remedy::Permit(wanted),
     }
+}
+
+/// The directory right in an inbox that another user has made, if a path leads into one.
+fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
+    let name = path.strip_prefix(inbox.path()).ok()?.components().next()?;
+    let dir = inbox.join(name.as_os_str());
+    let found = dir.look().ok()??;
+    let is_of_other = found.st_uid != inbox.owner_of_root();
+    (beneath::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
 }
 
 /// What others than the owner may write. `is_meant` knows what members of the sharing group may write.
@@ -96,9 +165,24 @@ impl Checkup<'_> {
         let store = self.agent.store();
         let members = store.sharing_group().ok().flatten();
         let inbox = self.path(layout::INBOX);
-        for entry in WalkDir::new(self.agent.dir().path()).follow_links(false) {
+        let mut foreign = Foreign::in_dir(store, self.agent.dir().spot().clone());
+        let closed = [inbox.join(layout::REJECTED), self.path(layout::QUARANTINE)];
+        let mut dirs_of_others: HashSet<PathBuf> = HashSet::new();
+        let mut walk = WalkDir::new(self.agent.dir().path()).follow_links(false).into_iter();
+        while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
+                    // Nobody but the owner comes to what was set aside.
+                    if closed.iter().any(|dir| dir.path() == entry.path())
+                        && entry.metadata().is_ok_and(|found| found.mode() & 0o077 == 0)
+                    {
+                        walk.skip_current_dir();
+                        continue;
+                    }
+                    // What others put into an inbox is their word.
+                    if entry.path() == inbox.path() || !entry.path().starts_with(inbox.path()) {
+                        foreign.note(&entry);
+                    }
                     let spot = self.spot_of(entry.path());
                     // The inbox, and in it what members have made for the group.
                     let is_meant = |found: &Stat| {
@@ -107,7 +191,16 @@ impl Checkup<'_> {
                         is_theirs && found.st_mode & 0o002 == 0 && members == Some(found.st_gid)
                     };
                     let finding = writable_by_others(Some(self.agent.name()), &spot, is_meant);
-                    self.findings.extend(finding);
+                    let Some(finding) = finding else { continue };
+                    // A directory of another user is one thing, whatever is in it.
+                    match dir_of_other(&inbox, entry.path()) {
+                        None => self.findings.push(finding),
+                        Some(dir) if dirs_of_others.insert(dir.path().to_owned()) => {
+                            let message = format!("a directory of another user; {}", finding.message);
+                            self.note(dir, finding.kind, message, Remedy::Quarantine);
+                        }
+                        Some(_) => {}
+                    }
                 }
                 // A file that goes away meanwhile can't be written to any more.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
@@ -117,6 +210,7 @@ impl Checkup<'_> {
                 }
             }
         }
+        self.findings.extend(foreign.findings(Some(self.agent.name())));
         // A group that the machine does not have is a finding of the state directory.
         if let Ok(misfits) = store.unshared_in(self.agent.dir()) {
             self.findings.extend(misfits.into_iter().map(|misfit| unshared(Some(self.agent.name()), misfit)));
