@@ -36,6 +36,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
 /// Everything about one agent. To be called under its lock, so that no command changes anything meanwhile.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.checkup();
+    checkup.scratch();
     if let Some(state) = essentials(&mut checkup) {
         let open = checkup.open();
         references(&mut checkup, &state, &open);
@@ -44,7 +45,13 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
         let (dead, counted) = (checkup.history(&state), state.counters.dead);
         if dead != counted {
             let message = format!("{counted} dead letters are counted, {dead} are in the archive");
-            checkup.find(About::State, "dead_count", message, Remedy::Recount(dead));
+            checkup.find(About::State, "dead_count", message, Remedy::Recount(dead, open.outbox));
+        }
+        let (found, counted) = (open.outbox.messages, state.outbox.messages);
+        if found != counted {
+            let message =
+                format!("{counted} messages to other agents are counted, {found} are in the outbox");
+            checkup.find(About::State, "outbox_count", message, Remedy::Recount(dead, open.outbox));
         }
     }
     checkup.rights();

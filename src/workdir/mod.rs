@@ -116,7 +116,7 @@ impl Workdir {
 
     /// The directory that has the scratch directories of hooks.
     pub fn tmp(&self) -> Spot {
-        self.agent.join(TMP)
+        self.agent.join(TMP).scratch()
     }
 
     /// The directories of hooks, each with the word for it. The first that has a hook counts.

@@ -9,8 +9,8 @@
 //! 3. What two parts do to each other: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and `model`,
 //!    which runs a reference beside the program.
 //! 4. What machines do: `strace` and `held` (a command at one of its system calls), `scenarios`, `crash`, `faults`,
-//!    `power`, `limits`, `concurrency`.
-//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
+//!    `power`, `limits`, `effects`, `concurrency`.
+//! 5. What other programs and users put there, and how much of it: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `scratch`, `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `remembering`, `hostile`, `shown`, `fuzz`.
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
@@ -46,6 +46,8 @@ mod doctor;
 mod drops;
 mod edges;
 mod editing;
+#[cfg(target_os = "linux")]
+mod effects;
 mod elsewhere;
 mod examples;
 #[cfg(target_os = "linux")]
@@ -111,6 +113,8 @@ mod naming;
 mod output;
 #[cfg(target_os = "linux")]
 mod outside;
+#[cfg(target_os = "linux")]
+mod owners;
 mod packaging;
 mod permissions;
 mod planes;
@@ -131,6 +135,8 @@ mod reported;
 mod resources;
 #[cfg(target_os = "linux")]
 mod scenarios;
+#[cfg(target_os = "linux")]
+mod scratch;
 mod secrets;
 mod server;
 mod services;

@@ -15,6 +15,7 @@ use crate::beneath::{Spot, Version};
 use crate::error::{Context, Error, Result};
 
 use super::files::{self, Disk};
+use super::keys;
 use super::layout::{self, AgentDir};
 
 /// A file and its new content. The path is relative to the agent's directory.
@@ -71,10 +72,13 @@ impl<'e> Changes<'e> {
         for write in others {
             // If there is no cache of keys, no entry is written: a cache with one key would pass for a whole
             // one.
-            let is_forgotten =
-                write.path.starts_with(layout::DEDUPE) && !agent.join(layout::DEDUPE).exists()?;
-            if !is_forgotten {
-                put(agent, write, disk)?;
+            let is_key = write.path.starts_with(layout::DEDUPE);
+            if is_key && !keys::has_cache(agent)? {
+                continue;
+            }
+            match put(agent, write, disk) {
+                Err(error) if is_key && error.is_of_file() => keys::forget(agent)?,
+                put => drop(put?),
             }
         }
         for append in &self.appends {

@@ -12,6 +12,7 @@ use crate::model::timer::Timer;
 use super::evidence;
 use super::files::{self, Disk};
 use super::inbox;
+use super::keys::{is_there, whole};
 use super::layout;
 use super::record::encode;
 use super::view::View;
@@ -27,8 +28,8 @@ pub fn path(key: &str, admitted_at: Time) -> String {
 /// it.
 pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
-        // This is only a cache: an entry that can't be read is written anew.
-        Err(Error::Damaged { .. }) => Ok(false),
+        // This is only a cache: an entry that can't be read is written again.
+        Err(error) if error.is_of_file() => Ok(false),
         found => Ok(found?.is_some_and(|noted| {
             noted.message_id != entry.message_id && noted.admitted_at > entry.admitted_at
         })),
@@ -48,12 +49,12 @@ pub fn find(
     disk: Disk,
 ) -> Result<Option<DedupeEntry>> {
     let dir = view.agent.join(layout::DEDUPE);
-    if !dir.exists()? {
+    if !is_there(&dir)? {
         rebuild(view, now, window, disk)?;
     }
     let mut entry = match look_up(view, key, now, window) {
         // This is only a cache: if an entry can't be read, the cache is made again from the records.
-        Err(Error::Damaged { .. }) => {
+        Err(error) if error.is_of_file() => {
             rebuild(view, now, window, disk)?;
             look_up(view, key, now, window)?
         }
@@ -77,7 +78,7 @@ pub fn peek(
 ) -> Result<Option<DedupeEntry>> {
     match look_up(view, key, now, window) {
         // This is only a cache: the next command that changes something makes it again.
-        Err(Error::Damaged { .. }) => Ok(None),
+        Err(error) if error.is_of_file() => Ok(None),
         found => Ok(found?.filter(|entry| entry.revision <= revision)),
     }
 }
@@ -107,10 +108,14 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
     staged.remove_tree()?;
     in_the_way.remove_tree()?;
-    let dir = view.agent.join(layout::DEDUPE);
+    let dir = whole(view.agent);
     let put_in_place = || {
         if dir.exists()? {
-            files::rename(&dir, &in_the_way)?;
+            match files::rename(&dir, &in_the_way) {
+                // A directory that its owner may not use can't be moved either.
+                Err(error) if error.is_of_file() => dir.remove_tree()?,
+                moved => moved?,
+            }
         }
         files::rename(&staged, &dir)?;
         disk.sync_dir(&dir.parent())
@@ -194,6 +199,9 @@ fn sync_tree(staged: &Spot, disk: Disk) -> Result<()> {
 pub fn forget_old_days(view: &View<'_>, now: Time, window: Span) -> Result<()> {
     let oldest = Time::from_millis(now.as_millis() - (window.as_millis() + 2 * DAY.as_millis()) as i64).day();
     let dir = view.agent.join(layout::DEDUPE);
+    if !is_there(&dir)? {
+        return Ok(());
+    }
     for entry in dir.entries()? {
         let Some(name) = entry.name.to_str() else { continue };
         if entry.is_dir && name.len() == oldest.len() && name < oldest.as_str() {

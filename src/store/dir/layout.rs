@@ -44,6 +44,8 @@ pub const WAITS: &str = "waits";
 pub const TIMERS: &str = "timers";
 pub const TASKS: &str = "tasks";
 pub const TRIGGERS: &str = "triggers";
+/// The directory of the messages to other agents that are still to be delivered.
+pub const OUTBOX: &str = "outbox";
 /// The directory of the keys of signatures. A `.gitignore` in it keeps it out of git.
 pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
@@ -95,6 +97,15 @@ impl AgentDir {
     }
 
     pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
+        let relative = relative.as_ref();
+        // A lost part of the dedupe keys must be seen: without it a message would be admitted twice.
+        let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
+        for scratch in scratch {
+            if let Ok(below) = relative.strip_prefix(scratch) {
+                let scratch = self.spot.join(scratch).scratch();
+                return if below.as_os_str().is_empty() { scratch } else { scratch.join(below) };
+            }
+        }
         self.spot.join(relative)
     }
 }
@@ -130,6 +141,7 @@ pub fn plane(plane: Plane) -> &'static str {
         Plane::Timers => TIMERS,
         Plane::Tasks => TASKS,
         Plane::Triggers => TRIGGERS,
+        Plane::Outbox => OUTBOX,
     }
 }
 
@@ -200,6 +212,7 @@ pub fn may_write(path: &str) -> bool {
         [TIMERS, name] => is_named::<TimerId>(name, ".json"),
         [TASKS, name] => is_named::<TaskId>(name, ".json"),
         [TRIGGERS, name] => is_named::<TriggerId>(name, ".json"),
+        [OUTBOX, name] => is_named::<MessageId>(name, ".json"),
         ["cache", "dedupe", day, name] => is_plain(day) && name.strip_suffix(".json").is_some_and(is_plain),
         _ => false,
     }

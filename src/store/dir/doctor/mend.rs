@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::json;
 
-use super::super::{Agent, Change, Store, files, layout, lines};
+use super::super::{Agent, Change, Store, files, keys, layout, lines};
 use super::{Finding, Remedy};
 
 impl Change<'_> {
@@ -24,11 +24,16 @@ impl Change<'_> {
             | Remedy::Join
             | Remedy::OneTicker
             | Remedy::Consider
-            | Remedy::Recount(_)
+            | Remedy::Recount(..)
             | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
             Remedy::FinishExchange => self.finish_exchange()?,
             Remedy::Sweep => drop(self.sweep()?),
+            // Part of the dedupe keys would pass for all of them.
+            Remedy::Renew if finding.place.starts_with(&*agent.dir().join(layout::DEDUPE)) => {
+                keys::forget(agent.dir())?;
+            }
+            Remedy::Renew => agent.dir().join(finding.place.below(agent.dir().spot())).remove_tree()?,
             Remedy::Protect => protect(&finding.place)?,
             Remedy::Permit(rights) => rights.set(&finding.place)?,
             Remedy::FinishPacking => {
@@ -67,7 +72,8 @@ impl Store {
             | Remedy::QuarantineLines(_)
             | Remedy::Untangle
             | Remedy::FinishPacking
-            | Remedy::Recount(_)
+            | Remedy::Recount(..)
+            | Remedy::Renew
             | Remedy::KeepInbox
             | Remedy::Join
             | Remedy::OneTicker

@@ -7,12 +7,14 @@ mod mend;
 mod place;
 mod records;
 mod rights;
+mod scratch;
 
 use std::path::PathBuf;
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
+use crate::model::state::Outbox;
 use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
@@ -43,10 +45,12 @@ pub enum Remedy {
     Permit(Rights),
     /// People must make the group, or be in it, or take it out of the settings.
     Join,
-    /// Count the dead letters anew.
-    Recount(u64),
+    /// Set the counters right: of dead letters, and of the messages in the outbox.
+    Recount(u64, Outbox),
     /// Remove what killed commands have left. What is left of hooks is for the command, which may end processes.
     Sweep,
+    /// Remove what lies in the place of a cache. The next command makes the cache again.
+    Renew,
     /// Put the file into the inbox that keeps it in git.
     KeepInbox,
     /// Put what was the inbox into its place.
@@ -72,6 +76,7 @@ impl Remedy {
             Remedy::Untangle
             | Remedy::FinishPacking
             | Remedy::Sweep
+            | Remedy::Renew
             | Remedy::KeepInbox
             | Remedy::FinishExchange
             | Remedy::AddLines(..)
@@ -86,7 +91,7 @@ impl Remedy {
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Protect
-            | Remedy::Recount(_) => false,
+            | Remedy::Recount(..) => false,
         }
     }
 
@@ -100,8 +105,9 @@ impl Remedy {
             Remedy::Protect => "take write permission from others",
             Remedy::Permit(_) => "give it these rights",
             Remedy::Join => "make the group or join it, or take `sharing.group` out",
-            Remedy::Recount(_) => "set the counter right",
+            Remedy::Recount(..) => "set the counter right",
             Remedy::Sweep => "remove it",
+            Remedy::Renew => "remove it: what is needed is made again",
             Remedy::KeepInbox => "put it there",
             Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",
@@ -177,7 +183,7 @@ impl Finding {
         named: impl Fn(String) -> PathBuf,
     ) -> Finding {
         let shown = Some(named(self.place_in(agent)));
-        let is_kept = matches!(self.remedy, Remedy::Recount(_) | Remedy::Acknowledge);
+        let is_kept = matches!(self.remedy, Remedy::Recount(..) | Remedy::Acknowledge);
         let remedy = match self.remedy.is_warning() {
             _ if is_kept => self.remedy,
             true => Remedy::Consider,

@@ -1,0 +1,78 @@
+//! Looks at `cache/` and `tmp/`: nothing in them is needed, and nothing of the wrong kind may stay in the way there.
+
+use rustix::fs::{FileType, Stat};
+
+use crate::beneath::{self, Spot};
+
+use super::super::layout;
+use super::Remedy;
+use super::records::Checkup;
+
+/// The largest file that any cache has, in bytes.
+const MOST: i64 = 64 << 20;
+
+/// What is expected at a place.
+#[derive(Clone, Copy, PartialEq)]
+enum Expected {
+    Dir,
+    File,
+    /// A file or a directory of a command that may be running.
+    Either,
+}
+
+/// What is expected at a path from the agent's directory. `None`: nothing is known of such a place.
+fn expected(path: &str) -> Option<Expected> {
+    match path.split('/').collect::<Vec<_>>().as_slice() {
+        [layout::CACHE | layout::TMP] => Some(Expected::Dir),
+        [layout::CACHE, "dedupe" | "settled" | "uses" | "open"] | [layout::CACHE, "dedupe", _] => {
+            Some(Expected::Dir)
+        }
+        [layout::CACHE, "sweep.json" | "ticked-by"]
+        | [layout::CACHE, "settled" | "uses" | "open", _]
+        | [layout::CACHE, "dedupe", _, _]
+        | [layout::TMP, "apply" | "replacement"] => Some(Expected::File),
+        [layout::TMP, name] if name.ends_with(".lock") => Some(Expected::File),
+        [layout::CACHE | layout::TMP, _] => Some(Expected::Either),
+        _ => None,
+    }
+}
+
+/// What is wrong with something at such a place, if anything is.
+fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
+    let kind = beneath::kind(found);
+    match (kind, expected) {
+        (FileType::Directory, Expected::File) => Some("a directory in the place of a file"),
+        (FileType::Directory, _) if found.st_mode & 0o700 != 0o700 => {
+            Some("a directory that its owner may not use")
+        }
+        (FileType::Directory, _) => None,
+        (FileType::RegularFile, Expected::Dir) => Some("a file in the place of a directory"),
+        (FileType::RegularFile, _) if found.st_size > MOST => Some("larger than any cache"),
+        (FileType::RegularFile, _) if found.st_mode & 0o600 != 0o600 => {
+            Some("a file that its owner may not use")
+        }
+        (FileType::RegularFile, _) => None,
+        _ => Some("neither a plain file nor a directory"),
+    }
+}
+
+impl Checkup<'_> {
+    /// Notes what lies in `cache/` and `tmp/` and is in the way of commands.
+    pub fn scratch(&mut self) {
+        for name in [layout::CACHE, layout::TMP] {
+            self.scratch_at(self.agent.dir().spot().join(name));
+        }
+    }
+
+    fn scratch_at(&mut self, spot: Spot) {
+        let path = spot.below(self.agent.dir().spot()).to_string_lossy().into_owned();
+        let (Some(expected), Ok(Some(found))) = (expected(&path), spot.look()) else { return };
+        if let Some(wrong) = wrong(&found, expected) {
+            self.note(spot, "scratch", format!("{wrong}: nothing in it is needed"), Remedy::Renew);
+        } else if beneath::kind(&found) == FileType::Directory {
+            for entry in spot.entries().unwrap_or_default() {
+                self.scratch_at(spot.join(&entry.name));
+            }
+        }
+    }
+}

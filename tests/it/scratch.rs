@@ -1,0 +1,156 @@
+//! What lies in `cache/` and `tmp/` stops no command, of whatever kind it is.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::setup::objects;
+use crate::sharing::{OWNER, Shared, mode, unshared};
+
+/// What may lie in the place of a cache.
+const KINDS: [&str; 7] = ["file", "directory", "link", "dangling", "pipe", "huge", "closed"];
+
+fn remove(path: &Path) {
+    mode_of_all(path);
+    match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path).unwrap(),
+        Ok(_) => fs::remove_file(path).unwrap(),
+        Err(_) => {}
+    }
+}
+
+fn mode_of_all(path: &Path) {
+    if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
+        mode(path, 0o700);
+    }
+}
+
+/// Puts something of this kind there. False: that would be what belongs there.
+fn put(path: &Path, kind: &str) -> bool {
+    let is_dir = path.is_dir();
+    if kind == "closed" {
+        mode(path, 0);
+        return true;
+    }
+    if (is_dir && kind == "directory") || (!is_dir && kind == "file") {
+        return false;
+    }
+    remove(path);
+    match kind {
+        "file" => fs::write(path, "not a cache\n").unwrap(),
+        "directory" => fs::create_dir_all(path.join("full/of/things")).unwrap(),
+        "link" => symlink("/etc", path).unwrap(),
+        "dangling" => symlink("/nowhere", path).unwrap(),
+        "pipe" => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+        "huge" => fs::File::create(path).unwrap().set_len(1 << 36).unwrap(),
+        kind => panic!("{kind}"),
+    }
+    if path.symlink_metadata().unwrap().is_dir() {
+        for entry in walkdir::WalkDir::new(path) {
+            std::os::unix::fs::lchown(entry.unwrap().path(), Some(OWNER), Some(OWNER)).unwrap();
+        }
+    }
+    std::os::unix::fs::lchown(path, Some(OWNER), Some(OWNER)).unwrap();
+    true
+}
+
+/// A state directory of an ordinary user, whom the rights of files bind, with an agent that has used its caches.
+fn used() -> Option<Shared> {
+    let used = unshared(OWNER)?;
+    used.owner(&["init"]);
+    used.owner(&["create", "a", "--", "true"]);
+    used.owner(&["start", "a"]);
+    used.owner(&["enqueue", "a", "x", "--dedupe-key", "first"]);
+    used.owner(&["tick", "a", "--until-idle"]);
+    Some(used)
+}
+
+/// All that commands do with the caches. The dedupe key of before still counts.
+fn life(used: &Shared, what: &str) {
+    let run = |args: &[&str]| {
+        let ran = used.dormouse(OWNER, &[&["--json"], args].concat());
+        assert_eq!(ran.code(), 0, "{what}: {args:?}: {ran}");
+        objects(&ran.stdout)
+    };
+    let again = run(&["enqueue", "a", "x", "--dedupe-key", "first"]);
+    assert_eq!(again[0]["duplicate"], true, "{what}: {again:?}");
+    run(&["enqueue", "a", "y"]);
+    // A dropped file with an id is looked for among the messages that have ended.
+    let inbox = used.inbox();
+    fs::write(inbox.join("drop.json"), r#"{"text": "z"}"#).unwrap();
+    std::os::unix::fs::chown(inbox.join("drop.json"), Some(OWNER), Some(OWNER)).unwrap();
+    run(&["tick", "a", "--until-idle"]);
+    run(&["gc"]);
+}
+
+#[test]
+fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
+    let Some(used) = used() else { return };
+    let agent = used.state().join("agents/a");
+    let mut places: Vec<PathBuf> = ["cache", "tmp"]
+        .iter()
+        .flat_map(|dir| walkdir::WalkDir::new(agent.join(dir)))
+        .map(|entry| entry.unwrap().into_path())
+        .collect();
+    places.extend(
+        ["tmp/apply", "cache/sweep.json", "cache/settled", "cache/open"].map(|name| agent.join(name)),
+    );
+    places.sort();
+    // Of the files of one directory one stands for all.
+    places.dedup_by(|place, other| place.is_file() && other.is_file() && place.parent() == other.parent());
+    assert!(
+        places.iter().any(|place| place.parent().unwrap().parent().unwrap().ends_with("dedupe")),
+        "{places:?}"
+    );
+    for place in &places {
+        for kind in KINDS {
+            if !place.exists() {
+                fs::create_dir_all(place.parent().unwrap()).unwrap();
+                fs::write(place, "").unwrap();
+                std::os::unix::fs::chown(place, Some(OWNER), Some(OWNER)).unwrap();
+            }
+            if put(place, kind) {
+                life(&used, &format!("{kind} at {}", place.display()));
+            }
+            if place.symlink_metadata().is_ok_and(|found| !found.is_dir() && !found.is_file()) {
+                remove(place);
+            }
+        }
+    }
+    assert_eq!(used.dormouse(OWNER, &["doctor"]).code(), 0);
+}
+
+#[test]
+fn what_is_in_the_way_is_told_and_doctor_removes_it() {
+    let Some(used) = used() else { return };
+    let agent = used.state().join("agents/a");
+    remove(&agent.join("tmp"));
+    assert!(!agent.join("tmp").exists());
+    fs::write(agent.join("tmp"), "x").unwrap();
+    std::os::unix::fs::chown(agent.join("tmp"), Some(OWNER), Some(OWNER)).unwrap();
+    let ran = used.dormouse(OWNER, &["enqueue", "a", "x"]);
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(ran.stderr.contains("agents/a/tmp: a plain file was in the way"), "{ran}");
+    used.owner(&["tick", "a", "--until-idle"]);
+    for (place, kind) in
+        [("tmp", "file"), ("cache", "link"), ("cache/dedupe", "pipe"), ("cache/settled", "file")]
+    {
+        put(&agent.join(place), kind);
+        let found = |args: &[&str]| {
+            let ran = used.dormouse(OWNER, &[&["--json"], args].concat());
+            assert_eq!(ran.code(), 0, "it stops nothing, so it is a warning: {ran}");
+            let found = objects(&ran.stdout).into_iter().filter(|object| object["kind"] == "scratch");
+            found
+                .map(|object| (object["path"].as_str().unwrap().to_owned(), object["repaired"] == true))
+                .collect::<Vec<_>>()
+        };
+        let path = agent.join(place).display().to_string();
+        assert_eq!(found(&["doctor"]), [(path.clone(), false)], "{place}");
+        assert_eq!(found(&["doctor", "--repair"]), [(path, true)], "{place}");
+        assert_eq!(found(&["doctor"]), [], "{place}");
+        life(&used, place);
+    }
+    // Nothing outside was touched through the link.
+    assert!(Path::new("/etc/passwd").exists());
+}
