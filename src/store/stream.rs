@@ -284,7 +284,7 @@ impl<R: Read> Reader<R> {
         if top != Some(AGENTS.as_bytes()) || !is_path || length > MAX_FILE {
             return Err(bad());
         }
-        if !self.agents.contains(&agent) {
+        if self.agents.binary_search(&agent).is_err() {
             return Err(self.damaged(format_args!("a file of `{agent}`, which its first file does not name")));
         }
         let path = PathBuf::from(OsStr::from_bytes(rest));

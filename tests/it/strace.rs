@@ -195,6 +195,13 @@ pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     calls
 }
 
+/// How many calls of this name a command makes that fails because of damage.
+pub fn tried(sandbox: &Sandbox, args: &[&str], call: &str) -> usize {
+    let (ran, text) = traced(sandbox, args, "", &["-e", &format!("trace={call}")]);
+    assert_eq!(ran.code(), 6, "{args:?}: {ran}");
+    text.lines().filter(|line| line.contains(&format!("{call}("))).count()
+}
+
 /// The calls of a command, and of all that it starts, that name a file, a line each: also those that fail.
 pub fn named(sandbox: &Sandbox, args: &[&str]) -> String {
     let (ran, text) = traced(sandbox, args, "", &["-f", "-e", "trace=%file"]);

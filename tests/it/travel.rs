@@ -221,6 +221,34 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
     assert!(!names(&here.project()).iter().any(|name| name.contains(".new-")));
 }
 
+/// A stream may name any number of agents. Each is looked at before the next one gets a directory.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
+    let here = estate();
+    let bytes = export(&here, &["ada"]);
+    let length = usize::from_str_radix(std::str::from_utf8(&bytes[124..135]).unwrap(), 8).unwrap();
+    let contents = std::str::from_utf8(&bytes[512..512 + length]).unwrap();
+    let others: String = (0..3000).map(|number| format!(",\"ada{number:04}\"")).collect();
+    let contents = contents.replace("\"ada\"", &format!("\"ada\"{others}"));
+    let mut header = bytes[..512].to_vec();
+    header[124..135].copy_from_slice(format!("{:011o}", contents.len()).as_bytes());
+    header[148..156].copy_from_slice(b"        ");
+    let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+    header[148..156].copy_from_slice(format!("{sum:07o}\0").as_bytes());
+    let rest = &bytes[512 + length.next_multiple_of(512)..];
+    let mut stream = [header, contents.clone().into_bytes()].concat();
+    stream.resize(512 + contents.len().next_multiple_of(512), 0);
+    stream.extend_from_slice(rest);
+    let there = elsewhere();
+    let before = tree(&there.store());
+    let path = there.home().join("many.tar");
+    fs::write(&path, stream).unwrap();
+    let made = crate::strace::tried(&there, &["import", path.to_str().unwrap()], "mkdirat");
+    assert!((1..60).contains(&made), "{made} directories");
+    assert_eq!(tree(&there.store()), before);
+}
+
 #[test]
 fn a_stream_that_is_not_as_it_was_written_brings_nothing() {
     let here = estate();

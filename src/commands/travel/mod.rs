@@ -298,27 +298,41 @@ fn from(
     if other.is_some() && names.len() > 1 {
         return Err(Error::in_word("--as", format!("the stream has {} agents, not one", names.len())));
     }
-    let mut staged = Vec::with_capacity(names.len());
     for former in &names {
         let name = other.as_ref().unwrap_or(former);
         session.is_about(name);
-        staged.push(store.stage(name, former)?);
+        store.refuse_taken(name)?;
     }
+    // A stream may name any number of agents, so each is made and looked at before the next one has a directory.
+    let mut staged: Vec<Arriving<'_>> = Vec::new();
+    let complete = |session: &Session, staged: &[Arriving<'_>]| {
+        let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
+            return Ok(());
+        };
+        agent.complete()?;
+        check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
+        arrive(session, store, agent.agent())
+    };
     let mut progress = session.out.progress(Unit::Bytes, length);
-    while let Some(meta) = reader.next()? {
-        let at = names.iter().position(|name| *name == meta.agent).unwrap_or_default();
-        staged[at].add(&meta, &mut reader)?;
+    loop {
+        let meta = reader.next()?;
+        // The files of a stream are in the order of its agents.
+        let begun = match &meta {
+            Some(meta) => names.binary_search(&meta.agent).map_or(0, |at| at + 1),
+            None => names.len(),
+        };
+        for former in names.iter().take(begun).skip(staged.len()) {
+            complete(session, &staged)?;
+            staged.push(store.stage(other.as_ref().unwrap_or(former), former)?);
+        }
+        let Some(meta) = meta else { break };
+        if let Some(agent) = begun.checked_sub(1).and_then(|at| staged.get_mut(at)) {
+            agent.add(&meta, &mut reader)?;
+        }
         progress.advance(meta.length);
     }
     drop(progress);
-    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
-    for (agent, former) in staged.iter().zip(&names) {
-        agent.complete()?;
-        check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
-        arrive(session, store, agent.agent())?;
-        progress.advance(1);
-    }
-    drop(progress);
+    complete(session, &staged)?;
     for agent in staged {
         let (name, files, bytes) = (agent.agent().name().clone(), agent.files(), agent.bytes());
         let related = related(&agent);
@@ -361,7 +375,8 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     moved::arrive(&mut draft);
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
-        account_for(session, store, agent, &seen, &mut draft, run, WENT_ON)?;
+        let noted = agent.workdir().run(run).noted_end()?;
+        account_for(session, store, agent, &seen, &mut draft, (run, noted), WENT_ON)?;
     }
     for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {
         task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;

@@ -60,12 +60,8 @@ pub enum Appeared {
 }
 
 impl Store {
-    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name`
-    /// that was not moved away.
+    /// Begins to make an agent of a stream that is named `former` there.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
-        if !self.is_beside() {
-            self.refuse_taken(name)?;
-        }
         self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
@@ -85,15 +81,6 @@ impl Store {
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
         let agent = Agent::new(self, name.clone(), dir);
         Ok(Arriving { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
-    }
-
-    fn refuse_taken(&self, name: &AgentName) -> Result<()> {
-        match self.agent(name) {
-            Err(Error::NoAgent { .. }) => Ok(()),
-            Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => Ok(()),
-            Ok(_) => Err(super::agent_exists(name)),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -57,17 +57,20 @@ impl DerefMut for Arriving<'_> {
 }
 
 impl Store {
+    /// Refuses the name of an agent that is here and was not moved away.
+    pub fn refuse_taken(&self, name: &AgentName) -> Result<()> {
+        match self.agent(name) {
+            Err(Error::NoAgent { .. }) => Ok(()),
+            Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => Ok(()),
+            Ok(_) => Err(agent_exists(name)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name` that was not
     /// moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
-        if self.elsewhere.is_some() {
-            match self.agent(name) {
-                Err(Error::NoAgent { .. }) => {}
-                Ok(there) if there.peek()?.moved.is_some_and(|moved| moved.makes_room()) => {}
-                Ok(_) => return Err(agent_exists(name)),
-                Err(error) => return Err(error),
-            }
-        }
+        self.refuse_taken(name)?;
         self.sweep_rooms();
         let dir = self.local.stage(name, former)?;
         let agent = Agent::of_dir(self, dir.agent().clone());
@@ -158,7 +161,7 @@ fn all(
         text: text(&dir.join(layout::STATE), files::MAX_RECORD)?,
     })?;
     each(Piece::Shut(state.moved.is_some()))?;
-    for plane in [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers] {
+    for plane in Plane::ALL {
         open(dir, plane, each)?;
     }
     let mut keys = Keys { window: agent.policy()?.limits.dedupe_window, now, found: HashMap::new() };
