@@ -15,6 +15,7 @@ use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
+use crate::model::state::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::count;
@@ -189,8 +190,8 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 
 /// Mends a finding under the lock under which it was found. `false`: it is for people to decide.
 fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
-    if let Remedy::Recount(dead) = finding.remedy {
-        return recount(session, agent, locked, dead).map(|()| true);
+    if let Remedy::Recount(dead, outbox) = finding.remedy {
+        return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
     if agent.store().is_beside() {
         // The rest is about files.
@@ -209,15 +210,25 @@ fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result
     Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
 
-fn recount(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, dead: u64) -> Result<()> {
+fn recount(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Change<'_>,
+    dead: u64,
+    outbox: Outbox,
+) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
-    let before = draft.records.state.counters.dead;
-    draft.records.state.counters.dead = dead;
-    draft.event(
-        EventKind::RecordRepaired,
-        None,
-        json!({ "counter": "dead", "before": before, "after": dead }),
-    );
+    let state = &mut draft.records.state;
+    let dead_before = std::mem::replace(&mut state.counters.dead, dead);
+    let outbox_before = std::mem::replace(&mut state.outbox, outbox);
+    for (counter, before, after) in
+        [("dead", dead_before, dead), ("outbox", outbox_before.messages, outbox.messages)]
+    {
+        if before != after {
+            let data = json!({ "counter": counter, "before": before, "after": after });
+            draft.event(EventKind::RecordRepaired, None, data);
+        }
+    }
     Desk::new(session, agent).commit(locked, draft).map(drop)
 }
 

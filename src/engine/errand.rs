@@ -3,7 +3,6 @@
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::id::RunId;
-use crate::model::message::Message;
 use crate::model::retention::Retention;
 use crate::model::run::{Run, Terminal};
 use crate::model::state::State;
@@ -25,8 +24,8 @@ pub enum Errand {
     TellParent,
     /// A run whose tick is gone is settled. The step that finds it holds the lease.
     Settle(RunId),
-    /// What turns say to other agents goes into their inboxes.
-    Deliver(Vec<Message>),
+    /// The messages in the outbox go into the inboxes of the other agents.
+    Deliver,
     /// What is due with an open task is done.
     Task(Box<Task>, Due),
     /// The tasks of an agent that its own failure has stopped are ended.
@@ -47,7 +46,7 @@ pub fn before(
     Ok(match before {
         Before::Tell => vec![Errand::TellAbandoned],
         Before::Settle(run_id) => vec![Errand::Settle(run_id)],
-        Before::Deliver => vec![Errand::Deliver(state.outbox.clone())],
+        Before::Deliver => vec![Errand::Deliver],
         Before::LookAfterTasks => {
             let found = due::due(store, agent, seen, state, now)?;
             found.into_iter().map(|(task, due)| Errand::Task(Box::new(task), due)).collect()
@@ -59,7 +58,7 @@ pub fn before(
 pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Errand> {
     let mut errands = Vec::new();
     if !state.outbox.is_empty() {
-        errands.push(Errand::Deliver(state.outbox.clone()));
+        errands.push(Errand::Deliver);
     }
     // What a stopped agent has asked for with its last word is not begun: its stop ends it.
     if state.status != Status::Stopped {

@@ -355,9 +355,10 @@ fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
     let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
     // A message that two clones have settled is a person's to look at: the records that tell of it are whole.
-    let damage = found.into_iter().find(|finding| {
-        finding["warning"] == false && finding["kind"] != "ended_twice" && finding["kind"] != "dead_count"
-    });
+    let of_merge = |finding: &serde_json::Value| {
+        ["ended_twice", "dead_count", "outbox_count"].iter().any(|kind| finding["kind"] == *kind)
+    };
+    let damage = found.into_iter().find(|finding| finding["warning"] == false && !of_merge(finding));
     let place =
         |path: &str| PathBuf::from(path.replace(&*scratch.to_string_lossy(), &root.to_string_lossy()));
     match (damage, end) {

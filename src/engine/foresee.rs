@@ -117,7 +117,9 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             match before {
                 Before::Tell => has_errands = true,
                 Before::Settle(run_id) => {
-                    account_for(session, store, agent, &agent.snapshot()?, &mut draft, run_id, TICK_GONE)?;
+                    let noted = agent.workdir().run(run_id).noted_end()?;
+                    let seen = agent.snapshot()?;
+                    account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
                 // What could not be delivered before the agent came to rest asks for no step of its own.

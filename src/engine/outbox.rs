@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, OriginKind};
+use crate::model::state::Outbox;
 use crate::rules::transition::inbox::not_delivered;
 use crate::store::{Agent, Store};
 
@@ -18,9 +19,10 @@ use super::session::Session;
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Desk<'_> {
-    /// Delivers messages of the agent's turns to other agents. To be called without the lock.
-    pub fn deliver(self, outbox: &[Message]) -> Result<()> {
-        deliver(self.session, self.store(), self.agent, outbox)
+    /// Delivers the messages in the outbox to other agents. To be called without the lock.
+    pub fn deliver(self) -> Result<()> {
+        let outbox = self.agent.look(|seen, _| seen.open::<Message>())?;
+        deliver(self.session, self.store(), self.agent, &outbox)
     }
 }
 
@@ -52,7 +54,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
             }
         }
     }
-    if dealt_with.is_empty() && unheard.is_empty() {
+    if dealt_with.is_empty() && unheard.is_empty() && !outbox.is_empty() {
         return Ok(());
     }
     let mut open = Desk::new(session, agent).open()?;
@@ -60,7 +62,9 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
         not_delivered(&mut open.draft, message, &reason);
         dealt_with.insert(message.id);
     }
-    open.draft.forget_delivered(|message| dealt_with.contains(&message.id));
+    // Nobody but the process that holds the lease adds to the outbox, and that process is this one.
+    let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
+    open.draft.forget_delivered(dealt_with, left);
     open.commit().map(drop)
 }
 

@@ -39,7 +39,7 @@ impl Desk<'_> {
                         after.into_iter().rev().for_each(|errand| left.push_front(errand));
                     }
                 }
-                Errand::Deliver(outbox) => self.deliver(&outbox)?,
+                Errand::Deliver => self.deliver()?,
                 Errand::Task(task, due) => {
                     let id = task.id;
                     if let Err(error) = self.see_to(*task, due) {

@@ -7,6 +7,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::records::Records;
 use crate::model::state::State;
+use crate::model::turn::TurnEnd;
 use crate::process::Mark;
 use crate::process::remains::Remains;
 use crate::process::turn::Fate;
@@ -24,7 +25,7 @@ use super::installed;
 use super::oversee::{Kept, Overseen};
 use super::owner::TICK_GONE;
 use super::session::Session;
-use super::turn::{before_suspension, surroundings};
+use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 
 /// How long what is left of an interrupted run may take to end by itself.
 const LAST_GRACE: Duration = Duration::from_secs(5);
@@ -62,31 +63,46 @@ pub fn settle_abandoned(
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
     }
-    let mut draft = desk.draft(&locked, state)?;
-    account_for(session, store, agent, &locked.look_past_inbox(), &mut draft, run_id, TICK_GONE)?;
-    let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-    let state = desk.commit(&locked, draft)?.state;
+    let noted = agent.workdir().run(run_id).noted_end()?;
+    let make = |locked: &Change<'_>, state: State, noted: Option<TurnEnd>| {
+        let mut draft = desk.draft(locked, state)?;
+        let seen = locked.look_past_inbox();
+        account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
+        let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
+        Ok((desk.commit(locked, draft)?.state, run, retention))
+    };
+    let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
+        // A run whose settlement is refused has to end all the same, or no later step would get past it.
+        (Err(error), Some(noted)) if is_refusal(&error) => {
+            make(&locked, locked.state()?, Some(without_outcome(noted, &error)))
+        }
+        (made, _) => made,
+    }?;
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
 /// Ends a run in a draft, whose processes are gone or another agent's: as its end was noted, else as interrupted, for
-/// the reason `why`.
+/// the reason `why`. An end that is refused ends the run as failed.
 pub fn account_for(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     draft: &mut Draft,
-    run_id: RunId,
+    (run_id, noted): (RunId, Option<TurnEnd>),
     why: &str,
 ) -> Result<()> {
-    match agent.workdir().run(run_id).noted_end()? {
-        Some(end) => {
-            let around = surroundings(session, store, agent, seen, &end)?;
-            settle(draft, run_id, end, None, &around)?;
-        }
-        None => interrupt(draft, why)?,
-    }
+    let Some(end) = noted else { return Ok(interrupt(draft, why)?) };
+    let make = |end: TurnEnd| {
+        let around = surroundings(session, store, agent, seen, &end)?;
+        let mut settled = draft.clone();
+        settle(&mut settled, run_id, end, None, &around)?;
+        Ok(settled)
+    };
+    *draft = match make(end.clone()) {
+        Err(error) if is_refusal(&error) => make(without_outcome(end, &error)),
+        made => made,
+    }?;
     Ok(())
 }
 

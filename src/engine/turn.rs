@@ -238,32 +238,76 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 ///
 /// The lease goes with the settlement, or else before the lock: the process that gets the lock next finds no run that is
 /// already settled.
+///
+/// A settlement that is refused is made once more, as that of a turn that has failed for this reason: the run
+/// has to end, or no later step would get past it.
 pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    let Turn { store, agent, lease, .. } = turn;
-    let run_id = turn.claimed.run.run_id;
-    let now = session.clock.now();
-    let locked = agent.change(now)?;
-    let state = locked.state()?;
-    let seen = locked.look(&state)?;
-    // Where nothing has changed since the claim, what it has loaded is not read again.
-    let is_as_left = state == turn.records.state && turn.touched == seen.touched(&state);
-    let is_known = is_as_left && turn.touched.is_some();
-    let open = if is_known { turn.records.into() } else { load::open(&seen, &state)? };
-    let records = load::around(agent, &seen, (state, open), Lease::Held, now, Purpose::Look)?;
-    let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = surroundings(session, store, agent, &seen, &end)?;
-    let current = draft.records.state.current_run.as_ref();
-    let is_current = current.is_some_and(|run| run.run_id == run_id);
-    let previous = if is_current { None } else { seen.run(run_id)? };
-    if !is_current && previous.is_none() && lease.fence().is_some() {
-        return Err(unknown(agent, run_id));
-    }
-    let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
-    let run = draft.settled_run().cloned();
-    lease.release_along();
-    let after = Desk::new(session, agent).commit(&locked, draft)?;
+    let Turn { store, agent, claimed, records, touched, lease } = turn;
+    let run_id = claimed.run.run_id;
+    let known = touched.map(|touched| (records, touched));
+    let settlement = Settlement { session, store, agent, run_id, lease: &lease };
+    let settled = match settlement.make(known, end.clone()) {
+        Err(error) if is_refusal(&error) => settlement.make(None, without_outcome(end, &error)),
+        settled => settled,
+    };
     drop(lease);
-    Ok((settled, after, run))
+    settled
+}
+
+/// True if the same settlement would be refused again, whenever it is tried.
+pub fn is_refusal(error: &Error) -> bool {
+    const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
+    matches!(error, Error::NoEdge { .. })
+        || matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
+}
+
+/// The end of a turn whose outcome is refused for this reason.
+pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
+    TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
+}
+
+struct Settlement<'a> {
+    session: &'a Session,
+    store: &'a Store,
+    agent: &'a Agent<'a>,
+    run_id: RunId,
+    lease: &'a Leased,
+}
+
+impl Settlement<'_> {
+    fn make(
+        &self,
+        known: Option<(Records, Touched)>,
+        end: TurnEnd,
+    ) -> Result<(Settled, Records, Option<Run>)> {
+        let Settlement { session, store, agent, run_id, lease } = *self;
+        let now = session.clock.now();
+        let locked = agent.change(now)?;
+        let state = locked.state()?;
+        let seen = locked.look(&state)?;
+        // Where nothing has changed since the claim, what it has loaded is not read again.
+        let is_as_left = |known: &(Records, Touched)| {
+            state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
+        };
+        let open = match known.filter(is_as_left) {
+            Some((records, _)) => records.into(),
+            None => load::open(&seen, &state)?,
+        };
+        let records = load::around(agent, &seen, (state, open), Lease::Held, now, Purpose::Look)?;
+        let mut draft = Draft::new(records, session.clock.stamp()?);
+        let around = surroundings(session, store, agent, &seen, &end)?;
+        let current = draft.records.state.current_run.as_ref();
+        let is_current = current.is_some_and(|run| run.run_id == run_id);
+        let previous = if is_current { None } else { seen.run(run_id)? };
+        if !is_current && previous.is_none() && lease.fence().is_some() {
+            return Err(unknown(agent, run_id));
+        }
+        let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
+        let run = draft.settled_run().cloned();
+        lease.release_along();
+        let after = Desk::new(session, agent).commit(&locked, draft)?;
+        Ok((settled, after, run))
+    }
 }
 
 /// The records have never heard of a run: those of a server that took over from another one before it knew what that had
@@ -361,6 +405,7 @@ fn objection(error: Error) -> Result<Refusal> {
         Error::NoRecord { .. } | Error::Damaged { .. } | Error::Newer { .. } => {
             Refusal::new(error.kind(), error.to_string())
         }
+        Error::Io { .. } if error.is_of_file() => Refusal::new(error.kind(), error.to_string()),
         Error::Io { .. }
         | Error::Usage { .. }
         | Error::NoStore { .. }

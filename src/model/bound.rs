@@ -54,7 +54,7 @@ pub const BRIEF: Bound = Bound {
     hint: "put what is large into a file, and say in the brief where that is",
 };
 
-/// The messages that wait for delivery. They are part of `state.json`.
+/// The messages that wait for delivery, as files. A step reads all of them.
 pub const OUTBOX: Bound = Bound {
     kind: "outbox_too_large",
     what: "the outbox",
@@ -70,15 +70,6 @@ pub const RECORD: Bound = Bound {
     name: "max_record",
     most: Size(8 << 20),
     hint: "put what is large into a file, and say where that is",
-};
-
-/// All the records that one outcome writes.
-pub const TRANSACTION: Bound = Bound {
-    kind: "transaction_too_large",
-    what: "what it writes together",
-    name: "max_transaction",
-    most: Size(64 << 20),
-    hint: "put what is large into files, and say in the outcome where they are",
 };
 
 impl Bound {
@@ -101,6 +92,17 @@ impl Bound {
             name: "limits.max_outcome",
             most,
             hint: "put what is large into a file, and say in the outcome where that is",
+        }
+    }
+
+    /// All that one outcome makes: records, messages, events. `most` is `limits.max_effects`.
+    pub const fn effects(most: Size) -> Bound {
+        Bound {
+            kind: "outcome_too_large",
+            what: "what it makes",
+            name: "limits.max_effects",
+            most,
+            hint: "put what is large into files, and say in the outcome where they are",
         }
     }
 

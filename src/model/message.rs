@@ -7,7 +7,7 @@ use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
-use super::record::{Extra, Record};
+use super::record::{Extra, Kept, Plane, Record};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
 use super::task::TaskStatus;
@@ -385,6 +385,16 @@ impl Record for Message {
             return Err("`attempt` counts from 1".to_owned());
         }
         Ok(())
+    }
+}
+
+/// A message of a turn to another agent is open until it is delivered.
+impl Kept for Message {
+    type Id = MessageId;
+    const PLANE: Plane = Plane::Outbox;
+
+    fn id(&self) -> MessageId {
+        self.id
     }
 }
 

@@ -281,6 +281,9 @@ impl schemars::JsonSchema for Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
+/// The highest value of `limits.max_effects`. All of it is in one line of the journal, where a byte may take six.
+pub const MAX_EFFECTS: Size = Size(32 << 20);
+
 /// The highest value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.
 const MAX_OUTCOME: Size = Size(8 << 20);
 
@@ -355,6 +358,8 @@ pub struct Limits {
     pub max_message: Size,
     /// The largest outcome file of a turn.
     pub max_outcome: Size,
+    /// How many bytes all may have together that one outcome makes.
+    pub max_effects: Size,
     /// How many actions one outcome may have.
     pub max_actions: u64,
     /// How many work items may be open. Lowering this closes none.
@@ -381,6 +386,7 @@ impl Default for Limits {
         Limits {
             max_message: Size(1 << 20),
             max_outcome: Size(4 << 20),
+            max_effects: Size(8 << 20),
             max_actions: 1000,
             max_open_work: 1000,
             max_drops_per_step: 100,
@@ -442,6 +448,9 @@ impl Policy {
         }
         if self.limits.max_outcome > MAX_OUTCOME {
             return Err(format!("limits.max_outcome can't be more than {MAX_OUTCOME}"));
+        }
+        if self.limits.max_effects > MAX_EFFECTS {
+            return Err(format!("limits.max_effects can't be more than {MAX_EFFECTS}"));
         }
         if self.limits.max_drops_per_step == 0 {
             return Err("limits.max_drops_per_step must be at least 1".to_owned());

@@ -40,6 +40,14 @@ pub enum Plane {
     Timers,
     Tasks,
     Triggers,
+    /// Messages to other agents that are still to be delivered.
+    Outbox,
+}
+
+impl Plane {
+    /// Every place.
+    pub const ALL: [Plane; 6] =
+        [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers, Plane::Outbox];
 }
 
 /// A record that an agent has open until it ends; then the archive has it.
@@ -48,6 +56,13 @@ pub trait Kept: Record {
     const PLANE: Plane;
 
     fn id(&self) -> Self::Id;
+}
+
+/// The number of bytes that a record has as a file, which is a little less than the file that has its schema as well.
+/// In a file each value of a list has a line of its own, so a body may become many times as long as it was said.
+pub fn size(record: &impl Serialize) -> u64 {
+    // Records have nothing that JSON can't express.
+    serde_json::to_vec_pretty(record).map_or(0, |bytes| bytes.len() as u64)
 }
 
 /// More changes than a record can ever see. A revision beyond that is damage.

@@ -14,7 +14,7 @@ use super::meters::Meters;
 use super::moved::Moved;
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, MOST_REVISIONS, Record};
+use super::record::{Extra, MOST_REVISIONS, Record, size};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
@@ -404,9 +404,9 @@ pub struct State {
     /// does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
-    /// Messages to other agents that are still to be delivered. Delivering one twice is delivering it once.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub outbox: Vec<Message>,
+    /// The messages to other agents that are still to be delivered. Each is a record of its own.
+    #[serde(default, skip_serializing_if = "Outbox::is_empty")]
+    pub outbox: Outbox,
     /// How many tasks are open. If there are none, a step that has nothing else to do need not look for them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
@@ -429,6 +429,34 @@ pub struct State {
     pub untold: Vec<Untold>,
     #[serde(flatten)]
     pub extra: Extra,
+}
+
+/// How much there is in the outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Outbox {
+    pub messages: u64,
+    /// What these have as files.
+    pub bytes: u64,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    pub fn add(&mut self, message: &Message) {
+        self.messages += 1;
+        self.bytes = self.bytes.saturating_add(size(message));
+    }
+
+    /// The outbox that has these messages.
+    pub fn of<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Outbox {
+        let mut outbox = Outbox::default();
+        messages.into_iter().for_each(|message| outbox.add(message));
+        outbox
+    }
 }
 
 fn is_none(count: &u64) -> bool {

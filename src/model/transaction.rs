@@ -5,6 +5,7 @@ use super::event::Event;
 use super::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use super::message::{InboxKey, Message, WakeHint};
 use super::preemption::Checkpoint;
+use super::record::size;
 use super::run::{Brief, Run};
 use super::state::{State, Untold};
 use super::task::Task;
@@ -25,7 +26,42 @@ pub enum Put {
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
+    /// A message to another agent, for the outbox.
+    Outgoing(Box<Message>),
     Dedupe(Box<DedupeEntry>),
+}
+
+impl Put {
+    /// Tells the record from all others. Of several with one name in a transaction the last is written.
+    pub fn name(&self) -> String {
+        match self {
+            Put::Message(message) => message.id.to_string(),
+            Put::Hint(hint) => hint.id.to_string(),
+            Put::Work(item) => item.id.to_string(),
+            Put::Plan(id, _) => format!("{id}.plan"),
+            Put::Wait(wait) => wait.id.to_string(),
+            Put::Timer(timer) => timer.id.to_string(),
+            Put::Task(task) => task.id.to_string(),
+            Put::Trigger(trigger) => trigger.id.to_string(),
+            Put::Outgoing(message) => format!("{}.outgoing", message.id),
+            Put::Dedupe(entry) => format!("{}.key", entry.key),
+        }
+    }
+
+    /// The number of bytes that it has as a file.
+    pub fn size(&self) -> u64 {
+        match self {
+            Put::Message(message) | Put::Outgoing(message) => size(message),
+            Put::Hint(hint) => size(hint),
+            Put::Work(item) => size(item),
+            Put::Plan(_, text) => text.len() as u64,
+            Put::Wait(wait) => size(wait),
+            Put::Timer(timer) => size(timer),
+            Put::Task(task) => size(task),
+            Put::Trigger(trigger) => size(trigger),
+            Put::Dedupe(entry) => size(entry),
+        }
+    }
 }
 
 /// A record to remove. Removing what is not there is no error.
@@ -39,6 +75,8 @@ pub enum Delete {
     Timer(TimerId),
     Task(TaskId),
     Trigger(TriggerId),
+    /// A message that was in the outbox.
+    Outgoing(MessageId),
     /// A checkpoint that a run has saved.
     Checkpoint(Checkpoint),
 }
@@ -55,6 +93,22 @@ pub enum Archived {
     /// Settled, or, once more, with what only its tick could tell: the last line counts.
     Run(Box<Run>),
     Brief(Box<Brief>),
+}
+
+impl Archived {
+    /// The number of bytes that it has as a file, which is more than it has as a line.
+    pub fn size(&self) -> u64 {
+        match self {
+            Archived::Message(message) => size(message),
+            Archived::Wait(wait) => size(wait),
+            Archived::Work(item) => size(item),
+            Archived::Timer(timer) => size(timer),
+            Archived::Task(task) => size(task),
+            Archived::Trigger(trigger) => size(trigger),
+            Archived::Run(run) => size(run),
+            Archived::Brief(brief) => size(brief),
+        }
+    }
 }
 
 /// One atomic change of one agent (contract, store §2).

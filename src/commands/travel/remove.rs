@@ -78,7 +78,7 @@ struct Unfinished {
     waits: usize,
     timers: usize,
     /// Messages to other agents that are not delivered yet.
-    outbox: usize,
+    outbox: u64,
     /// What needs attention and was not acknowledged.
     attention: u64,
 }
@@ -97,7 +97,7 @@ impl Unfinished {
             work: records.works.len(),
             waits: records.waits.len(),
             timers: records.timers.len(),
-            outbox: state.outbox.len(),
+            outbox: state.outbox.messages,
             attention: state.attention.as_ref().map_or(0, |mark| mark.count),
         })
     }
@@ -111,7 +111,7 @@ impl Unfinished {
             (*work as u64, "work item", "work items"),
             (*waits as u64, "wait", "waits"),
             (*timers as u64, "timer", "timers"),
-            (*outbox as u64, "message to others", "messages to others"),
+            (*outbox, "message to others", "messages to others"),
             (*attention, "attention", "attentions"),
         ];
         let parts: Vec<String> = parts

@@ -154,7 +154,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
         resting: None,
         rested_at: None,
         open_tasks: 0,
-        outbox: Vec::new(),
+        outbox: Default::default(),
         spending: Spending::default(),
         attention: None,
         counters: Counters::default(),

@@ -26,7 +26,7 @@ fn all_at_once() -> State {
     };
     state.untold.push(untold);
     state.current_run = Some(current_run(&prompt(1)));
-    state.outbox.push(prompt(2));
+    state.outbox.add(&prompt(2));
     state.open_tasks = 1;
     state
 }

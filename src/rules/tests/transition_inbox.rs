@@ -385,6 +385,7 @@ fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
         | Put::Timer(_)
         | Put::Task(_)
         | Put::Trigger(_)
+        | Put::Outgoing(_)
         | Put::Dedupe(_) => None,
     });
     let message = messages.next().expect("a message");

@@ -365,6 +365,7 @@ impl World {
                 Put::Trigger(trigger) => replace(&mut self.records.triggers, trigger, |trigger| trigger.id),
                 Put::Hint(hint) => panic!("no hint has a key, but {hint:?}"),
                 Put::Plan(..) => {}
+                Put::Outgoing(message) => panic!("no turn sends anything, but {message:?}"),
                 Put::Dedupe(entry) => panic!("no message has a key, but {entry:?}"),
             }
         }
@@ -379,7 +380,7 @@ impl World {
                 Delete::Wait(id) => self.records.waits.retain(|wait| wait.id != *id),
                 Delete::Work(id) => self.records.works.retain(|item| item.id != *id),
                 Delete::Timer(id) => self.records.timers.retain(|timer| timer.id != *id),
-                Delete::Checkpoint(_) => {}
+                Delete::Checkpoint(_) | Delete::Outgoing(_) => {}
                 Delete::Task(id) => self.records.tasks.retain(|task| task.id != *id),
                 Delete::Trigger(id) => self.records.triggers.retain(|trigger| trigger.id != *id),
             }

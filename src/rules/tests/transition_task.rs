@@ -67,6 +67,7 @@ fn messages(transaction: &Transaction) -> Vec<Message> {
         | Put::Timer(_)
         | Put::Task(_)
         | Put::Trigger(_)
+        | Put::Outgoing(_)
         | Put::Dedupe(_) => None,
     };
     transaction.puts.iter().filter_map(message).collect()

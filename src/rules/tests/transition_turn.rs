@@ -189,6 +189,7 @@ fn put_message(transaction: &Transaction) -> Option<Message> {
         | Put::Timer(_)
         | Put::Task(_)
         | Put::Trigger(_)
+        | Put::Outgoing(_)
         | Put::Dedupe(_) => None,
     })
 }

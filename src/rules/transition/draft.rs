@@ -1,5 +1,7 @@
 //! A transaction in the making: working copies of the records, and everything that has changed in them.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
@@ -11,11 +13,12 @@ use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus};
 use crate::model::preemption::Checkpoint;
+use crate::model::record::size;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Held, Untold};
+use crate::model::state::{Held, Outbox, Untold};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
@@ -74,8 +77,31 @@ impl Draft {
     }
 
     /// The records to write so far.
+    #[cfg(test)]
     pub fn puts(&self) -> &[Put] {
         &self.puts
+    }
+
+    /// The size of what this draft makes beyond `before`, from which it goes on, in bytes as files. `each` is called
+    /// with the size of every single record.
+    pub fn made_since<E>(
+        &self,
+        before: &Draft,
+        mut each: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<u64, E> {
+        let mut written = HashSet::new();
+        let puts = self.puts[before.puts.len()..].iter().rev();
+        let puts = puts.filter(|put| written.insert(put.name())).map(Put::size);
+        let archived = self.archived[before.archived.len()..].iter().map(Archived::size);
+        let (state, state_before) = (size(&self.records.state), size(&before.records.state));
+        let grown = (state > state_before).then_some(state);
+        let mut together = 0;
+        for size in puts.chain(archived).chain(grown) {
+            each(size)?;
+            together += size;
+        }
+        let events = self.events[before.events.len()..].iter().map(|event| size(event));
+        Ok(together + events.sum::<u64>())
     }
 
     pub fn delete(&mut self, delete: Delete) {
@@ -294,10 +320,17 @@ impl Draft {
         })));
     }
 
-    /// Removes messages from the outbox that have reached the other agent.
-    pub fn forget_delivered(&mut self, delivered: impl Fn(&Message) -> bool) {
+    /// Puts a message to another agent into the outbox.
+    pub fn send(&mut self, message: Message) {
+        self.records.state.outbox.add(&message);
+        self.put(Put::Outgoing(Box::new(message)));
+    }
+
+    /// Removes messages from the outbox that have reached the other agent. `left`: the messages that stay in it.
+    pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
-        self.records.state.outbox.retain(|message| !delivered(message));
+        self.records.state.outbox = left;
+        self.deletes.extend(delivered.into_iter().map(Delete::Outgoing));
     }
 
     /// Records the decision that the next step would make if nothing happened before.

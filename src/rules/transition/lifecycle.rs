@@ -15,7 +15,7 @@ use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, SetAside, Spending, State};
+use crate::model::state::{Counters, Outbox, SetAside, Spending, State};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 
@@ -61,7 +61,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
         next_due_at: None,
         resting: None,
         rested_at: None,
-        outbox: Vec::new(),
+        outbox: Outbox::default(),
         open_tasks: 0,
         spending: Spending::default(),
         attention: None,

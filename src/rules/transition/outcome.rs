@@ -1,9 +1,7 @@
 //! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
 
-use serde::Serialize;
-
 use crate::model::action::Action;
-use crate::model::bound::{OUTBOX, RECORD, TRANSACTION};
+use crate::model::bound::{Bound, OUTBOX, RECORD};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::message::{Body, DeliverySurface, Message};
 use crate::model::refusal::Refusal;
@@ -11,7 +9,6 @@ use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
-use crate::model::transaction::Put;
 use crate::model::trigger::Trigger;
 use crate::model::turn::Claimant;
 use crate::model::wait::WaitKind;
@@ -70,26 +67,10 @@ pub fn apply(
 /// Refuses a transaction that is too large to be committed or read again. The turn has then failed; otherwise
 /// it could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
-    if after.records.state.outbox.len() > before.records.state.outbox.len() {
-        OUTBOX.check(bytes(&after.records.state.outbox))?;
-    }
-    let mut together = 0;
-    for put in &after.puts()[before.puts().len()..] {
-        let size = match put {
-            Put::Message(message) => bytes(message),
-            Put::Work(item) => bytes(item),
-            Put::Wait(wait) => bytes(wait),
-            Put::Timer(timer) => bytes(timer),
-            Put::Task(task) => bytes(task),
-            Put::Hint(hint) => bytes(hint),
-            Put::Trigger(trigger) => bytes(trigger),
-            Put::Dedupe(entry) => bytes(entry),
-            Put::Plan(_, text) => text.len() as u64,
-        };
-        RECORD.check(size)?;
-        together += size;
-    }
-    TRANSACTION.check(together)
+    let made = after.made_since(before, |size| RECORD.check(size))?;
+    Bound::effects(after.records.policy.limits.max_effects).check(made)?;
+    let (waited, waiting) = (before.records.state.outbox, after.records.state.outbox);
+    if waiting.messages > waited.messages { OUTBOX.check(waiting.bytes) } else { Ok(()) }
 }
 
 /// A trigger that is active when the turn is settled.
@@ -98,10 +79,6 @@ fn active(around: &Surroundings, id: TriggerId) -> Result<Trigger, Refusal> {
     found
         .cloned()
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active trigger of the agent")))
-}
-
-fn bytes(record: &impl Serialize) -> u64 {
-    serde_json::to_vec(record).map_or(0, |bytes| bytes.len() as u64)
 }
 
 fn carry_out(
@@ -345,6 +322,6 @@ fn send(
     if later.is_some() {
         return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));
     }
-    draft.records.state.outbox.push(message);
+    draft.send(message);
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::beneath::Version;
 use crate::error::{Error, Result};
-use crate::model::message::InboxKey;
+use crate::model::message::{InboxKey, Message};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
@@ -24,7 +24,7 @@ use super::journal::{self, Encoded, Entry, Found, Journal, Unfinished};
 use super::record::{encode, encode_plain_line};
 use super::snapshot::Snapshot;
 use super::view::View;
-use super::{archive, aside, dedupe, files, inbox, layout, lock, machine};
+use super::{archive, aside, dedupe, files, inbox, keys, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
@@ -340,6 +340,7 @@ impl<'a> Change<'a> {
                 | Delete::Timer(_)
                 | Delete::Task(_)
                 | Delete::Trigger(_)
+                | Delete::Outgoing(_)
                 | Delete::Checkpoint(_) => {}
             }
         }
@@ -376,7 +377,7 @@ impl<'a> Change<'a> {
         let mut written = HashSet::new();
         // If there is no cache, none is made here, because a cache with one key would pass for a whole one. The next
         // search for a key makes it from the records, which then have this key as well.
-        let has_cache = self.agent.dir.join(layout::DEDUPE).exists()?;
+        let has_cache = keys::has_cache(&self.agent.dir)?;
         // From the last to the first: a file that changes twice is written once, with its last content.
         for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)
@@ -429,6 +430,7 @@ impl<'a> Change<'a> {
             Put::Timer(timer) => write(layout::open::<Timer>(timer.id), encode(timer.as_ref())),
             Put::Task(task) => write(layout::open::<Task>(task.id), encode(task.as_ref())),
             Put::Trigger(trigger) => write(layout::open::<Trigger>(trigger.id), encode(trigger.as_ref())),
+            Put::Outgoing(message) => write(layout::open::<Message>(message.id), encode(message.as_ref())),
             Put::Dedupe(entry) => write(dedupe::path(&entry.key, entry.admitted_at), encode(entry.as_ref())),
         })
     }
@@ -442,6 +444,7 @@ impl<'a> Change<'a> {
             Delete::Timer(id) => vec![layout::open::<Timer>(id)],
             Delete::Task(id) => vec![layout::open::<Task>(id)],
             Delete::Trigger(id) => vec![layout::open::<Trigger>(id)],
+            Delete::Outgoing(id) => vec![layout::open::<Message>(id)],
             Delete::Checkpoint(checkpoint) => vec![layout::checkpoint(checkpoint)],
         })
     }

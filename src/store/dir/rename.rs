@@ -70,10 +70,8 @@ impl Names<'_> {
         for within in ["pending_wake_hint", "message", "held"] {
             value.get_mut(within).into_iter().for_each(|record| self.of_record(record));
         }
-        for within in ["outbox", "events"] {
-            let records = value.get_mut(within).and_then(Value::as_array_mut);
-            records.into_iter().flatten().for_each(|record| self.of_record(record));
-        }
+        let events = value.get_mut("events").and_then(Value::as_array_mut);
+        events.into_iter().flatten().for_each(|record| self.of_record(record));
         self.origin(value.get_mut("stopped_by"));
         (value != before).then_some(value)
     }

@@ -41,7 +41,13 @@ pub fn place(path: &Path) -> Place {
         (layout::TASKS, [_, _, ..]) | (layout::RUNS, [_, ..]) => Place::Evidence,
         (layout::RUNS | layout::HOOKS | layout::QUARANTINE, _) => Place::Evidence,
         (
-            layout::INBOX | layout::WORK | layout::WAITS | layout::TIMERS | layout::TASKS | layout::TRIGGERS,
+            layout::INBOX
+            | layout::WORK
+            | layout::WAITS
+            | layout::TIMERS
+            | layout::TASKS
+            | layout::TRIGGERS
+            | layout::OUTBOX,
             _,
         ) => records(MAX_RECORD),
         (layout::LEDGER | layout::ARCHIVE, _) => records(MAX_LINES),

@@ -85,12 +85,12 @@ pub fn plane(plane: Plane) -> &'static str {
         Plane::Timers => "timer",
         Plane::Tasks => "task",
         Plane::Triggers => "trigger",
+        Plane::Outbox => "outgoing",
     }
 }
 
 pub fn plane_of(word: &str) -> Option<Plane> {
-    let all = [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks, Plane::Triggers];
-    all.into_iter().find(|one| plane(*one) == word)
+    Plane::ALL.into_iter().find(|one| plane(*one) == word)
 }
 
 /// An id that is less than all that are made from a moment on, and not less than those of before.

@@ -413,7 +413,7 @@ fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
     match plane {
         Plane::Work => &[("plan", "id")],
         Plane::Triggers => &[("trigger_key", "trigger_id"), ("trigger_use", "trigger_id")],
-        Plane::Tasks | Plane::Waits | Plane::Timers => &[],
+        Plane::Tasks | Plane::Waits | Plane::Timers | Plane::Outbox => &[],
     }
 }
 

@@ -90,6 +90,7 @@ pub fn put(put: &Put) -> Piece {
         Put::Timer(timer) => open(timer.as_ref()),
         Put::Task(task) => open(task.as_ref()),
         Put::Trigger(trigger) => open(trigger.as_ref()),
+        Put::Outgoing(message) => open(message.as_ref()),
         Put::Dedupe(entry) => {
             Piece::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: text(entry.as_ref()) }
         }
@@ -105,6 +106,7 @@ pub fn delete(delete: Delete) -> Piece {
         Delete::Timer(id) => closed::<Timer>(id),
         Delete::Task(id) => closed::<Task>(id),
         Delete::Trigger(id) => closed::<Trigger>(id),
+        Delete::Outgoing(id) => closed::<Message>(id),
         // No record names an earlier one of the same run.
         Delete::Checkpoint(checkpoint) => Piece::Unsaved(checkpoint.run_id),
     }

@@ -6,8 +6,9 @@ use crate::beneath::Spot;
 use crate::error::Error;
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
+use crate::model::message::Message;
 use crate::model::record::{Kept, Record};
-use crate::model::state::State;
+use crate::model::state::{Outbox, State};
 use crate::model::task::Task;
 use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
@@ -33,6 +34,8 @@ pub struct Open {
     pub waits: Vec<Wait>,
     pub tasks: Vec<Task>,
     pub triggers: Vec<Trigger>,
+    /// The messages to other agents that are still to be delivered.
+    pub outbox: Outbox,
     /// The messages in the inbox.
     pub queued: HashSet<MessageId>,
     /// The tasks that a queued message tells the end of.
@@ -76,7 +79,9 @@ impl Checkup<'_> {
         self.plane::<Timer>(|timer| &timer.agent);
         let tasks = self.plane::<Task>(|task| &task.agent);
         let triggers = self.plane::<Trigger>(|trigger| &trigger.agent);
-        Open { works, waits, tasks, triggers, queued, results }
+        let name = self.agent.name().clone();
+        let outbox = Outbox::of(&self.plane_of::<Message>(|_| name.clone()));
+        Open { works, waits, tasks, triggers, outbox, queued, results }
     }
 
     /// Notes what is wrong with a record that can be read.
@@ -141,6 +146,10 @@ impl Checkup<'_> {
 
     /// A directory of open records: each readable, named after itself, and this agent's.
     fn plane<T: Kept>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
+        self.plane_of(|record| owner_of(record).clone())
+    }
+
+    fn plane_of<T: Kept>(&mut self, owner_of: impl Fn(&T) -> AgentName) -> Vec<T> {
         let path = self.path(layout::plane(T::PLANE));
         let entries = match path.entries() {
             Ok(entries) => entries,
@@ -158,7 +167,7 @@ impl Checkup<'_> {
             let path = path.join(&entry.name);
             let Some(record) = self.record::<T>(&path) else { continue };
             let (owner, id) = (owner_of(&record), record.id());
-            if *owner != *self.agent.name() || format!("{id}.json") != name {
+            if owner != *self.agent.name() || format!("{id}.json") != name {
                 let message = format!("its content is {id} of `{owner}`");
                 self.note(path, "wrong_name", message, Remedy::Quarantine);
                 continue;
