@@ -505,15 +505,17 @@ fn a_message_to_an_agent_that_is_gone_is_told() {
     let sandbox = started("true");
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
-    let inbox = sandbox.agent("bob").join("inbox");
-    let file = names(&inbox).into_iter().find(|name| name.ends_with(".json")).unwrap();
-    let message: Value = serde_json::from_slice(&fs::read(inbox.join(file)).unwrap()).unwrap();
     // As a settlement leaves it that was killed before it delivered.
-    edit_state(&sandbox, |state| state["outbox"] = serde_json::json!([message]));
+    let (inbox, outbox) = (sandbox.agent("bob").join("inbox"), sandbox.agent("ada").join("outbox"));
+    let file = names(&inbox).into_iter().find(|name| name.ends_with(".json")).unwrap();
+    fs::create_dir(&outbox).unwrap();
+    fs::copy(inbox.join(&file), outbox.join(&file[2..])).unwrap();
+    edit_state(&sandbox, |state| state["outbox"] = serde_json::json!({ "messages": 1, "bytes": 500 }));
     fs::remove_dir_all(sandbox.agent("bob")).unwrap();
     let ran = sandbox.cmd(["tick", "ada"]).output();
     assert_eq!(ran.code(), 7, "{ran}");
     assert!(ran.stderr.contains("ada: message dropped msg_"), "{ran}");
     assert!(ran.stderr.contains("not delivered to `bob`"), "{ran}");
     sandbox.run(["tick", "ada"]);
+    assert_eq!(names(&outbox), Vec::<String>::new());
 }

@@ -141,6 +141,7 @@ impl Found {
             "timers",
             "tasks",
             "triggers",
+            "outbox",
             "runs",
             "ledger",
             "archive",
@@ -162,6 +163,7 @@ impl Found {
             ("timers", "timer"),
             ("tasks", "task"),
             ("triggers", "trigger"),
+            ("outbox", "message"),
         ] {
             for name in names(&agent.join(dir)).into_iter().filter(|name| name.ends_with(".json")) {
                 let path = agent.join(dir).join(&name);
@@ -171,7 +173,7 @@ impl Found {
                     }
                     self.put_off.extend(record["message"]["id"].as_str().map(str::to_owned));
                     let id = record["id"].as_str().unwrap_or_default().to_owned();
-                    if kind != "trigger" {
+                    if !["trigger", "message"].contains(&kind) {
                         self.open.insert(id.clone());
                         self.records.insert(id, record);
                     }

@@ -96,6 +96,9 @@ fn each_kind_of_damage_is_found_with_its_place() {
         ("dead_count", "state.json", |sandbox| {
             edit_state(sandbox, |state| state["counters"]["dead"] = json!(3))
         }),
+        ("outbox_count", "state.json", |sandbox| {
+            edit_state(sandbox, |state| state["outbox"] = json!({ "messages": 2, "bytes": 900 }));
+        }),
         ("task_count", "state.json", |sandbox| {
             let id = format!("task_{}", "0".repeat(32));
             let task = json!({
