@@ -137,13 +137,13 @@ impl Anchor {
 ///
 /// `failed` if it was removed.
 fn working_directory() -> Result<PathBuf> {
-    std::env::current_dir().map_err(|source| match source.kind() {
-        ErrorKind::NotFound => {
-            Error::failed("the working directory of this command was removed").with_hint(
-                "go to a directory that is there (`cd`), or name the state directory by its whole path with --dir",
-            )
+    std::env::current_dir().map_err(|source| {
+        if source.kind() != ErrorKind::NotFound {
+            return Error::Io { action: "find", path: "the working directory".into(), source };
         }
-        _ => Error::Io { action: "find", path: "the working directory".into(), source },
+        Error::failed("the working directory of this command was removed").with_hint(
+            "go to a directory that is there (`cd`), or name the state directory by its whole path with --dir",
+        )
     })
 }
 
@@ -164,18 +164,17 @@ fn is_store(root: &Path) -> Result<bool> {
         Ok(_) => return Ok(true),
         Err(error) => error,
     };
-    let link = || root.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    match error.kind() {
-        ErrorKind::NotFound if link() && !root.exists() => {
-            let message = "a symbolic link, and the directory to which it leads is not there";
-            Err(Error::damaged(root, message)
-                .with_hint("mount or bring back that directory, or remove the link"))
-        }
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(false),
-        // Nothing can be seen above it either, so the search goes on further up.
-        ErrorKind::PermissionDenied if root.symlink_metadata().is_err() => Ok(false),
-        _ => Err(error).context("look at", &marker),
+    let is_link = || root.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    if error.kind() == ErrorKind::NotFound && is_link() && !root.exists() {
+        let message = "a symbolic link, and the directory to which it leads is not there";
+        return Err(
+            Error::damaged(root, message).with_hint("mount or bring back that directory, or remove the link")
+        );
     }
+    let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        // Nothing can be seen in the directory above it either, so the search goes on further up.
+        || error.kind() == ErrorKind::PermissionDenied && root.symlink_metadata().is_err();
+    if is_absent { Ok(false) } else { Err(error).context("look at", &marker) }
 }
 
 /// The reason not to trust a state directory that was only found.

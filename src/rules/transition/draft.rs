@@ -100,7 +100,7 @@ impl Draft {
             each(size)?;
             together += size;
         }
-        let events = self.events[before.events.len()..].iter().map(|event| size(event));
+        let events = self.events[before.events.len()..].iter().map(size);
         Ok(together + events.sum::<u64>())
     }
 

@@ -157,10 +157,14 @@ impl Checkup<'_> {
         let is_over = |end: &End| end.settlement.status == MessageStatus::Processed;
         let kept = ends.iter().rposition(is_over).unwrap_or(ends.len() - 1);
         let kept = ends.remove(kept);
-        let mut by_file: BTreeMap<Spot, Vec<Vec<u8>>> = BTreeMap::new();
-        for end in ends.drain(..) {
-            by_file.entry(end.path).or_default().push(end.line);
+        let mut by_file: Vec<(Spot, Vec<Vec<u8>>)> = Vec::new();
+        for End { path, line, .. } in ends.drain(..) {
+            match by_file.iter_mut().find(|(other, _)| *other == path) {
+                Some((_, lines)) => lines.push(line),
+                None => by_file.push((path, vec![line])),
+            }
         }
+        by_file.sort_by(|(one, _), (other, _)| one.cmp(other));
         ends.push(kept);
         for (path, lines) in by_file {
             let is_packed = months::is_packed(&path.to_string_lossy());
