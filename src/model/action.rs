@@ -67,6 +67,9 @@ tagged! {
         Wait {
             kind: WaitKind,
             reason: String,
+            /// For an operator wait: the answers that are offered.
+            #[serde(default)]
+            options: Vec<String>,
             /// Absent in a wait for a task: the task of the `task.start` before it.
             #[serde(default)]
             resource: Option<String>,

@@ -1,12 +1,12 @@
-//! What has gone wrong and a person should look at, and the mark that stays until a person has.
+//! Matters for a person: faults, questions and stalls, and the mark that stays until a person has looked at them.
 
 use serde::{Deserialize, Serialize};
 
-use super::id::{MessageId, RunId, TaskId, WaitId, WorkId};
+use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
 use super::time::Time;
 
 names! {
-    /// What has gone wrong.
+    /// The reason for which an agent needs a person.
     "attention subject" Subject {
         DeadLetter = "dead_letter",
         MessageDropped = "message_dropped",
@@ -15,6 +15,8 @@ names! {
         AnswerLost = "answer_lost",
         RecoveryFailed = "recovery_failed",
         MessageHeld = "message_held",
+        Asked = "asked",
+        Stalled = "stalled",
     }
 }
 
@@ -29,6 +31,23 @@ impl Subject {
             Subject::AnswerLost => "answer lost",
             Subject::RecoveryFailed => "recovery failed",
             Subject::MessageHeld => "message held",
+            Subject::Asked => "asks",
+            Subject::Stalled => "stalled",
+        }
+    }
+
+    /// True if something has failed, so that a command that reports it exits with 7. A question and a stall
+    /// are no failures.
+    pub const fn is_failure(self) -> bool {
+        match self {
+            Subject::DeadLetter
+            | Subject::MessageDropped
+            | Subject::MessageRejected
+            | Subject::AgentStopped
+            | Subject::AnswerLost
+            | Subject::RecoveryFailed
+            | Subject::MessageHeld => true,
+            Subject::Asked | Subject::Stalled => false,
         }
     }
 }
@@ -87,13 +106,35 @@ pub struct Attention {
     /// With a `count`, the ids are those of the first attention.
     #[serde(flatten)]
     pub about: About,
+    /// For a question: its text, cut after [`Attention::QUESTION`] characters.
     pub reason: String,
+    /// For a question: the answers that its turn has offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    /// For a question that is shown: the command that answers it. Never stored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_with: Option<String>,
     /// How many equal attentions one transaction raised, if more than one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
     /// The hook `on-attention` has not been told of it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untold: bool,
+}
+
+impl Attention {
+    /// Maximum length of the text of a question in `state.json`, in characters. Its wait has all of it.
+    pub const QUESTION: usize = 400;
+
+    /// The attention as it is shown: a question has the command that answers it.
+    pub fn shown(mut self, agent: &AgentName) -> Attention {
+        let of_wait = self.about.wait_id.map(|wait| format!("--wait {wait}"));
+        let names = of_wait.or(self.about.work_item_id.map(|item| format!("--work-item {item}")));
+        self.answer_with = names
+            .filter(|_| self.subject == Subject::Asked)
+            .map(|names| format!("dormouse enqueue {agent} {names} TEXT"));
+        self
+    }
 }
 
 const fn one() -> u64 {
@@ -107,6 +148,13 @@ const fn is_one(count: &u64) -> bool {
 impl std::fmt::Display for Attention {
     /// For people: one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.subject == Subject::Asked {
+            write!(f, "asks: {}", self.reason)?;
+            if !self.options.is_empty() {
+                write!(f, " ({})", self.options.join(" / "))?;
+            }
+            return self.answer_with.iter().try_for_each(|command| write!(f, "; answer: {command}"));
+        }
         f.write_str(self.subject.words())?;
         // One id is enough, since a message leads to its run.
         if let Some(id) = self.about.ids().first() {

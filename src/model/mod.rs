@@ -24,6 +24,7 @@ pub mod execution;
 pub mod id;
 pub mod inbox;
 pub mod json;
+pub mod limit;
 pub mod message;
 pub mod meters;
 pub mod moved;

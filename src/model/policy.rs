@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::authority::Authority;
 use super::critical::Critical;
 use super::inbox::InboxPolicy;
+pub use super::limit::Limit;
 use super::recovery::RecoveryPolicy;
 use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
@@ -27,7 +28,6 @@ pub struct Policy {
     pub recovery: RecoveryPolicy,
     pub limits: Limits,
     pub inbox: InboxPolicy,
-    pub expect: Expectations,
     pub authority: Authority,
     pub preemption: PreemptionPolicy,
     pub retention: Retention,
@@ -45,7 +45,6 @@ impl Default for Policy {
             recovery: RecoveryPolicy::default(),
             limits: Limits::default(),
             inbox: InboxPolicy::default(),
-            expect: Expectations::default(),
             authority: Authority::default(),
             preemption: PreemptionPolicy::default(),
             retention: Retention::default(),
@@ -175,39 +174,6 @@ impl Default for PreemptionPolicy {
             signal: FirstTold::default(),
             critical: Critical::default(),
         }
-    }
-}
-
-/// A span, or none: `0` and `"never"` switch the limit off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit(pub Option<Span>);
-
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Limit;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a duration such as \"30m\", or 0 or \"never\"")
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Limit, E> {
-                if number == 0 {
-                    Ok(Limit(None))
-                } else if number < 0 {
-                    Err(E::custom(format!("`{number}`: a duration can't be negative")))
-                } else {
-                    Err(E::custom(format!("`{number}` has no unit: write \"{number}s\"")))
-                }
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Limit, E> {
-                if text == "never" {
-                    return Ok(Limit(None));
-                }
-                let span: Span = text.parse().map_err(E::custom)?;
-                Ok(Limit((span != Span::ZERO).then_some(span)))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
     }
 }
 
@@ -398,21 +364,6 @@ impl Default for Limits {
             cost_per_day: None,
             tokens_per_day: None,
         }
-    }
-}
-
-/// What the agent expects from its surroundings. Only advisories use it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Expectations {
-    /// How often `tick` is called.
-    pub tick_every: Limit,
-}
-
-impl Default for Expectations {
-    fn default() -> Self {
-        Expectations { tick_every: Limit(None) }
     }
 }
 

@@ -7,6 +7,7 @@ use super::policy::Policy;
 use super::resource::Shortage;
 use super::state::State;
 use super::task::Task;
+use super::time::Time;
 use super::timer::Timer;
 use super::trigger::Trigger;
 use super::wait::Wait;
@@ -56,6 +57,8 @@ pub struct Inbox {
     pub misfits: Vec<Misfit>,
     /// How many dropped files no step has taken in yet.
     pub drops: usize,
+    /// When the first of them was put there, as its file tells. Only readers are told.
+    pub dropped_at: Option<Time>,
     /// Whether a message of background priority may be queued.
     pub has_background: bool,
 }

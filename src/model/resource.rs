@@ -8,6 +8,7 @@ use super::time::{Span, Time};
 names! {
     /// What a claim can find missing.
     "resource" Resource {
+        Command = "command",
         Workspace = "workspace",
         Slot = "slot",
         TurnsPerHour = "turns_per_hour",
@@ -21,7 +22,7 @@ impl Resource {
     /// Whether it is the agent's own allowance, which comes back by itself at a known moment.
     pub const fn is_limit(self) -> bool {
         match self {
-            Resource::Workspace | Resource::Slot => false,
+            Resource::Command | Resource::Workspace | Resource::Slot => false,
             Resource::TurnsPerHour
             | Resource::TurnsPerDay
             | Resource::CostPerDay

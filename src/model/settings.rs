@@ -6,7 +6,9 @@ use std::num::NonZeroU32;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::limit::Limit;
 use super::pool::Pools;
+use super::scheduling::SchedulingPolicy;
 use super::time::Span;
 use super::trigger::Trigger;
 
@@ -47,7 +49,7 @@ pub struct StoreSettings {
     pub url: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerSettings {
     /// How many turns may run at once, of all agents together; absent: any number.
@@ -57,6 +59,19 @@ pub struct SchedulerSettings {
     pub preempt_margin: Option<NonZeroU32>,
     /// The pools whose agents this machine ticks, where the records are in a database.
     pub pool: Pools,
+    /// The time after which something that is due or queued shows that nobody ticks.
+    pub overdue_after: Limit,
+}
+
+impl Default for SchedulerSettings {
+    fn default() -> Self {
+        SchedulerSettings {
+            max_running: None,
+            preempt_margin: None,
+            pool: Pools::default(),
+            overdue_after: SchedulingPolicy::OVERDUE_AFTER,
+        }
+    }
 }
 
 /// What `tick --commit` lets git do.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent::Status;
-use super::attention::Mark;
+use super::attention::{Attention, Mark};
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
@@ -404,6 +404,12 @@ pub struct State {
     /// does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
+    /// When the last step of the agent was that changed something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stepped_at: Option<Time>,
+    /// The beginning of the stall of which a person was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<Time>,
     /// The messages to other agents that are still to be delivered. Each is a record of its own.
     #[serde(default, skip_serializing_if = "Outbox::is_empty")]
     pub outbox: Outbox,
@@ -416,6 +422,9 @@ pub struct State {
     /// What a person should look at and has not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
+    /// The open questions to the operator that a person has been told of, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<Attention>,
     /// Set while the agent is in another store: nothing of it changes here then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
@@ -477,8 +486,22 @@ impl State {
     /// Whether a hook is still to be told of something. The process that was to tell it is still at that, or
     /// was killed.
     pub fn is_to_be_told(&self) -> bool {
-        let mut newest = self.attention.iter().flat_map(|mark| &mark.newest);
-        !self.untold.is_empty() || newest.any(|attention| attention.untold)
+        let newest = self.attention.iter().flat_map(|mark| &mark.newest);
+        !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
+    }
+
+    /// Everything that a person should look at, as one mark: first what has gone wrong, and last the open
+    /// questions, unless the agent is stopped. Readers show it backwards, so that questions come first.
+    pub fn to_look_at(&self) -> Option<Mark> {
+        let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
+        questions.fold(self.attention.clone(), |mark, question| {
+            let question = question.clone().shown(&self.agent);
+            let since = mark.as_ref().map_or(question.at, |mark| mark.since.min(question.at));
+            let mut mark = mark.unwrap_or(Mark { count: 0, since, newest: Vec::new() });
+            (mark.count, mark.since) = (mark.count.saturating_add(1), since);
+            mark.newest.push(question);
+            Some(mark)
+        })
     }
 }
 

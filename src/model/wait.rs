@@ -41,6 +41,9 @@ pub struct Wait {
     pub agent: AgentName,
     pub kind: WaitKind,
     pub reason: String,
+    /// For an `operator` wait: the answers that are offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
     /// A task's id for kind `task`; else an opaque reference such as `github:org/repo#12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -178,6 +181,25 @@ impl Record for Wait {
         }
         if self.reason.trim().is_empty() {
             return Err("`reason` is empty".to_owned());
+        }
+        self.check_options()
+    }
+}
+
+impl Wait {
+    /// Maximum number of options of a question, and maximum length of each in characters.
+    const OPTIONS: (usize, usize) = (10, 100);
+
+    fn check_options(&self) -> Result<(), String> {
+        let (most, longest) = Wait::OPTIONS;
+        if !self.options.is_empty() && self.kind != WaitKind::Operator {
+            return Err("options belong to a wait of kind `operator`".to_owned());
+        }
+        if self.options.len() > most {
+            return Err(format!("{} options: a question has at most {most}", self.options.len()));
+        }
+        if self.options.iter().any(|option| option.trim().is_empty() || option.chars().count() > longest) {
+            return Err(format!("an option is empty or longer than {longest} characters"));
         }
         Ok(())
     }

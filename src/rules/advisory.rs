@@ -7,10 +7,12 @@ use crate::model::agent::Status;
 use crate::model::records::Records;
 use crate::model::time::Time;
 use crate::model::wait::{Recoverability, Wait, WaitKind};
-use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
+use crate::model::work::{SchedulingState, WorkItem};
 
 use super::clock::{ahead, unbounded};
-use super::due::next_due;
+use super::due::next_wake;
+use super::overdue::overdue;
+use super::stall::{is_spent, is_stuck};
 use super::work::{WaitsByItem, scheduling_state};
 
 /// After how many attempts, or interruptions in a row, a message counts as retried often.
@@ -43,7 +45,7 @@ impl Advisory {
 /// Everything worth a warning, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let waits = WaitsByItem::of(&records.waits);
-    let is_silent = hears_nothing(records) && next_due(records).is_none();
+    let is_silent = hears_nothing(records) && next_wake(records).is_none();
     let mut found: Vec<Advisory> =
         records.works.iter().flat_map(|item| about_work(records, &waits, item, is_silent)).collect();
     found.extend(about_input(records, now));
@@ -87,8 +89,7 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
     if scheduling_state(item, waits) == SchedulingState::Runnable {
         let rests = matches!(state.status, Status::Asleep | Status::AwaitingTask);
         let has_begun = !matches!(state.status, Status::Booting | Status::Stopped);
-        let spent = item.ticked == Some(Ticked { revision: item.revision, wakes: state.counters.wakes });
-        if rests || has_begun && spent && is_silent {
+        if rests || has_begun && is_spent(records, item) && is_silent {
             found.push(Advisory::new(
                 AdvisoryKind::IdlePostureHasRunnableWork,
                 item.id,
@@ -99,12 +100,7 @@ fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_si
             ));
         }
     }
-    let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
-    let is_stuck = item.state == WorkState::Open
-        && item.blocked_by.is_some()
-        && !comes_back
-        && waits.on(item.id).is_empty();
-    if is_stuck {
+    if is_stuck(item, waits) {
         found.push(Advisory::new(
             AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait,
             item.id,
@@ -139,17 +135,14 @@ fn about_input(records: &Records, now: Time) -> Vec<Advisory> {
                 format!("{} was interrupted {times} times in a row", message.id),
             ));
         }
-        if let Some(expected) = records.policy.expect.tick_every.0 {
-            let idle = state.current_run.is_none() && state.status != Status::Stopped;
-            let age = now.since(message.created_at);
-            if idle && age > expected {
-                found.push(Advisory::new(
-                    AdvisoryKind::NobodyTicks,
-                    message.id,
-                    format!("{} has waited {age}, and a tick is expected every {expected}", message.id),
-                ));
-            }
-        }
+    }
+    if let Some(late) = overdue(records, now) {
+        let agent = &state.agent;
+        let text = format!(
+            "nobody ticks: {}; `dormouse tick {agent}` makes one step, `dormouse service` says how a machine makes them by itself",
+            late.describe(now)
+        );
+        found.push(Advisory::new(AdvisoryKind::NobodyTicks, agent, text));
     }
     if let Some(newest) = state.set_aside.newest.last() {
         let ids: Vec<String> =

@@ -31,9 +31,9 @@ pub struct WorkStanding {
 pub struct ClosureFacts {
     pub runtime_error: bool,
     pub turn_in_progress: bool,
-    /// A turn started, and no record says how it ended.
+    /// A turn started, and no record says how it ended; or it was put off, and goes on later.
     pub turn_unaccounted: bool,
-    /// How the last turn ended; `None` before the first.
+    /// How the last turn ended. `None` before the first, and for one that was put off.
     pub terminal: Option<Terminal>,
     pub current_work: Option<WorkStanding>,
     pub queued_work_runnable: bool,

@@ -11,6 +11,8 @@ use crate::model::message::{Message, MessageKind, OriginKind, Priority};
 use crate::model::place::Away;
 use crate::model::records::{Lease, Records};
 use crate::model::resource::Shortage;
+use crate::model::run::Terminal;
+use crate::model::state::{LastTurn, State};
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem};
@@ -145,8 +147,8 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
         turn_in_progress: (records.lease == Lease::Held || records.away.is_some())
             && state.current_run.is_some(),
-        turn_unaccounted: state.current_run.is_some(),
-        terminal: state.last_turn.as_ref().map(|turn| turn.terminal),
+        turn_unaccounted: state.current_run.is_some() || is_put_off(state),
+        terminal: state.last_turn.as_ref().map(|turn| turn.terminal).filter(|_| !is_put_off(state)),
         current_work: current_work(records, &waits).map(standing),
         queued_work_runnable: queued_work(records, &waits)
             .any(|work| work.state == SchedulingState::Runnable),
@@ -159,6 +161,12 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
             Status::Booting | Status::AwakeIdle | Status::AwakeRunning => RuntimePosture::Awake,
         },
     }
+}
+
+/// True if the last turn was deferred or suspended, and its run is still to go on: that is no end of it.
+fn is_put_off(state: &State) -> bool {
+    let put_off = |turn: &LastTurn| matches!(turn.terminal, Terminal::Deferred | Terminal::Suspended);
+    state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
 }
 
 /// Whether an agent of this status may run.

@@ -97,8 +97,9 @@ pub trait Elsewhere: Debug {
     /// lease lasts.
     fn take_slot(&self, under: &AgentName) -> Result<()>;
 
-    /// What is wrong with the store as a whole at `now`. `is_quick`: without a look at every row.
-    fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>>;
+    /// What is wrong with the store as a whole at `now`. `overdue_after`: the time after which something that is due
+    /// shows that nobody ticks. `is_quick`: without a look at every row.
+    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>>;
 
     /// What hears of changes of agents, for a process that waits for one.
     fn ear(&self) -> Box<dyn Ear>;

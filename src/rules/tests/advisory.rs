@@ -5,7 +5,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::TriggerId;
 use crate::model::message::Message;
 use crate::model::policy::Limit;
-use crate::model::records::Records;
+use crate::model::records::{Lease, Records};
 use crate::model::state::{KeptOut, SetAside};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{Ticked, WorkItem, WorkState};
@@ -205,27 +205,48 @@ fn a_message_past_its_third_attempt_is_worth_a_warning() {
 }
 
 #[test]
-fn input_older_than_the_expected_interval_means_that_nobody_ticks() {
+fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
     // The message is one second old.
     let rows: [(Option<u64>, bool); 4] =
         [(None, false), (Some(2000), false), (Some(1000), false), (Some(999), true)];
-    for (expected, warned) in rows {
+    for (after, warned) in rows {
+        let late = |records: &Records| kinds(records).contains(&"nobody_ticks");
         let mut records = records();
-        records.policy.expect.tick_every = Limit(expected.map(crate::model::time::Span::from_millis));
+        let after = Limit(after.map(crate::model::time::Span::from_millis));
+        records.policy.scheduler.overdue_after = Some(after);
+        records.state.execution.since = at(-5000);
+        let idle = records.clone();
         records.inbox.head = Some(prompt(1));
-        assert_eq!(kinds(&records) == ["nobody_ticks"], warned, "every {expected:?} ms");
-        records.state.status = Status::Stopped;
-        assert_eq!(kinds(&records), [""; 0], "stopped, every {expected:?} ms");
-        records.state.status = Status::AwakeRunning;
-        records.state.current_run = Some(current_run(&prompt(2)));
-        assert_eq!(kinds(&records), [""; 0], "busy, every {expected:?} ms");
+        assert_eq!(late(&records), warned, "a message, {after:?}");
+        let due = Records { timers: vec![timer(1, -1000)], ..idle.clone() };
+        assert_eq!(late(&due), warned, "a timer, {after:?}");
+        let mut work_added = idle.clone();
+        work_added.works = vec![WorkItem { updated_at: at(-1000), ..work(1) }];
+        assert_eq!(late(&work_added), warned, "work, {after:?}");
+        let mut dropped = idle.clone();
+        (dropped.inbox.drops, dropped.inbox.dropped_at) = (1, Some(at(-1000)));
+        assert_eq!(late(&dropped), warned, "a dropped file, {after:?}");
+        assert!(!late(&idle), "nothing, {after:?}");
+        // The message is as old, but a step was made since, or none could be.
+        let mut stepped = records.clone();
+        stepped.state.stepped_at = Some(at(0));
+        assert!(!late(&stepped), "stepped, {after:?}");
+        let mut stopped = records.clone();
+        stopped.state.status = Status::Stopped;
+        assert!(!late(&stopped), "stopped, {after:?}");
+        let mut busy = records.clone();
+        busy.state.status = Status::AwakeRunning;
+        busy.lease = Lease::Held;
+        busy.state.current_run = Some(current_run(&prompt(2)));
+        assert!(!late(&busy), "busy, {after:?}");
     }
 }
 
 #[test]
 fn warnings_come_in_a_fixed_order() {
     let mut records = records_in(Status::Asleep, ExecutionState::Completed);
-    records.policy.expect.tick_every = Limit(Some(secs(0)));
+    records.policy.scheduler.overdue_after = Some(Limit(Some(secs(0))));
+    records.state.execution.since = at(-5000);
     records.works = vec![work(1), WorkItem { blocked_by: Some("x".to_owned()), ..work(2) }];
     records.waits = vec![
         wait(1, WaitKind::External),

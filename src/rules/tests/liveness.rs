@@ -12,6 +12,7 @@ use crate::model::id::{MessageId, TriggerId, WorkId};
 use crate::model::inbox::Unmatched;
 use crate::model::message::{Body, Message, MessageKind, Origin, OriginKind, SchedulerTick, WakeHint};
 use crate::model::posture::Posture;
+use crate::model::records::Records;
 use crate::model::run::{Exit, Terminal};
 use crate::model::task::{TaskEnd, TaskStatus};
 use crate::model::time::Span;
@@ -20,9 +21,12 @@ use crate::model::work::{SchedulingState, WorkItem};
 use crate::rules::advisory::advisories;
 use crate::rules::authority::OPERATOR;
 use crate::rules::closure::derive;
-use crate::rules::due::next_due;
+use crate::rules::due::{next_due, next_wake};
+use crate::rules::overdue::overdue;
 use crate::rules::posture::posture;
 use crate::rules::projection::closure_facts;
+use crate::rules::questions::questions;
+use crate::rules::stall::{stall, told_at};
 use crate::rules::transition::gate::shut_down;
 use crate::rules::transition::lifecycle::{start, stop};
 use crate::rules::transition::task;
@@ -369,7 +373,7 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     let something_comes = records.inbox.head.is_some()
         || !records.inbox.hints.is_empty()
         || records.state.pending_wake_hint.is_some()
-        || next_due(&records).is_some();
+        || next_wake(&records).is_some();
     let is_due = |wait: &Wait| {
         wait.recheck_at.is_some()
             || wait.expires_at.is_some() && wait.expiry_told_at.is_none()
@@ -411,9 +415,31 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     }
     match records.state.set_aside.newest.last() {
         Some(kept) if !is_advised(kept.message_id.to_string()) => {
-            Err("set aside, and nobody says so".to_owned())
+            return Err("set aside, and nobody says so".to_owned());
         }
-        Some(_) | None => Ok(()),
+        Some(_) | None => {}
+    }
+    a_person_is_told(&records)
+}
+
+/// What only a person can end was told to a person, or will be by a step that is due; and if nobody makes that
+/// step, readers say so.
+fn a_person_is_told(records: &Records) -> Result<(), String> {
+    for question in questions(records) {
+        if !records.state.asked.iter().any(|told| told.about == question.about) {
+            return Err(format!("nobody was told of {question:?}"));
+        }
+    }
+    let is_told = stall(records).is_none_or(|stall| records.state.stalled == Some(stall.since));
+    if !is_told && next_due(records) != told_at(records) {
+        return Err("it stands still, and no step is due to say so".to_owned());
+    }
+    let Some(due) = next_due(records) else { return Ok(()) };
+    let long_after = due.max(records.state.execution.since).after(secs(601));
+    let stepped = records.state.stepped_at.map_or(long_after, |at| long_after.max(at.after(secs(601))));
+    match overdue(records, stepped) {
+        Some(_) => Ok(()),
+        None => Err(format!("nobody ticks, and nobody says so at {stepped}")),
     }
 }
 

@@ -127,6 +127,7 @@ fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
         trigger: None,
         kind: WaitKind::External,
         reason: "why".to_owned(),
+        options: Vec::new(),
         owner,
         resource: (!waiting.is_bare).then(|| "resource:1".to_owned()),
         wake_at: None,

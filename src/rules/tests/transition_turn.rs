@@ -292,10 +292,10 @@ fn a_turn_that_completes_processes_its_message_and_follows_its_closure() {
         assert_eq!(transaction.deletes, [Delete::Message(prompt(1).key())], "{name}");
         let message = archived_message(&transaction).settlement.clone().expect("settled");
         assert_eq!((message.status, message.run_id), (MessageStatus::Processed, Some(run_id(1))));
-        assert_eq!(
-            kinds(&transaction.events),
-            [EventKind::MessageSettled, EventKind::StateTransition, EventKind::RunSettled]
-        );
+        let mut events = vec![EventKind::MessageSettled, EventKind::StateTransition, EventKind::RunSettled];
+        // A person is told of a question when its turn has ended.
+        events.extend((name == "an operator wait").then_some(EventKind::Attention));
+        assert_eq!(kinds(&transaction.events), events);
     }
 }
 

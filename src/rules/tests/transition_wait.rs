@@ -268,6 +268,7 @@ fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
         trigger: None,
         kind,
         reason: "why".to_owned(),
+        options: Vec::new(),
         owner,
         resource: None,
         wake_at: None,

@@ -18,12 +18,13 @@ use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Held, Outbox, Untold};
+use crate::model::state::{Held, Outbox, State, Untold};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
 use crate::rules::due::next_due;
 use crate::rules::execution;
+use crate::rules::questions::{Question, questions};
 use crate::rules::telling::{failure, with_run};
 
 /// Collects one transition. The records show at every point what they will be after the commit.
@@ -168,9 +169,93 @@ impl Draft {
             }
             return;
         }
-        let attention = Attention { seq, at, subject, about, reason, count: 1, untold: false };
+        let attention = Attention {
+            seq,
+            at,
+            subject,
+            about,
+            reason,
+            options: Vec::new(),
+            answer_with: None,
+            count: 1,
+            untold: false,
+        };
         state.attention = Some(Mark::with(state.attention.take(), attention.clone()));
         self.raised.push(attention);
+    }
+
+    /// Raises every open question of which no person has been told. The steps of an agent call this where a turn
+    /// ends and where the agent rests: what a turn or a task asks reaches whoever reads what a tick says.
+    pub fn ask(&mut self) {
+        if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
+            return;
+        }
+        let open = questions(&self.records);
+        let mut asked = std::mem::take(&mut self.records.state.asked);
+        for question in &open {
+            if asked.iter().any(|told| told.about == question.about) {
+                continue;
+            }
+            // A turn that repeats its question replaces the wait. It is still one question.
+            let is_open = |about: &About| open.iter().any(|question| question.about == *about);
+            let repeated = asked.iter().position(|told| !is_open(&told.about) && question.repeats(told));
+            match repeated {
+                Some(at) => {
+                    self.touched = true;
+                    asked[at].about = question.about.clone();
+                }
+                None if asked.len() < QUESTIONS => asked.push(self.raise_question(question)),
+                None => {}
+            }
+        }
+        self.records.state.asked = asked;
+    }
+
+    /// Forgets the questions that have ended. While a run is live, one whose wait was replaced or cancelled stays
+    /// until the settlement, since the turn may repeat it; one that was answered does not.
+    fn forget_questions(&mut self) {
+        if self.records.state.asked.is_empty() {
+            return;
+        }
+        let open = questions(&self.records);
+        let is_live = self.records.state.current_run.is_some();
+        let waits = &self.records.waits;
+        let is_answered = |about: &About| {
+            waits.iter().any(|wait| Some(wait.id) == about.wait_id && wait.resolved_by.is_some())
+        };
+        self.records.state.asked.retain(|told| {
+            open.iter().any(|question| question.about == told.about) || is_live && !is_answered(&told.about)
+        });
+    }
+
+    /// Notes a question for people, unless this transaction tells them already that its answer was lost.
+    fn raise_question(&mut self, question: &Question) -> Attention {
+        let is_told = |other: &Attention| {
+            other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
+        };
+        let is_told = question.about.wait_id.is_some() && self.raised.iter().any(is_told);
+        if !is_told {
+            let mut data = json!(question.about);
+            data["subject"] = json!(Subject::Asked);
+            data["reason"] = json!(question.text);
+            data["options"] = json!(question.options);
+            self.event(EventKind::Attention, None, data);
+        }
+        let attention = Attention {
+            seq: self.records.state.counters.events,
+            at: self.stamp.now,
+            subject: Subject::Asked,
+            about: question.about.clone(),
+            reason: question.text.clone(),
+            options: question.options.clone(),
+            answer_with: None,
+            count: 1,
+            untold: false,
+        };
+        if !is_told {
+            self.raised.push(attention.clone().shown(&self.records.state.agent));
+        }
+        attention
     }
 
     /// The attentions that this transaction raises.
@@ -181,17 +266,16 @@ impl Draft {
     /// Notes that a hook is to be told of what this transaction raises. Until it was told, a later step may
     /// do it.
     pub fn is_to_be_told(&mut self) {
-        let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
         let raised = &self.raised;
-        newest
+        attentions(&mut self.records.state)
             .filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
             .for_each(|attention| attention.untold = true);
     }
 
     /// Notes that the hook was told of these attentions.
     pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
-        let newest = self.records.state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
-        for attention in newest.filter(|attention| attention.untold && is_told(attention)) {
+        let all = attentions(&mut self.records.state);
+        for attention in all.filter(|attention| attention.untold && is_told(attention)) {
             attention.untold = false;
             self.touched = true;
         }
@@ -348,6 +432,7 @@ impl Draft {
     /// Brings the records to what a commit of the changes so far would make of them. The draft goes on.
     pub fn look_ahead(&mut self) {
         if self.touched {
+            self.forget_questions();
             derive(&mut self.records);
         }
     }
@@ -360,6 +445,7 @@ impl Draft {
 
     /// The same, and the records as they are once it is committed.
     pub fn finish_and_keep(mut self) -> Result<(Transaction, Records), Refusal> {
+        self.forget_questions();
         let state = &mut self.records.state;
         if !execution::agrees(state.execution.state, state.status) {
             return Err(Refusal::new(
@@ -389,6 +475,15 @@ impl Draft {
         };
         Ok((transaction, self.records))
     }
+}
+
+/// Maximum number of open questions that are told one by one. Further ones are seen in `wait list` alone.
+const QUESTIONS: usize = 500;
+
+/// Every attention that the state keeps.
+fn attentions(state: &mut State) -> impl Iterator<Item = &mut Attention> {
+    let marked = state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
+    marked.chain(&mut state.asked)
 }
 
 /// Sets the fields of `state.json` that follow from the other records.

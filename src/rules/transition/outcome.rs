@@ -118,6 +118,7 @@ fn carry_out(
         Action::Wait {
             kind,
             reason,
+            options,
             resource,
             work_item_id,
             whole_agent,
@@ -153,6 +154,7 @@ fn carry_out(
             let new = NewWait {
                 kind,
                 reason,
+                options,
                 owner,
                 resource,
                 trigger: trigger_id.map(|id| active(around, id)).transpose()?,

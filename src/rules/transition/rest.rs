@@ -19,6 +19,7 @@ const ADVISED: usize = 64;
 /// Records a decision after which the step changes something.
 pub fn decided(draft: &mut Draft, report: &DecisionReport) {
     draft.event(EventKind::SchedulerDecision, report.run_id, json!(report));
+    draft.records.state.stepped_at = Some(draft.now());
 }
 
 /// Records a decision after which the agent rests. The same decision is not recorded twice: a step that finds
@@ -28,6 +29,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
         // Another process is working on these records; this step must not change them.
         return;
     }
+    draft.ask();
     let mut found = advisories(&draft.records, draft.now());
     found.truncate(ADVISED);
     advise(draft, &found);

@@ -1,6 +1,7 @@
 //! What a step does before it decides: it takes in what has arrived and what is due.
 
 use crate::model::agent::Status;
+use crate::model::attention::Subject;
 use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
@@ -13,6 +14,7 @@ use crate::model::work::SchedulingState;
 
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::retry::delay;
+use crate::rules::stall::{stall, told_at};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::arrival::{admit, admitted};
@@ -66,7 +68,18 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     look_at_set_aside(draft);
     coalesce_hints(draft);
     try_if_asked(draft);
+    tell_of_stall(draft);
     Ok(())
+}
+
+/// Tells a person, once, that an agent has been standing still for a day and that nothing else brings it on.
+fn tell_of_stall(draft: &mut Draft) {
+    let Some(stall) = stall(&draft.records) else { return };
+    let is_due = told_at(&draft.records).is_some_and(|at| at <= draft.now());
+    if is_due {
+        draft.raise(Subject::Stalled, stall.about, stall.reason);
+        draft.records.state.stalled = Some(stall.since);
+    }
 }
 
 /// Admits a message that is dropped at once. It starts nothing, and does not end the backoff either.

@@ -177,7 +177,9 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Set
         }
     }
     let closure = close(draft, terminal)?;
-    Ok(archive(draft, run, ended, closure))
+    let settled = archive(draft, run, ended, closure);
+    draft.ask();
+    Ok(settled)
 }
 
 /// How a run ends if that was decided before its turn ended.

@@ -60,6 +60,7 @@ impl Recheck {
 pub struct NewWait {
     pub kind: WaitKind,
     pub reason: String,
+    pub options: Vec<String>,
     pub owner: WaitOwner,
     pub resource: Option<String>,
     /// The trigger that it names, as it stands.
@@ -107,6 +108,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
         agent: draft.records.state.agent.clone(),
         kind: new.kind,
         reason: new.reason,
+        options: new.options,
         resource: new.resource,
         work_item_id,
         trigger_id: new.trigger.as_ref().map(|trigger| trigger.id),

@@ -74,6 +74,7 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
         policy =
             Policy::deserialize(Strict(merged)).map_err(|error| in_settings(path, "[defaults]", &error))?;
     }
+    policy.scheduler.overdue_after.get_or_insert(config.scheduler.overdue_after);
     policy.check().map_err(|reason| Error::damaged(path, reason))?;
     Ok(policy)
 }

@@ -240,6 +240,11 @@ impl Store {
         self.root.spot()
     }
 
+    /// The time after which something that is due or queued shows that nobody ticks. `None`: never.
+    pub fn overdue_after(&self) -> Option<Span> {
+        self.config.scheduler.overdue_after.0
+    }
+
     /// What `tick --commit` lets git do.
     pub fn git_settings(&self) -> GitSettings {
         self.config.git

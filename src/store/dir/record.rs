@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::layout;
 use crate::error::{Error, Result};
 use crate::model::json;
 use crate::model::record::{Extra, Record};
@@ -140,9 +141,25 @@ fn damaged(path: &Path, line: usize, bytes: &[u8], error: &serde_json::Error) ->
         line: if line > 0 { line } else { error.line() },
         column: error.column(),
         message,
-        hint: Some(
-            "`dormouse doctor` says what is wrong, `dormouse doctor --repair` moves it aside".to_owned(),
-        ),
+        hint: Some(hint(path).to_owned()),
+    }
+}
+
+/// The files without which there is no agent: nothing is put in their place.
+pub const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
+
+/// The cure where one of them can't be read.
+pub const RESTORE: &str = "bring it back from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is";
+
+/// The cure of a record that can't be read. Without some records there is no agent: nothing is put in their
+/// place, and they are not moved away.
+fn hint(path: &Path) -> &'static str {
+    let is_essential =
+        path.file_name().is_some_and(|name| ESSENTIAL.iter().any(|essential| name == *essential));
+    if is_essential {
+        RESTORE
+    } else {
+        "`dormouse doctor` says what is wrong, `dormouse doctor --repair` moves it to quarantine/"
     }
 }
 

@@ -210,6 +210,13 @@ impl Snapshot<'_> {
         Ok(drops::in_order(&self.scan()?.drops))
     }
 
+    /// When a hand-written file was put into the inbox: its last change of status, since a rename keeps the
+    /// time of its content. `None` if it has gone.
+    pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
+        let found = self.view.agent.join(layout::INBOX).join(file.place()).look()?;
+        Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
+    }
+
     /// Reads a hand-written file: its content, or why it can't be read. `None` if it has gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<std::result::Result<Said, String>>> {
         let spot = self.view.agent.join(layout::INBOX).join(file.place());

@@ -160,7 +160,7 @@ impl Elsewhere for Memory {
         Ok(())
     }
 
-    fn faults(&self, _: Time, _: bool) -> Result<Vec<Fault>> {
+    fn faults(&self, _: Time, _: Option<Span>, _: bool) -> Result<Vec<Fault>> {
         Ok(Vec::new())
     }
 

@@ -68,7 +68,7 @@ pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
 }
 
 /// What is wrong with a store as a whole.
-pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
+pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>> {
     let begun = std::time::Instant::now();
     let answers = pool.ask(
         "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
@@ -93,7 +93,9 @@ pub fn faults(pool: &Pool, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
     faults.extend(missing);
     if is_whole && !is_quick {
         faults.extend(of_nobody(pool)?);
-        faults.extend(ticked_by_nobody(pool, now)?);
+        if let Some(after) = overdue_after {
+            faults.extend(ticked_by_nobody(pool, now, after)?);
+        }
         faults.extend(two_of_one(pool)?);
         faults.extend(of_agents(pool)?);
     }
@@ -146,13 +148,14 @@ fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
     Ok(found.map(fault).collect())
 }
 
-/// How long an agent may have something to do before it is asked whether anybody ticks, and a minute, in milliseconds.
-const OVERDUE: i64 = 600_000;
+/// A minute, in milliseconds.
 const MINUTE: u64 = 60_000;
 
-/// Pools whose agents have something to do that nobody does: no machine has looked at them all the time.
-fn ticked_by_nobody(pool: &Pool, now: Time) -> Result<Vec<Fault>> {
-    let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis() - OVERDUE));
+/// Pools whose agents have had something to do for longer than `after`, and that no machine has looked at all
+/// the time.
+fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
+    let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
+    let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis().saturating_sub(overdue)));
     // An agent that has something to do at once says so by a moment long ago. What the state says is looked for in its text: in
     // JSON with a zero character PostgreSQL finds nothing.
     let waiting = format!(
@@ -181,16 +184,15 @@ fn ticked_by_nobody(pool: &Pool, now: Time) -> Result<Vec<Fault>> {
         let whose = if name.is_empty() { "the common pool".to_owned() } else { format!("pool `{name}`") };
         let who = if count == 1 { "an agent".to_owned() } else { format!("{count} agents") };
         let seen = match since {
-            Some(since) if since < OVERDUE => continue,
+            Some(since) if since < overdue => continue,
             Some(since) => format!(
                 "no machine has ticked it for {}",
                 Span::from_secs(since.unsigned_abs() / MINUTE * 60)
             ),
             None => "no machine has ever ticked it".to_owned(),
         };
-        let message = format!(
-            "{who} of {whose} waited for more than 10 minutes, and {seen}: `dormouse tick --all` does"
-        );
+        let message =
+            format!("{who} of {whose} waited for more than {after}, and {seen}: `dormouse tick --all` does");
         faults.push(Fault { kind: "nobody_ticks", message, is_warning: true });
     }
     Ok(faults)

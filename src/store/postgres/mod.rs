@@ -41,7 +41,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::pool::Pool;
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
 use super::elsewhere::{Arrival, Claim, Claimant, Due, Ear, Elsewhere, Fault, InSlot, Part, Pieces, Records};
 use faults::Trouble;
@@ -196,8 +196,8 @@ impl Elsewhere for Postgres {
         rows.map(|row| row.get(0).map(str::to_owned).ok_or_else(|| pool.unexpected("rooms"))).collect()
     }
 
-    fn faults(&self, now: Time, is_quick: bool) -> Result<Vec<Fault>> {
-        fitness::faults(&self.shared.pool, now, is_quick)
+    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>> {
+        fitness::faults(&self.shared.pool, now, overdue_after, is_quick)
     }
 
     fn ear(&self) -> Box<dyn Ear> {

@@ -260,7 +260,7 @@ impl Store {
     pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.look_at_files()?;
         if let Some(elsewhere) = &self.elsewhere {
-            let faults = elsewhere.faults(now, is_quick)?.into_iter();
+            let faults = elsewhere.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
             findings.extend(faults.map(|fault| self.local.finding_elsewhere(fault)));
             if !is_quick {
                 let known = elsewhere.agents()?;

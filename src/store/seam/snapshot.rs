@@ -178,6 +178,11 @@ impl Snapshot<'_> {
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         either!(self, _seen => Ok(Vec::new()), dir => dir.dropped())
     }
+
+    /// When a hand-written file was put into the inbox. `None` if it has gone.
+    pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
+        either!(self, _seen => Ok(None), dir => dir.dropped_at(file))
+    }
 }
 
 /// The past.

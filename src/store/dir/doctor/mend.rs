@@ -18,6 +18,7 @@ impl Change<'_> {
         agent.store.files_only("`dormouse doctor`")?;
         match &finding.remedy {
             Remedy::None
+            | Remedy::Restore
             | Remedy::Acknowledge
             | Remedy::Forward
             | Remedy::Sort
@@ -68,6 +69,7 @@ impl Store {
             Remedy::AddLines(name, lines) => self.add_for_git(name, lines)?,
             Remedy::Sweep => self.sweep(&finding.place)?,
             Remedy::None
+            | Remedy::Restore
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Untangle

@@ -20,6 +20,7 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 
 use super::super::elsewhere::Fault;
+use super::record::RESTORE;
 use super::sharing::Rights;
 use super::vanish::is_husk;
 use super::{Agent, Change, Store, git, layout};
@@ -31,6 +32,8 @@ pub use records::{Checkup, Open};
 pub enum Remedy {
     /// People must decide.
     None,
+    /// A file without which there is no agent: people must bring it back.
+    Restore,
     /// Move the file or directory to `quarantine/`.
     Quarantine,
     /// Move these lines of the file to `quarantine/`.
@@ -88,6 +91,7 @@ impl Remedy {
             | Remedy::OneTicker
             | Remedy::Consider => true,
             Remedy::None
+            | Remedy::Restore
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Protect
@@ -111,6 +115,7 @@ impl Remedy {
             Remedy::KeepInbox => "put it there",
             Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",
+            Remedy::Restore => RESTORE,
             Remedy::Sort => "look at it with `dormouse queue rejected`, then --accept or --drop it",
             Remedy::Acknowledge => "look at it, then `dormouse queue dead --ack`",
             Remedy::Forward => "say it again where the agent is now, and remove it here",
@@ -139,12 +144,14 @@ pub enum About {
     Wait(WaitId),
     Task(TaskId),
     Trigger(TriggerId),
+    Policy,
 }
 
 impl About {
     fn path(self) -> String {
         match self {
             About::State => layout::STATE.to_owned(),
+            About::Policy => layout::POLICY.to_owned(),
             About::Wait(id) => layout::open::<Wait>(id),
             About::Task(id) => layout::open::<Task>(id),
             About::Trigger(id) => layout::open::<Trigger>(id),
@@ -208,9 +215,6 @@ impl Finding {
     }
 }
 
-/// The files without which there is no agent: nothing is put in their place.
-const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY];
-
 const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \
                          remove it if it is not needed";
 
@@ -221,6 +225,12 @@ pub(in crate::store) fn left_behind(place: Spot) -> Finding {
 }
 
 impl Store {
+    /// Something about the state directory as a whole that a person should know.
+    pub fn concern(&self, kind: &'static str, message: String) -> Finding {
+        let remedy = Remedy::Consider;
+        Finding { agent: None, place: self.spot(), shown: None, kind, message, remedy }
+    }
+
     /// Something about a store elsewhere as a whole.
     pub(in crate::store) fn finding_elsewhere(&self, fault: Fault) -> Finding {
         let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };

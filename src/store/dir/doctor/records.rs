@@ -16,9 +16,9 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
 use super::super::journal::Journal;
-use super::super::record::decode;
+use super::super::record::{ESSENTIAL, decode};
 use super::super::{Agent, aside, files, layout};
-use super::{About, ESSENTIAL, Finding, Remedy};
+use super::{About, Finding, Remedy};
 
 /// A look at the files of one agent, and what it has found so far.
 pub struct Checkup<'a> {
@@ -107,7 +107,7 @@ impl Checkup<'_> {
     pub(super) fn unreadable(&mut self, path: Spot, error: &Error) {
         let essential = path.parent().path() == self.agent.dir().path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
-        let remedy = if essential { Remedy::None } else { Remedy::Quarantine };
+        let remedy = if essential { Remedy::Restore } else { Remedy::Quarantine };
         self.findings.push(Finding::unreadable(self.agent.name(), path, error, remedy));
     }
 

@@ -1,0 +1,105 @@
+//! Agents that have something to do while nothing ticks them (contract, semantics §15, `nobody_ticks`).
+
+use serde::Serialize;
+
+use crate::model::agent::Status;
+use crate::model::execution::ExecutionState;
+use crate::model::records::{Lease, Records};
+use crate::model::scheduling::SchedulingPolicy;
+use crate::model::time::{Span, Time};
+use crate::model::work::{SchedulingState, WorkItem};
+
+use super::due::next_due;
+use super::ladder::decide;
+use super::projection::project;
+use super::stall::is_spent;
+use super::work::{WaitsByItem, scheduling_state};
+
+/// What waits for a step, and the step that came last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Overdue {
+    /// Since when a step has had something to do.
+    pub since: Time,
+    /// When the agent's last step was that changed something. Absent: there was none yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_step_at: Option<Time>,
+}
+
+impl Overdue {
+    /// Several as one: since the first of them, with the last step of all.
+    pub fn of_all<'a>(all: impl Iterator<Item = &'a Overdue>) -> Option<Overdue> {
+        all.cloned().reduce(|one, other| Overdue {
+            since: one.since.min(other.since),
+            last_step_at: one.last_step_at.max(other.last_step_at),
+        })
+    }
+
+    /// For people: how long a step has been due, and when the last one was.
+    pub fn describe(&self, now: Time) -> String {
+        let ago = |moment: Time| {
+            let seconds = now.since(moment).as_std().as_secs();
+            Span::from_secs(if seconds < 60 { seconds } else { seconds / 60 * 60 })
+        };
+        let since = ago(self.since);
+        match self.last_step_at {
+            Some(at) => format!("a step has been due for {since}, and the last one was {} ago", ago(at)),
+            None => format!("a step has been due for {since}, and none was ever made"),
+        }
+    }
+}
+
+/// The agent as overdue, if it has been so for longer than its policy allows.
+pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
+    let after = records.policy.scheduler.overdue_after.unwrap_or(SchedulingPolicy::OVERDUE_AFTER).0?;
+    longer_than(records, now, after)
+}
+
+/// The agent as overdue, if a step has had something to do for longer than `after`. No step has been made since,
+/// or the moment would be later: whatever a step does, it notes when.
+pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue> {
+    let state = &records.state;
+    if state.moved.is_some() || matches!(state.status, Status::Booting | Status::Stopped) {
+        return None;
+    }
+    let causes = causes(records, now);
+    let began = [Some(state.execution.since), state.stepped_at, not_before(records)];
+    let since = causes.min().into_iter().chain(began.into_iter().flatten()).max()?;
+    let is_late = now.since(since) > after;
+    let has_to_do = || {
+        next_due(records).is_some_and(|due| due <= now)
+            || records.inbox.drops > 0
+            || state.current_run.is_some()
+            || decide(&project(records, now)).moves()
+    };
+    // A live run is at work, however long it takes.
+    let is_live = state.current_run.is_some() && records.lease == Lease::Held;
+    (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
+}
+
+/// The moments at which something began to wait for a step.
+fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
+    let (state, inbox) = (&records.state, &records.inbox);
+    let waits = WaitsByItem::of(&records.waits);
+    let is_new = |item: &&WorkItem| {
+        scheduling_state(item, &waits) == SchedulingState::Runnable && !is_spent(records, item)
+    };
+    let work = records.works.iter().filter(is_new).map(|item| item.updated_at).min();
+    let causes = [
+        inbox.head.as_ref().map(|message| message.created_at),
+        inbox.hints.first().or(state.pending_wake_hint.as_ref()).map(|hint| hint.created_at),
+        inbox.dropped_at,
+        next_due(records).filter(|due| *due <= now),
+        // A run whose tick is gone is known by nothing but the end of its lease.
+        state.current_run.as_ref().map(|run| run.lease_expires_at),
+        work,
+    ];
+    causes.into_iter().flatten()
+}
+
+/// Before this moment a step that finds input leaves it where it is.
+fn not_before(records: &Records) -> Option<Time> {
+    let state = &records.state;
+    let is_failed = state.execution.state == ExecutionState::Failed;
+    let retry = state.retry.as_ref().filter(|_| is_failed).map(|retry| retry.not_before);
+    retry.or(state.held.as_ref().and_then(|held| held.not_before))
+}

@@ -1,0 +1,93 @@
+//! Agents that only a person can bring on (contract, people §1 and semantics §15).
+
+use crate::model::agent::Status;
+use crate::model::attention::About;
+use crate::model::records::Records;
+use crate::model::time::{Span, Time};
+use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
+
+use super::due::next_wake;
+use super::work::{WaitsByItem, scheduling_state};
+
+/// The time for which a stall holds before a person is told of it.
+pub const PATIENCE: Span = Span::from_secs(24 * 3600);
+
+/// What stands still, since when, and the command that brings it on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stall {
+    pub since: Time,
+    pub about: About,
+    pub reason: String,
+}
+
+/// The stall of an agent for which nothing is queued, under way or due. Waits that something outside may end
+/// don't matter: they bring other work on.
+pub fn stall(records: &Records) -> Option<Stall> {
+    let state = &records.state;
+    let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
+    if !is_open || next_wake(records).is_some() || has_input(records) || is_at_work(records) {
+        return None;
+    }
+    let agent = &state.agent;
+    if let Some(held) = &state.held {
+        let reason = format!("{}; `dormouse resume {agent}` lets it go on", held.missing);
+        let about = About::message(held.message_id);
+        return Some(Stall { since: state.execution.since, about, reason });
+    }
+    if state.retry.is_some() {
+        return None;
+    }
+    let waits = WaitsByItem::of(&records.waits);
+    let of_item = |item: &WorkItem, reason| Stall {
+        since: state.execution.since.max(item.updated_at),
+        about: About { work_item_id: Some(item.id), ..About::default() },
+        reason,
+    };
+    let is_spent = |item: &&WorkItem| {
+        scheduling_state(item, &waits) == SchedulingState::Runnable && is_spent(records, item)
+    };
+    if let Some(item) = records.works.iter().find(is_spent) {
+        let reason = format!(
+            "{} is runnable, and its tick is used up; `dormouse wake {agent}` makes the agent look again",
+            item.objective
+        );
+        return Some(of_item(item, reason));
+    }
+    let item = records.works.iter().find(|item| is_stuck(item, &waits))?;
+    let reason = format!(
+        "{} is blocked, and nothing brings it back; `dormouse work unblock {}`",
+        item.objective, item.id
+    );
+    Some(of_item(item, reason))
+}
+
+/// When a person is to be told of the stall. `None`: there is none, or a person was told of it.
+pub fn told_at(records: &Records) -> Option<Time> {
+    let stall = stall(records).filter(|stall| records.state.stalled != Some(stall.since))?;
+    Some(stall.since.after(PATIENCE))
+}
+
+/// True if a run or a task is under way: its end is heard.
+fn is_at_work(records: &Records) -> bool {
+    records.state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal())
+}
+
+/// True if anything has arrived that a step takes in.
+pub fn has_input(records: &Records) -> bool {
+    let inbox = &records.inbox;
+    inbox.head.is_some()
+        || inbox.drops > 0
+        || !inbox.hints.is_empty()
+        || records.state.pending_wake_hint.is_some()
+}
+
+/// True if a runnable item has had the one turn of its revision, and no wake has come since.
+pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
+    item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
+}
+
+/// True if an item is blocked, and neither a recheck nor a wait will bring it back.
+pub fn is_stuck(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
+    let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
+    item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
+}
