@@ -258,9 +258,9 @@ pub struct Events {
 pub struct Logs {
     #[command(flatten)]
     pub agents: PlaneAgents,
-    /// Only what happened since this time, or from this long ago on
-    #[arg(long, value_name = "TIME|DURATION", default_value = "24h")]
-    pub since: String,
+    /// Everything since this time, or from this long ago on [default: the last 50 events, however old]
+    #[arg(long, value_name = "TIME|DURATION")]
+    pub since: Option<String>,
     /// Go on telling as it happens, and as turns write it
     #[arg(short, long)]
     pub follow: bool,

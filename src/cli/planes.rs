@@ -153,6 +153,9 @@ pub struct Wait {
     /// Why, for people
     #[arg(long, value_name = "TEXT", required = true)]
     pub reason: Option<String>,
+    /// An operator wait: an answer that is offered. May be repeated
+    #[arg(long = "option", value_name = "ANSWER")]
+    pub options: Vec<String>,
     /// What exactly to wait for: a task's id, or a reference such as `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,

@@ -7,9 +7,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
+use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::desk::Desk;
 use crate::engine::installed;
+use crate::engine::load;
 use crate::engine::merging;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
@@ -19,8 +21,13 @@ use crate::model::state::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::count;
+use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AsFiles, Change, Finding, Remedy};
+
+/// The commands that end a state in which nobody ticks.
+const TICK: &str =
+    "`dormouse tick --all` makes the steps, `dormouse service` says how a machine makes them by itself";
 
 #[derive(Serialize)]
 struct FindingReport<'a> {
@@ -37,6 +44,12 @@ struct FindingReport<'a> {
 
 pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     let store = session.store()?;
+    if args.repair && args.agents.is_empty() {
+        authority::outside(session, &store, "repair")?;
+    }
+    if args.merge_driver {
+        authority::outside(session, &store, "register a merge driver for")?;
+    }
     if args.merge_driver && merging::register(&store)? {
         session
             .out
@@ -58,10 +71,20 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         agents(&store, &args.agents, false)?
     };
     let mut status = session.each_agent(&names, args.agents.is_empty(), |session, name| {
-        look_at(session, &store.agent(name)?, args.repair, &mut seen)?;
+        let agent = store.agent(name)?;
+        if args.repair {
+            authority::reach(session, &store, &agent, "repair")?;
+        }
+        look_at(session, &agent, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    let Seen { checked, open, warnings, has_merged, idle_hooks } = seen;
+    // A database is asked for its pools instead, with the rest that is wrong with it as a whole.
+    if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_beside()) {
+        let agents = count(seen.late.len() as u64, "agent", "agents");
+        let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
+        seen.tell(session, &store.concern("nobody_ticks", message), Ok(false));
+    }
+    let Seen { checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
     for path in idle_hooks {
         let path = path.display();
         session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
@@ -101,6 +124,8 @@ struct Seen {
     has_merged: bool,
     /// Files that have the name of a hook and are never run.
     idle_hooks: BTreeSet<PathBuf>,
+    /// Agents for which a step has been due for too long.
+    late: Vec<Overdue>,
 }
 
 impl Seen {
@@ -129,6 +154,10 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     // Nothing is changed of an agent that was moved away, so that its stream can be written again.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
+    let now = session.clock.now();
+    // An agent that can't be read is a finding of its own.
+    let records = if agent.store().is_beside() { None } else { load::look(agent, now).ok() };
+    seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // Records elsewhere are looked at as files of this machine.
     let files = match &locked {
         Some(locked) => locked.as_files()?,

@@ -63,6 +63,9 @@ impl Report {
 pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
     let store = session.store()?;
     let keep = parse_optional("--keep", args.keep.as_deref())?.map(|span| Keep(Some(span)));
+    if args.agents.is_empty() {
+        authority::outside(session, &store, "collect the garbage of")?;
+    }
     let names = authority::governed(session, &store, &args.agents, args.agents.is_empty())?;
     Ok(session.each_agent(&names, args.agents.is_empty(), |session, name| {
         let agent = store.agent(name)?;

@@ -16,7 +16,7 @@ use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::report::explain::{self, Taken};
-use crate::report::list::{self, Column};
+use crate::report::list::{self, Column, Line};
 use crate::report::output::{Output, Tone};
 use crate::report::summary::{self, Field, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
@@ -97,6 +97,7 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
         let columns = if columns.is_empty() { &Column::USUAL[..] } else { &columns };
         let text = list::text(&lines, columns, session.out.width(), &session.out, now);
         session.out.line(&text);
+        say_questions(session, &lines);
         if left_out > 0 {
             session.out.note(&format!("{left_out} more; --limit 0 lists all"));
         }
@@ -104,6 +105,17 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
         session.out.note("no agents yet: make one with `dormouse create`");
     }
     Ok(status)
+}
+
+/// Maximum number of questions that `list` shows with the commands that answer them.
+const QUESTIONS: usize = 5;
+
+/// Shows the open questions below the table, which has no room for the commands.
+fn say_questions(session: &Session, lines: &[Line]) {
+    let questions = lines.iter().flat_map(|line| line.questions().map(move |question| (&line.id, question)));
+    for (agent, question) in questions.take(QUESTIONS) {
+        session.out.note(&format!("{agent}: {question}"));
+    }
 }
 
 pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {

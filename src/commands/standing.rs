@@ -8,10 +8,15 @@ use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::posture::Posture;
 use crate::report::output::Tone;
-use crate::report::text::{count, relative};
+use crate::report::text::{count, one_line, relative};
+use crate::rules::overdue::Overdue;
 
 /// How many agents that need attention are named.
 const NAMED: usize = 5;
+
+/// The commands that end a state in which nobody ticks.
+pub const TICK: &str =
+    "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
 
 pub fn standing(session: &mut Session) -> Result<Status> {
     let store = match session.store() {
@@ -37,10 +42,11 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         .collect();
     let pending: usize = lines.iter().map(|line| line.pending).sum();
     let attention: Vec<&str> =
-        lines.iter().filter(|line| line.attention.is_some()).map(|line| line.id.as_str()).collect();
+        lines.iter().filter(|line| line.needs_attention()).map(|line| line.id.as_str()).collect();
     let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
     let by_posture: Map<_, _> =
         postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
+    let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
         "dir": store.shown(),
         "agents": names.len(),
@@ -49,6 +55,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         "pending": pending,
         "attention": attention,
         "next_due_at": next_due_at,
+        "nobody_ticks": late,
     });
     session.out.result(&object, |out| {
         let dir = out.safe(&store.shown());
@@ -75,6 +82,15 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         }
         if let Some(at) = next_due_at {
             text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
+        }
+        if let Some(late) = &late {
+            let said = format!("nobody ticks: {}", late.describe(now));
+            text.push_str(&format!("{}\n{TICK}\n", out.paint(Tone::Bad, &said)));
+        }
+        for line in lines.iter().filter(|line| line.status != AgentStatus::Booting) {
+            for question in line.questions().take(NAMED) {
+                text.push_str(&format!("{} {}\n", line.id, out.safe(&one_line(&question.to_string(), 300))));
+            }
         }
         if !attention.is_empty() {
             let more = if attention.len() > NAMED { ", …" } else { "" };

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::cli::{Usage, UsageBy};
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
+use crate::report::text::relative;
 use crate::report::usage::{Budget, Group, Table, Used};
 use crate::rules::limits::left;
 
@@ -40,14 +41,18 @@ pub fn usage(session: &mut Session, args: Usage) -> Result<Status> {
         Ok(Status::Done)
     });
     if session.out.is_json() {
-        table.objects().for_each(|object| session.out.json_line(&object));
-        session.out.json_line(&json!({ "since": since, "total": table.total }));
+        for mut object in table.objects() {
+            (object["since"], object["until"]) = (json!(since), json!(now));
+            session.out.json_line(&object);
+        }
+        session.out.json_line(&json!({ "since": since, "until": now, "total": table.total }));
     } else if table.rows.is_empty() {
         if status == Status::Done {
-            session.out.note("no turn has ended in that time");
+            session.out.note(&format!("no turn has ended since {}", since.local()));
         }
     } else {
         let text = table.text(&session.out);
+        session.out.line(&format!("turns that ended since {} ({})", since.local(), relative(since, now)));
         session.out.line(&text);
     }
     Ok(status)

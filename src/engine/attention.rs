@@ -56,9 +56,10 @@ pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     }
     let abandoned = agent.telling(Sharing::Exclusive).and_then(|alone| {
         let Some(alone) = alone else { return Ok((Vec::new(), None)) };
-        let mark = agent.peek()?.attention;
-        let untold = mark.into_iter().flat_map(|mark| mark.newest).filter(|attention| attention.untold);
-        Ok((untold.collect(), Some(alone)))
+        let state = agent.peek()?;
+        let marked = state.attention.into_iter().flat_map(|mark| mark.newest);
+        let untold = marked.chain(state.asked).filter(|attention| attention.untold);
+        Ok((untold.map(|attention| attention.shown(agent.name())).collect(), Some(alone)))
     });
     match abandoned {
         Ok((abandoned, _alone)) => {

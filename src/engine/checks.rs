@@ -3,6 +3,7 @@
 //! records in them go together is looked at here.
 
 use super::owner::{away, away_task};
+use super::program;
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -42,6 +43,7 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
         references(&mut checkup, &state, &open);
         waits(&mut checkup, &open);
         triggers(&mut checkup, &open);
+        turn_command(agent, &mut checkup, &state);
         let (dead, counted) = (checkup.history(&state), state.counters.dead);
         if dead != counted {
             let message = format!("{counted} dead letters are counted, {dead} are in the archive");
@@ -65,6 +67,10 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
         let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
         let message = format!("{} since {}{newest}", mark.count, mark.since);
         checkup.find(About::State, "needs_attention", message, Remedy::Acknowledge);
+    }
+    for question in state.asked.iter().filter(|_| state.status != Status::Stopped) {
+        let message = question.clone().shown(&state.agent).to_string();
+        checkup.find(About::State, "asked", message, Remedy::Consider);
     }
     let execution = state.execution.state;
     if !agrees(execution, state.status) {
@@ -134,6 +140,24 @@ fn references(checkup: &mut Checkup<'_>, state: &State, open: &Open) {
     for task in open.tasks.iter().filter(|task| task.status.is_terminal()) {
         let message = format!("a {} task belongs into the archive", task.status);
         checkup.find(About::Task(task.id), "not_open", message, Remedy::Quarantine);
+    }
+}
+
+/// A turn command that can't be started: each message would use up its attempts on it.
+fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
+    // A policy that can't be read is a finding of its own.
+    let Ok(policy) = agent.policy() else { return };
+    let is_unused = matches!(state.status, Status::Booting | Status::Stopped);
+    let fault = match &policy.turn.command {
+        None if is_unused => None,
+        None => Some(
+            "it names no turn.command, so that messages wait: write there which program the agent runs"
+                .to_owned(),
+        ),
+        Some(_) => program::fault(agent.store(), agent, &policy),
+    };
+    if let Some(message) = fault {
+        checkup.find(About::Policy, "turn_command", message, Remedy::Consider);
     }
 }
 

@@ -321,6 +321,10 @@ fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
         document["subject"] = json!(attention.subject);
         document["reason"] = json!(attention.reason);
         document["count"] = json!(attention.count);
+        if let Some(command) = &attention.answer_with {
+            document["options"] = json!(attention.options);
+            document["answer_with"] = json!(command);
+        }
         if let (Value::Object(document), Value::Object(ids)) = (&mut document, json!(attention.about)) {
             document.extend(ids);
         }

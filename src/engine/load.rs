@@ -164,10 +164,13 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
         .map(|run| run.message_id)
         .or(state.held.as_ref().map(|held| held.message_id));
     let (hints, misfits) = seen.hints()?;
+    let dropped = seen.dropped()?;
+    let first = dropped.first().filter(|_| purpose == Purpose::Look);
     let mut inbox = Inbox {
         hints,
         misfits,
-        drops: seen.dropped()?.len(),
+        drops: dropped.len(),
+        dropped_at: first.map(|file| seen.dropped_at(file)).transpose()?.flatten(),
         has_background: seen.has_background()?,
         last_interject: seen.last_interject()?,
         ..Inbox::default()

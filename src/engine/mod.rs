@@ -34,6 +34,7 @@ pub mod outside;
 pub mod oversee;
 pub mod owner;
 pub mod patience;
+pub mod program;
 pub mod recover;
 pub mod resources;
 pub mod secret;

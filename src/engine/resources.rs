@@ -81,6 +81,10 @@ fn take(
 ) -> Result<std::result::Result<Grant, Shortage>> {
     let policy = &records.policy;
     let mut grant = Grant::default();
+    if policy.turn.command.is_none() {
+        let evidence = vec![format!("{} names no turn.command", agent.settings())];
+        return Ok(Err(Shortage { resource: Resource::Command, evidence, back_at: None, is_occupied: true }));
+    }
     let made_way =
         records.state.held.as_ref().and_then(|held| Some((held.made_way_for.as_ref()?, held.resource?)));
     if let Some((other, resource)) = made_way.filter(|(other, _)| still_waits(store, other, now)) {
@@ -213,9 +217,11 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
             };
             store.occupant(&workspace).agent.into_iter().collect()
         }
-        Resource::TurnsPerHour | Resource::TurnsPerDay | Resource::CostPerDay | Resource::TokensPerDay => {
-            Vec::new()
-        }
+        Resource::Command
+        | Resource::TurnsPerHour
+        | Resource::TurnsPerDay
+        | Resource::CostPerDay
+        | Resource::TokensPerDay => Vec::new(),
     };
     Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
 }

@@ -88,6 +88,11 @@ impl Session {
         self.said.dir.clone().or_else(from_env)
     }
 
+    /// True if this command has raised an attention that is a failure: it exits with 7 then.
+    pub fn has_raised_failure(&self) -> bool {
+        self.raised.borrow().iter().any(|attention| attention.subject.is_failure())
+    }
+
     /// Notes which agent the command is about: the first that it turns to.
     pub fn is_about(&self, agent: &AgentName) {
         self.subject.borrow_mut().get_or_insert_with(|| agent.clone());

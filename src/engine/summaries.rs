@@ -10,7 +10,7 @@ use crate::model::trigger::Trigger;
 use crate::report::list::{Line, Lineage};
 use crate::report::metrics::{Reading, Readings};
 use crate::report::summary::{ActiveChild, Arrivals, Child, Facts, Places};
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::{Agent, Snapshot, Store, Subject};
 
 use super::environment;
 use super::load::{self, Purpose};
@@ -68,7 +68,7 @@ impl Summary {
 /// An agent in a line. `identity`: absent if the line is not to have it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<Line> {
     let (records, arrivals) = look(agent, now, Past::Counted)?;
-    Ok(Line::new(&records, &arrivals, identity.map(Lineage::from)))
+    Ok(Line::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
 /// How agents stand and what they have done, as numbers. An agent that can't be read does not hide the
@@ -112,7 +112,9 @@ fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)>
             Past::Named => reduced(&seen, &state, now)?,
         };
         let rejected = seen.count_rejected(&state)?;
-        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)?;
+        let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
+        let lease = if is_held { Lease::Held } else { Lease::Free };
+        let records = load::records(agent, &seen, state, lease, now, Purpose::Look)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })
 }

@@ -12,6 +12,7 @@ pub mod limits;
 pub mod machine;
 #[cfg(target_os = "linux")]
 pub mod notify;
+pub mod program;
 pub mod remains;
 pub mod screen;
 pub mod supervisor;

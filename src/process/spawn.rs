@@ -11,6 +11,7 @@ use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, setrlimit};
 
+use super::program;
 use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, kernel, limits, place_of};
@@ -120,17 +121,19 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
 /// record of the leader is written after the change of directory and before the exec, so it shows how far the
 /// child came.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
-    let program = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
+    let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
     if is_the_machines(&error) {
         return Err(failed(error));
     }
     if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {
         let interpreter = error.kind() == io::ErrorKind::NotFound
-            && program.components().count() > 1
-            && spec.workdir.join(program).exists();
+            && name.components().count() > 1
+            && spec.workdir.join(name).exists();
         let what = if interpreter { "the interpreter of program" } else { "program" };
-        return Ok(format!("{what} {}: {}", program.display(), describe(&error)));
+        let path = spec.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+        let cure = program::fault(&spec.argv, &spec.workdir, path).map(|why| format!(": {why}"));
+        return Ok(format!("{what} {}: {}{}", name.display(), describe(&error), cure.unwrap_or_default()));
     }
     match directory(&spec.workdir) {
         Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),

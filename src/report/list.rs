@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use crate::model::agent::{AgentKind, Identity, Status, Visibility};
-use crate::model::attention::Mark;
+use crate::model::attention::{Attention, Mark, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::message::WakeHint;
@@ -15,7 +15,9 @@ use crate::model::posture::Posture;
 use crate::model::records::Records;
 use crate::model::state::Retry;
 use crate::model::time::Time;
+use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::posture::{posture, waking_hint};
+use crate::rules::stall::stall;
 
 use super::output::{Output, Tone};
 use super::summary::{Arrivals, next_act};
@@ -75,7 +77,7 @@ pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Outp
     // The widest note is as wide as the table is too wide, and the rest stays.
     let widest = lines
         .iter()
-        .map(|line| text_width(&one_line(&out.safe(&line.words(|at| relative(at, now))), NOTE.1)))
+        .map(|line| text_width(&one_line(&out.safe(&line.words(now, |at| relative(at, now))), NOTE.1)))
         .max();
     match widest {
         Some(widest) if over > 0 && columns.contains(&Column::Note) => {
@@ -173,13 +175,19 @@ pub struct Line {
     pub last_turn_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
+    /// Set if a step has been due for too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nobody_ticks: Option<Overdue>,
+    /// The reason for which only a person can bring the agent on, if that is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stalled: Option<String>,
     /// When the turn was claimed that runs now.
     #[serde(skip)]
     pub turn_since: Option<Time>,
 }
 
 impl Line {
-    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>) -> Line {
+    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>, now: Time) -> Line {
         let state = &records.state;
         let posture = posture(records);
         Line {
@@ -188,7 +196,7 @@ impl Line {
             execution_state: state.execution.state,
             posture: posture.posture,
             reason: posture.reason,
-            attention: state.attention.clone(),
+            attention: state.to_look_at(),
             moved: state.moved.clone(),
             dead: state.counters.dead,
             retry: state.retry.clone(),
@@ -201,6 +209,8 @@ impl Line {
             pending_wake_hint: waking_hint(records),
             last_turn_at: state.last_turn.as_ref().map(|turn| turn.ended_at),
             next_due_at: state.next_due_at,
+            nobody_ticks: overdue(records, now),
+            stalled: stall(records).map(|stall| stall.reason),
             turn_since: state.current_run.as_ref().map(|run| run.claimed_at),
         }
     }
@@ -209,7 +219,7 @@ impl Line {
         let moment = |at: Option<Time>| at.map_or_else(|| "-".to_owned(), |at| relative(at, now));
         match column {
             Column::Agent => {
-                let mark = if self.attention.is_some() { " !" } else { "" };
+                let mark = if self.needs_attention() { " !" } else { "" };
                 out.paint(Tone::Strong, &format!("{}{mark}", self.id))
             }
             Column::Posture => self.posture.to_string(),
@@ -219,12 +229,23 @@ impl Line {
             },
             Column::Last => moment(self.last_turn_at),
             Column::Due => moment(self.next_due_at),
-            Column::Note => one_line(&out.safe(&self.words(|at| relative(at, now))), room),
+            Column::Note => one_line(&out.safe(&self.words(now, |at| relative(at, now))), room),
             Column::Status => self.status.to_string(),
             Column::State => self.execution_state.to_string(),
             Column::Dead => self.dead.to_string(),
             Column::Attention => self.marks().to_string(),
         }
+    }
+
+    /// The open questions to the operator, newest first.
+    pub fn questions(&self) -> impl Iterator<Item = &Attention> {
+        let newest = self.attention.iter().flat_map(|mark| mark.newest.iter().rev());
+        newest.filter(|attention| attention.subject == Subject::Asked)
+    }
+
+    /// True if a person should look at the agent.
+    pub fn needs_attention(&self) -> bool {
+        self.attention.is_some() || self.nobody_ticks.is_some()
     }
 
     fn marks(&self) -> u64 {
@@ -238,7 +259,7 @@ impl Line {
             (one, other) => other.is_some().cmp(&one.is_some()),
         };
         let order = match by {
-            None => self.attention.is_none().cmp(&other.attention.is_none()),
+            None => other.needs_attention().cmp(&self.needs_attention()),
             Some(Column::Agent) => Ordering::Equal,
             Some(Column::Posture) => self.posture.cmp(&other.posture),
             Some(Column::Queue) => other.pending.cmp(&self.pending),
@@ -257,10 +278,13 @@ impl Line {
     }
 
     /// Why the agent is in its state. What is wrong comes first. `when` says how a moment is told.
-    pub fn words(&self, when: impl Fn(Time) -> String) -> String {
-        let attention = self.attention.as_ref().map(|mark| {
-            let newest = mark.newest.last().map(|newest| format!(" ({})", newest.subject.words()));
-            format!("{} to look at{}", mark.count, newest.unwrap_or_default())
+    pub fn words(&self, now: Time, when: impl Fn(Time) -> String) -> String {
+        let attention = self.attention.as_ref().map(|mark| match (mark.newest.last(), mark.count) {
+            (Some(only), 1) if only.subject == Subject::Asked => {
+                format!("asks: {}", one_line(&only.reason, 60))
+            }
+            (Some(newest), count) => format!("{count} to look at ({})", newest.subject.words()),
+            (None, count) => format!("{count} to look at"),
         });
         let dead = (self.dead > 0).then(|| count(self.dead, "dead letter", "dead letters"));
         let retry =
@@ -271,12 +295,18 @@ impl Line {
                 };
                 format!("failed, {what} {}: {}", when(retry.not_before), one_line(&retry.reason, 60))
             });
-        let why = one_line(&self.reason, 60);
-        let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
+        let late = self.nobody_ticks.as_ref().map(|late| format!("nobody ticks: {}", late.describe(now)));
+        let is_told = self.questions().any(|question| question.reason == self.reason);
+        let why = match &self.stalled {
+            Some(stalled) => format!("stalled: {}", one_line(stalled, NOTE.1)),
+            None if is_told && self.marks() == 1 => String::new(),
+            None => one_line(&self.reason, 60),
+        };
         let moved = self.moved.as_ref().map(|moved| one_line(&moved.to_string(), 70));
-        let wrong: Vec<String> =
-            moved.into_iter().chain(attention).chain(dead).chain(retry).chain(state).collect();
-        if wrong.is_empty() { why } else { format!("{}; {why}", wrong.join(", ")) }
+        let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
+        let wrong = moved.into_iter().chain(attention).chain(late).chain(dead).chain(retry).chain(state);
+        let wrong = wrong.collect::<Vec<_>>().join(", ");
+        [wrong, why].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
     }
 
     /// The state of the execution, where it keeps the agent from its queue.

@@ -73,6 +73,9 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::TriggerTransition => (because(format!("{} is {}", of("trigger_id"), plain("to"))), None),
         EventKind::HookEnded if event.data["success"] == Value::Bool(true) => return None,
         EventKind::HookEnded => (because(format!("the hook {} failed", of("hook"))), bad),
+        EventKind::Attention if plain("subject") == "asked" => {
+            (format!("asks: {}", of("reason")), Some(Tone::Strong))
+        }
         EventKind::Attention => (because(format!("needs attention: {}", plain("subject"))), bad),
         EventKind::AttentionAcknowledged => ("what needed attention was acknowledged".to_owned(), None),
         EventKind::MovedAway if field("by").as_deref() == Some("rename") => {

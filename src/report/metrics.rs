@@ -40,6 +40,7 @@ pub struct Reading {
     oldest: Option<Time>,
     rejected: u64,
     attention: u64,
+    questions: u64,
     lacks: Option<Resource>,
     next_due_at: Option<Time>,
     turn_started_at: Option<Time>,
@@ -68,7 +69,8 @@ impl Reading {
             queued: (arrivals.queued.len() + records.inbox.drops) as u64,
             oldest: arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min(),
             rejected: arrivals.rejected as u64,
-            attention: state.attention.map_or(0, |mark| mark.count),
+            attention: state.attention.as_ref().map_or(0, |mark| mark.count),
+            questions: state.asked.len() as u64,
             lacks: state.held.and_then(|held| held.resource),
             next_due_at: state.next_due_at,
             turn_started_at: state.current_run.map(|run| run.claimed_at),
@@ -248,6 +250,7 @@ fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now:
         sum(|one| one.rejected),
     );
     gauge("dormouse_attention", "What needs a person and is not acknowledged.", sum(|one| one.attention));
+    gauge("dormouse_questions", "Open questions to the operator.", sum(|one| one.questions));
     gauge(
         "dormouse_next_due_timestamp_seconds",
         "When the next step is due although nothing arrives. Absent where none is.",
@@ -336,6 +339,9 @@ fn write_standing(families: &mut Families<'_, impl Sheet>) {
     );
     families.gauge("dormouse_agent_attention", "What needs a person and is not acknowledged.", |one| {
         Some(number(one.attention))
+    });
+    families.gauge("dormouse_agent_questions", "Open questions to the operator.", |one| {
+        Some(number(one.questions))
     });
     families.gauge(
         "dormouse_agent_next_due_timestamp_seconds",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::model::agent::{Identity, Status};
 use crate::model::execution::ExecutionState;
@@ -13,14 +13,17 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::records::Records;
 use crate::model::settings::IngressSettings;
 use crate::model::state::State;
+use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
 use crate::model::work::SchedulingState;
 use crate::rules::advisory::advisories;
 use crate::rules::execution::deadline;
 use crate::rules::limits::{dollars, left};
 use crate::rules::posture::{posture, waking_hint};
 use crate::rules::projection::closure_facts;
+use crate::rules::stall::stall;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::output::{Output, Tone};
@@ -98,6 +101,9 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "reason": state.execution.reason,
         "timeout_at": limit,
     });
+    let waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
+    let tasks: Vec<&Task> = records.tasks.iter().filter(|task| !task.status.is_terminal()).collect();
+    let left_out = left_out(&state.agent, [waits.len(), tasks.len(), records.timers.len()]);
     let summary = json!({
         "id": state.agent,
         "identity": facts.identity,
@@ -109,7 +115,8 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "scheduling_posture": posture(records),
         "lifecycle": lifecycle(state),
         "queue": queue(facts),
-        "attention": state.attention,
+        "attention": state.to_look_at(),
+        "stalled": stall(records).map(|stall| stall.reason),
         "moved": state.moved,
         "current_run": state.current_run.as_ref().map(|run| placed(run, facts.places)),
         "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts.places)),
@@ -117,10 +124,11 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "last_closure": state.last_closure,
         "continuation": state.last_continuation,
         "work": work(records),
-        "active_waits": active_waits(records),
-        "active_tasks": records.tasks.iter().filter(|task| !task.status.is_terminal()).collect::<Vec<_>>(),
+        "active_waits": waits.iter().take(LISTED).map(|wait| wait::object(wait)).collect::<Vec<_>>(),
+        "active_tasks": &tasks[..tasks.len().min(LISTED)],
         "active_children": facts.at_work,
-        "active_timers": records.timers,
+        "active_timers": &records.timers[..records.timers.len().min(LISTED)],
+        "left_out": left_out,
         "external_triggers": facts.triggers.iter().map(|trigger| capability(trigger, facts.ingress)).collect::<Vec<_>>(),
         "default_external_ingress": default_ingress(facts.triggers, facts.ingress),
         "pending_wake_hint": waking_hint(records),
@@ -145,8 +153,22 @@ fn placed(turn: &impl Serialize, places: &Places) -> Value {
     value
 }
 
-fn active_waits(records: &Records) -> Vec<Value> {
-    records.waits.iter().filter(|wait| wait.is_active()).map(wait::object).collect()
+/// Maximum number of records of one kind that `get` shows.
+const LISTED: usize = 50;
+
+/// How many waits, tasks and timers are not shown, and the command that lists each kind. `None`: all are shown.
+fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
+    let planes = [("active_waits", "wait"), ("active_tasks", "task"), ("active_timers", "timer")];
+    let object: Map<String, Value> = planes
+        .iter()
+        .zip(counts)
+        .filter(|(_, count)| *count > LISTED)
+        .map(|((field, plane), count)| {
+            let see = format!("dormouse {plane} list -a {agent}");
+            ((*field).to_owned(), json!({ "count": count - LISTED, "see": see }))
+        })
+        .collect();
+    (!object.is_empty()).then_some(Value::Object(object))
 }
 
 /// The counters, with the cost rounded: in older records it has the errors of many additions.
@@ -348,6 +370,9 @@ pub fn told(name: &str, value: &Value) -> String {
 /// How many of the newest attentions `get` shows to people.
 const ATTENTIONS: usize = 3;
 
+/// Maximum length of each, in bytes: a question has room for the command that answers it.
+const ATTENTION: usize = 250;
+
 /// `get` for people.
 pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     let records = facts.records;
@@ -361,12 +386,15 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
     };
     row("agent", out.paint(Tone::Strong, state.agent.as_str()));
     row("for", out.safe(&one_line(records.policy.description.as_deref().unwrap_or_default(), 100)));
-    if let Some(mark) = &state.attention {
+    if let Some(mark) = state.to_look_at() {
         let since = relative(mark.since, facts.now);
         row("attention", out.paint(Tone::Bad, &format!("{} since {since}", mark.count)));
         for attention in mark.newest.iter().rev().take(ATTENTIONS) {
-            let said =
-                format!("{}: {}", relative(attention.at, facts.now), one_line(&attention.to_string(), 150));
+            let said = format!(
+                "{}: {}",
+                relative(attention.at, facts.now),
+                one_line(&attention.to_string(), ATTENTION)
+            );
             row("", out.safe(&said));
         }
     }

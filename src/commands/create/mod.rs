@@ -159,6 +159,8 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
 pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&parse("AGENT", &args.agent)?)?;
+    // The copy has its settings and hooks: variables of its turns, which may be secrets.
+    authority::reach_records(session, &store, &model, "clone")?;
     let name: AgentName = parse("NEW", &args.new)?;
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;

@@ -14,24 +14,30 @@ use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::time::Time;
 use crate::report::log;
+use crate::report::text::relative;
 use crate::store::{Store, Watch};
 use crate::workdir::Stream;
 
 /// What tells of the end of a turn.
 const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
 
+/// Number of events that are shown unless a time is named.
+const LAST: usize = 50;
+
 /// The turns that are listened to.
 type Tails = HashMap<RunId, Tail>;
 
 pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
     let store = session.store()?;
-    let since = time_or_ago("--since", &args.since, session.clock.now())?;
+    let now = session.clock.now();
+    let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let everybody =
         args.agents.all || args.agents.words.is_empty() && args.agents.agent.is_empty() && no_turn();
     let mut follower = Follower::default();
     let mut tails = Tails::new();
     let mut watch = args.follow.then(Watch::new);
     let mut were_some = false;
+    let mut is_first = true;
     loop {
         let mut chosen = if everybody {
             Chosen { names: store.agents()?, are_all: true, are_told_apart: true }
@@ -41,6 +47,15 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
         let (status, mut events) = news(session, &store, &mut chosen, since, &mut follower, watch.as_mut());
         // What happened to several comes in the order in which it happened.
         events.sort_by_key(|event| event.at);
+        if is_first {
+            if since.is_none() {
+                events.drain(..events.len().saturating_sub(LAST));
+            }
+            if events.is_empty() && status == Status::Done {
+                say_nothing(session, &store, &chosen, since)?;
+            }
+        }
+        is_first = false;
         let has_ended = events.iter().any(|event| ENDS.contains(&event.kind));
         for event in &events {
             session.out.is_about(chosen.are_told_apart.then(|| event.agent.to_string()));
@@ -63,6 +78,22 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
     }
 }
 
+/// Says that there is nothing to show, and when the last event was.
+fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<Time>) -> Result<()> {
+    let mut last = None;
+    for name in &chosen.names {
+        let of_agent = store.agent(name)?.look(|seen, _| seen.last_events(1, |_| true))?;
+        last = last.max(of_agent.first().map(|event| event.at));
+    }
+    let when = match last {
+        Some(at) => format!("; the last event was {} ({})", relative(at, session.clock.now()), at.local()),
+        None => ", and nothing ever has".to_owned(),
+    };
+    let since = since.map(|since| format!(" since {}", since.local())).unwrap_or_default();
+    session.out.note(&format!("nothing has happened{since}{when}"));
+    Ok(())
+}
+
 /// Whether no turn calls this, of which the agent could be meant.
 fn no_turn() -> bool {
     std::env::var_os("DORMOUSE_AGENT").is_none_or(|name| name.is_empty())
@@ -73,18 +104,21 @@ fn news(
     session: &mut Session,
     store: &Store,
     chosen: &mut Chosen,
-    since: Time,
+    since: Option<Time>,
     follower: &mut Follower,
     mut watch: Option<&mut Watch>,
 ) -> (Status, Vec<Event>) {
     let (mut all, mut read) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
-    let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
+    let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
         let agent = store.agent(name)?;
         if let Some(watch) = &mut watch {
             watch.follow_records(&agent);
         }
-        let beginning = Beginning { since: Some(since), limit: 0 };
-        all.extend(follower.news(&agent, beginning, |event| event.at >= since)?);
+        // Events that have no line in text don't count there.
+        let is_shown = |event: &Event| session.out.is_json() || log::line(event, &session.out).is_some();
+        let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
+        let beginning = Beginning { since, limit: if since.is_none() { LAST } else { 0 } };
+        all.extend(follower.news(&agent, beginning, is_wanted)?);
         read.push(name.clone());
         Ok(Status::Done)
     });

@@ -13,6 +13,7 @@ use crate::engine::desk::Desk;
 use crate::engine::errand::{Errand, after_failure};
 use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::patience::wait_until;
+use crate::engine::program;
 use crate::engine::session::Session;
 use crate::engine::stop::{Stopped, stop_agent};
 use crate::engine::turn::KILL_GRACE;
@@ -23,7 +24,7 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
-use crate::store::{Store, Subject};
+use crate::store::{Agent, Store, Subject};
 
 pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
     let store = session.store()?;
@@ -36,7 +37,16 @@ pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Resu
     authority::reach(session, store, &agent, "start")?;
     let (previous, state) = open_gate(session, store, &agent, &authority::actor(session, store)?)?;
     report(session, &state, "start", previous, true, None, &[]);
+    say_fault(session, store, &agent)?;
     Ok(Status::Done)
+}
+
+/// Says that the turn command can't be started as things are. It may come later, so this refuses nothing.
+fn say_fault(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
+    if let Some(fault) = program::fault(store, agent, &agent.policy()?) {
+        session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
+    }
+    Ok(())
 }
 
 fn report(

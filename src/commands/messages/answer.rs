@@ -13,7 +13,7 @@ use crate::model::time::Span;
 use crate::process::signals::Signals;
 use crate::store::{Agent, Watch};
 
-use super::awaiting::{settled, verdict, warn};
+use super::awaiting::{Lookout, settled, verdict};
 use super::{Admitted, closed};
 
 /// What came of a message.
@@ -65,7 +65,7 @@ pub fn await_all(
 ) -> Result<Status> {
     let mut watch = Watch::new();
     let mut status = Status::Done;
-    let mut warned = false;
+    let mut lookout = Lookout::new();
     for message in messages {
         let end = loop {
             watch.follow_records(agent);
@@ -74,10 +74,8 @@ pub fn await_all(
             }
             let left = go_on(session, agent, message.id, deadline)
                 .inspect_err(|_| stays(session, agent, message.id))?;
-            if !warned {
-                warned = warn(session, agent)?;
-            }
-            wait(session, &mut watch, left)?;
+            lookout.look(session, agent)?;
+            wait(session, &mut watch, lookout.until(left))?;
         };
         status = status.graver(say(session, agent, message, end)?);
         session.out.flush();
@@ -152,7 +150,7 @@ pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Se
         let why = answer.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
         session.out.note(&format!("{}: {} {}{why}", answer.agent, message.id, end.status));
     }
-    let needs_attention = !session.raised.borrow().is_empty();
+    let needs_attention = session.has_raised_failure();
     let status = verdict(end.status);
     Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
 }

@@ -11,7 +11,6 @@ use crate::engine::lookup::matches_id;
 use crate::engine::lookup::{self, Whereabouts, whereabouts};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
-use crate::model::advisory::AdvisoryKind;
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{MessageStatus, Settlement};
@@ -19,7 +18,7 @@ use crate::model::posture::Posture;
 use crate::model::time::Span;
 use crate::model::timer::Timer;
 use crate::report::output::Output;
-use crate::rules::advisory::advisories;
+use crate::rules::overdue::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, Store, Watch, moved_away};
 
@@ -55,7 +54,7 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
     let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = Watch::new();
     let mut status = Status::Done;
-    let mut warned = false;
+    let mut lookout = Lookout::new();
     loop {
         let mut still = Vec::new();
         for agent in waiting {
@@ -83,17 +82,14 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
         if waiting.is_empty() || session.out.is_closed() {
             return Ok(status);
         }
-        if wanted.message.is_some() && !warned {
-            warned = match waiting.first() {
-                Some(agent) => warn(session, agent)?,
-                None => true,
-            };
+        if let Some(agent) = waiting.first().filter(|_| wanted.message.is_some()) {
+            lookout.look(session, agent)?;
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             return Err(timed_out(&waiting, timeout.unwrap_or(Span::ZERO)));
         }
-        watch.wait(left);
+        watch.wait(if wanted.message.is_some() { lookout.until(left) } else { left });
     }
 }
 
@@ -178,10 +174,46 @@ pub fn verdict(status: MessageStatus) -> Status {
     }
 }
 
-/// Warns that no step takes a message up as things are. Returns whether it did.
-pub fn warn(session: &Session, agent: &Agent<'_>) -> Result<bool> {
+/// The looks of a command that waits for a step, to see if anybody makes one.
+pub struct Lookout {
+    begun: Instant,
+    next: Option<Duration>,
+}
+
+impl Lookout {
+    /// The first look, and the pause between later ones.
+    const FIRST: Duration = Duration::from_secs(5);
+    const PAUSE: Duration = Duration::from_secs(60);
+
+    pub fn new() -> Lookout {
+        Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
+    }
+
+    /// Warns, once, if nothing takes the message up: at once if its agent is closed, else at the next look.
+    pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
+        let Some(next) = self.next else { return Ok(()) };
+        let is_due = self.begun.elapsed() >= next;
+        if warn(session, agent, is_due)? {
+            self.next = None;
+        } else if is_due {
+            self.next = Some(next + Lookout::PAUSE);
+        }
+        Ok(())
+    }
+
+    /// The time until the next look, if that comes before `left` is over.
+    pub fn until(&self, left: Option<Duration>) -> Option<Duration> {
+        let next = self.next.map(|next| next.saturating_sub(self.begun.elapsed()));
+        left.into_iter().chain(next).min()
+    }
+}
+
+/// Warns that no step takes a message up as things are. Returns whether it did. `has_waited`: a step that has
+/// been due for seconds is late, since the caller waits for it.
+fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
-    let records = load::look(agent, session.clock.now())?;
+    let now = session.clock.now();
+    let records = load::look(agent, now)?;
     let why = match records.state.status {
         AgentStatus::Stopped => format!("{name} is stopped: nothing is taken up before `dormouse start`"),
         AgentStatus::Booting => {
@@ -191,12 +223,10 @@ pub fn warn(session: &Session, agent: &Agent<'_>) -> Result<bool> {
         | AgentStatus::AwakeRunning
         | AgentStatus::AwaitingTask
         | AgentStatus::Asleep => {
-            let advisories = advisories(&records, session.clock.now());
-            let Some(nobody) = advisories.iter().find(|advisory| advisory.kind == AdvisoryKind::NobodyTicks)
-            else {
-                return Ok(false);
-            };
-            format!("{name}: {}", nobody.message)
+            let seconds = Span::from_secs(Lookout::FIRST.as_secs() - 1);
+            let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
+            let Some(late) = late else { return Ok(false) };
+            format!("{name}: nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now))
         }
     };
     session.out.note(&why);

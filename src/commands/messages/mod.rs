@@ -16,6 +16,7 @@ use crate::commands::words::{json_body, moment, parse, parse_optional, text};
 use crate::engine::arrivals::{Admitted, admit_each_once};
 use crate::engine::authority;
 use crate::engine::delivery;
+use crate::engine::load;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, check_named};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
@@ -39,6 +40,7 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::progress::Unit;
 use crate::rules::admission::{admit, one_further};
+use crate::rules::overdue::overdue;
 use crate::store::{Agent, Store};
 
 use answer::{Deadline, await_all, refuse_closed};
@@ -96,6 +98,7 @@ fn told(
     }
     admitted.iter().for_each(|one| say(session, agent.name(), one));
     say_if_closed(session, agent.name(), agent.peek().ok().map(|state| state.status));
+    say_if_late(session, agent);
     Ok(Status::Done)
 }
 
@@ -193,6 +196,19 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
 fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
     let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
+}
+
+/// Says on a terminal that nobody ticks. A failure to look says nothing: the message is admitted.
+fn say_if_late(session: &Session, agent: &Agent<'_>) {
+    if !session.out.is_on_terminal() || session.out.is_json() {
+        return;
+    }
+    let now = session.clock.now();
+    let late = load::look(agent, now).ok().and_then(|records| overdue(&records, now));
+    if let Some(late) = late {
+        let name = agent.name();
+        session.out.note(&format!("nobody ticks: {}; `dormouse tick {name}` makes one", late.describe(now)));
+    }
 }
 
 /// An open record of the agent, by its id or a part of it.

@@ -103,6 +103,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
         kind,
         trigger: None,
         reason: args.reason.unwrap_or_default(),
+        options: args.options,
         owner: match named {
             Some(id) => WaitOwner::Work(id),
             None if args.whole_agent => WaitOwner::Agent,

@@ -137,7 +137,7 @@ fn each(
         many::one_by_one(session, store, &names, args, exchange, moved)
     };
     // What the others have not reported: a child's step may tell of its parent.
-    let status = if session.raised.borrow().is_empty() { status } else { status.graver(Status::TurnFailed) };
+    let status = if session.has_raised_failure() { status.graver(Status::TurnFailed) } else { status };
     Ok(status.graver(refused))
 }
 
@@ -175,9 +175,10 @@ pub fn steps(
                 .transpose()?;
             busy_step(session, store, &agent)?
         };
+        let raised_failure = session.has_raised_failure();
         report.attention = session.raised.take();
         // What a dry run foresees has not failed yet.
-        if !args.dry_run && (report.failed() || !report.attention.is_empty()) {
+        if !args.dry_run && (report.failed() || raised_failure) {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();

@@ -48,7 +48,7 @@ impl Doings {
     }
 
     fn needs_attention(&self) -> bool {
-        self.line.attention.is_some() || self.line.dead > 0 || self.line.rejected > 0
+        self.line.needs_attention() || self.line.dead > 0 || self.line.rejected > 0
     }
 
     /// The first moment of the period at which anything of it is known.

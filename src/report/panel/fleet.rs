@@ -225,7 +225,7 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
 fn words(known: &Known, now: Time) -> String {
     match known {
         Known::Nothing => String::new(),
-        Known::Stands(line) => line.words(|at| format!("at {}", at.local_short(now))),
+        Known::Stands(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
         Known::Broken(why) => why.clone(),
     }
 }

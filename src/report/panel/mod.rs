@@ -34,7 +34,7 @@ impl Known {
     pub fn needs_attention(&self) -> bool {
         match self {
             Known::Nothing => false,
-            Known::Stands(line) => line.attention.is_some(),
+            Known::Stands(line) => line.needs_attention(),
             Known::Broken(_) => true,
         }
     }

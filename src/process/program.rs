@@ -1,0 +1,117 @@
+//! Reasons for which a program can't be started, found before anything is started, each with its cure.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+
+/// The reason for which the command `argv` can't be started in `workdir`, and the command that cures it where
+/// there is one. `path`: the `PATH` in which its program is looked for. `None`: nothing is known to be wrong.
+pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -> Option<String> {
+    let name = argv.first()?.as_ref();
+    let shown = Path::new(name).display();
+    if !name.as_bytes().contains(&b'/') {
+        return in_path(name, workdir, path).is_none().then(|| format!("{shown} is not in the PATH"));
+    }
+    let place = workdir.join(name);
+    if !place.exists() {
+        return Some(format!("{shown} is not there (looked for in {})", workdir.display()));
+    }
+    if place.is_dir() {
+        return Some(format!("{shown} is a directory, not a program"));
+    }
+    if rustix::fs::access(&place, Access::EXEC_OK).is_err() {
+        return Some(format!("{shown} is not executable: `chmod +x {shown}`"));
+    }
+    script(&place, workdir, path).map(|why| format!("{shown} {why}"))
+}
+
+/// The reason for which the interpreter of a script can't be started.
+fn script(place: &Path, workdir: &Path, path: Option<&OsStr>) -> Option<String> {
+    // The kernel reads no more of the first line.
+    let mut start = Vec::with_capacity(256);
+    File::open(place).ok()?.take(256).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    if line.ends_with(b"\r") {
+        let shown = place.display();
+        return Some(format!(
+            "has Windows line ends, which its interpreter can't read: `sed -i 's/\\r$//' {shown}`"
+        ));
+    }
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let interpreter = Path::new(OsStr::from_bytes(words.next()?));
+    if !workdir.join(interpreter).exists() {
+        return Some(format!(
+            "asks for {}, which is not there: install it, or change its first line",
+            interpreter.display()
+        ));
+    }
+    let named = words.next().filter(|word| !word.starts_with(b"-") && !word.contains(&b'='))?;
+    let named = OsStr::from_bytes(named);
+    let is_missing =
+        interpreter.file_name() == Some(OsStr::new("env")) && in_path(named, workdir, path).is_none();
+    is_missing.then(|| {
+        format!(
+            "asks for {}, which is not in the PATH: install it, or change its first line",
+            Path::new(named).display()
+        )
+    })
+}
+
+/// The program of this name that a shell would find.
+fn in_path(name: &OsStr, workdir: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    let dirs = std::env::split_paths(path?);
+    dirs.map(|dir| workdir.join(dir).join(name))
+        .find(|place| place.is_file() && rustix::fs::access(place, Access::EXEC_OK).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn each_fault_of_a_program_has_its_own_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str, mode: u32| {
+            fs::write(dir.path().join(name), text).unwrap();
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        put("good.sh", "#!/bin/sh\ntrue\n", 0o755);
+        put("env.sh", "#!/usr/bin/env -S sh -e\ntrue\n", 0o755);
+        put("plain", "true\n", 0o755);
+        put("closed.sh", "#!/bin/sh\n", 0o644);
+        put("windows.sh", "#!/bin/sh\r\ntrue\r\n", 0o755);
+        put("odd.sh", "#!/no/such/interpreter\n", 0o755);
+        put("odder.sh", "#!/usr/bin/env no-such-interpreter\n", 0o755);
+        let rows: [(&str, Option<&str>); 12] = [
+            ("./good.sh", None),
+            ("./env.sh", None),
+            ("./plain", None),
+            ("sh", None),
+            ("/bin/sh", None),
+            ("./absent.sh", Some("./absent.sh is not there")),
+            ("./closed.sh", Some("./closed.sh is not executable: `chmod +x ./closed.sh`")),
+            ("./windows.sh", Some("`sed -i 's/\\r$//'")),
+            ("./odd.sh", Some("asks for /no/such/interpreter")),
+            ("./odder.sh", Some("asks for no-such-interpreter, which is not in the PATH")),
+            ("no-such-program", Some("no-such-program is not in the PATH")),
+            ("./", Some("is a directory")),
+        ];
+        let path = std::env::var_os("PATH");
+        for (name, expected) in rows {
+            let found = fault(&[name], dir.path(), path.as_deref());
+            match expected {
+                Some(words) => {
+                    assert!(found.as_ref().is_some_and(|found| found.contains(words)), "{name}: {found:?}")
+                }
+                None => assert_eq!(found, None, "{name}"),
+            }
+        }
+    }
+}
