@@ -66,7 +66,7 @@ fn what_happened_is_told_in_words_and_local_time() {
     assert_eq!(all, sandbox.run(["logs", "--all"]));
     assert!(all.lines().all(|line| line.starts_with("ada  ") || line.starts_with("bob  ")), "{all}");
     assert!(all.lines().any(|line| line.ends_with("| other")), "{all}");
-    assert_eq!(sandbox.run(["logs", "bob", "--since", "1s"]), "");
+    assert_eq!(sandbox.cmd(["logs", "bob", "--since", "1s"]).output().stdout, "");
     let objects = sandbox.json_lines(["logs", "bob"]);
     let output: Vec<&Value> = objects.iter().filter(|object| !object["log"].is_null()).collect();
     assert_eq!(output.len(), 1);

@@ -122,6 +122,7 @@ mod planes;
 mod power;
 mod preemption;
 mod progress;
+mod questions;
 #[cfg(target_os = "linux")]
 mod rejected;
 #[cfg(target_os = "linux")]

@@ -112,9 +112,9 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     look(&sandbox.json(["get", "dan"]));
     let waiting = sandbox.json(["wait", "-a", "dan", "--on", "operator", "--reason", "why"]);
     sandbox.run(["start", "dan"]);
-    sandbox.run(["tick", "dan"]);
+    sandbox.cmd(["tick", "dan"]).output();
     sandbox.run(["wait", "-a", "dan", "--on", "operator", "--reason", "again"]);
-    sandbox.run(["tick", "dan"]);
+    sandbox.cmd(["tick", "dan"]).output();
     look(&sandbox.json(["get", "dan"]));
     assert!(waiting["wake_sources"].is_array());
     let task = sandbox.json(["task", "start", "-a", "dan", "--", "sleep", "60"]);

@@ -89,6 +89,8 @@ fn people_get_a_table_with_what_is_left() {
     let sandbox = lived();
     let text = sandbox.run(["usage"]);
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(text.starts_with("turns that ended since "), "{text}");
+    let lines = &lines[1..];
     assert_eq!(lines[0], ["AGENT", "TURNS", "FAILED", "TOKENS", "IN", "OUT", "USD", "TIME", "LEFT"]);
     assert_eq!(lines[1][..6], ["ada", "4", "1", "1020", "10", "0.5"]);
     assert!(text.contains("9 of 10 turns this hour, 0.3 of 0.5 USD today"), "{text}");

@@ -19,7 +19,14 @@ use super::world::{Checked, Failure, World};
 use crate::setup::{names, objects};
 
 /// What `doctor` says of the server of a database and who ticks it, and not of the agent.
-const OF_THE_SERVER: [&str; 2] = ["clock_skew", "nobody_ticks"];
+const OF_THE_SERVER: [&str; 3] = ["clock_skew", "nobody_ticks", "asked"];
+
+/// Attentions that the small machine leaves out: they are told by the day, and change nothing.
+const OF_PEOPLE: [&str; 2] = ["asked", "stalled"];
+
+fn is_of_people(subject: &Value) -> bool {
+    OF_PEOPLE.iter().any(|of_people| subject == of_people)
+}
 
 impl World {
     // What both say
@@ -74,7 +81,8 @@ impl World {
             meant.map(|(_, subject)| subject.to_string()).collect()
         };
         let of_attention = |told: &Value| (told["hook"].clone(), told["subject"].clone());
-        let found = subjects("on-attention", told.iter().map(of_attention).collect());
+        let of_machine = told.iter().map(of_attention).filter(|(_, subject)| !is_of_people(subject));
+        let found = subjects("on-attention", of_machine.collect());
         let foreseen = expected.iter().map(|told| (json!(told.hook), json!(told.subject))).collect();
         let foreseen = subjects("on-attention", foreseen);
         same("what somebody's attention is called to", &json!(found), &json!(foreseen))?;
@@ -188,10 +196,13 @@ impl World {
             "outcome": summary["closure"]["outcome"],
             "waiting_reason": summary["closure"]["waiting_reason"],
             // What is past is due now, however long it has been.
-            "next_due_at": summary["next_due_at"].as_str().map(|due| due.max(&*moment(now)).to_owned()),
+            "next_due_at": summary["next_due_at"]
+                .as_str()
+                .filter(|_| summary["stalled"].is_null())
+                .map(|due| due.max(&*moment(now)).to_owned()),
             "last_turn": summary["last_turn"]["terminal"],
             "dead": summary["queue"]["dead"],
-            "attention": summary["attention"]["count"].as_u64().unwrap_or(0),
+            "attention": attentions_of(&summary),
             "reduced": summary["reduced"]["count"].as_u64().unwrap_or(0),
             "advisories": advisories_of(&summary),
             "work": each(&works, &["objective", "scheduling_state", "revision", "current"]),
@@ -251,7 +262,12 @@ impl World {
         let findings = self.ask(now, &["doctor"])?;
         let (sum, findings) = findings.split_last().unwrap();
         // The server of a database has a clock of its own, which is not the case's.
-        let of_the_server = |finding: &&Value| OF_THE_SERVER.iter().any(|kind| finding["kind"] == *kind);
+        let is_stall = |finding: &Value| {
+            let says = finding["message"].as_str().is_some_and(|message| message.contains(": stalled "));
+            finding["kind"] == "needs_attention" && says && self.model.marks.is_empty()
+        };
+        let of_the_server =
+            |finding: &&Value| OF_THE_SERVER.iter().any(|kind| finding["kind"] == *kind) || is_stall(finding);
         let warned =
             findings.iter().filter(of_the_server).count() + usize::from(!self.model.marks.is_empty());
         same("what doctor finds", &json!([sum["findings"], sum["warnings"]]), &json!([0, warned]))?;
@@ -400,6 +416,13 @@ fn shown(model: &Model, now: Millis) -> Value {
 }
 
 /// The kinds of those advisories that follow from the records alone.
+/// How many attentions there are that the small machine raises, too.
+fn attentions_of(summary: &Value) -> u64 {
+    let newest = summary["attention"]["newest"].as_array().cloned().unwrap_or_default();
+    let of_people = newest.iter().filter(|one| is_of_people(&one["subject"])).count() as u64;
+    summary["attention"]["count"].as_u64().unwrap_or(0).saturating_sub(of_people)
+}
+
 fn advisories_of(object: &Value) -> Value {
     let advisories = object["advisories"].as_array().cloned().unwrap_or_default();
     let kinds = advisories.iter().filter_map(|advisory| advisory["kind"].as_str());

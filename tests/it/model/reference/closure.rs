@@ -32,6 +32,12 @@ impl Model {
             item: Some(item.tag.clone()),
             ..waiting(kind, self.wait_on(item, kind, message))
         };
+        // Row 4: a run that goes on later has not ended.
+        if self.held.is_some()
+            && self.last_terminal.is_some_and(|terminal| matches!(terminal, "deferred" | "suspended"))
+        {
+            return waiting("external", None);
+        }
         // Rows 1 and 3
         if self.last_terminal.is_some_and(|terminal| terminal != "completed") {
             return plain("failed");

@@ -1,0 +1,366 @@
+//! Silence that only a person can end: questions to the operator, agents that stand still, and directories that
+//! nobody ticks. Each is shown, told once, and ends with what ends it.
+
+use std::fs;
+
+use predicates::prelude::*;
+use serde_json::{Value, json};
+
+use crate::harness::Sandbox;
+use crate::setup::{add, decisions, extend_policy, field, hook, objects, say, started, step};
+
+/// A turn that asks the operator, unless the operator has answered.
+const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" = go ]; then
+  dormouse wait --on operator --reason 'Deploy to production?' --option yes --option no
+fi"#;
+
+/// The command, for assertions about its output and status.
+fn command<const N: usize>(sandbox: &Sandbox, args: [&str; N]) -> assert_cmd::Command {
+    assert_cmd::Command::from_std(sandbox.cmd(args).into_command())
+}
+
+/// A hook that notes what it is told.
+const NOTE: &str = r#"cat >> "$HOME/noted""#;
+
+fn noted(sandbox: &Sandbox) -> Vec<Value> {
+    objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
+}
+
+fn question(sandbox: &Sandbox) -> Value {
+    sandbox.json(["get", "ada"])["attention"].clone()
+}
+
+fn advisories(sandbox: &Sandbox) -> Vec<String> {
+    let summary = sandbox.json(["get", "ada"]);
+    let kinds = summary["advisories"].as_array().unwrap().iter();
+    kinds.map(|advisory| advisory["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_question_is_told_once_and_ends_with_its_answer() {
+    let sandbox = started(ASKS);
+    hook(&sandbox.agent("ada"), "on-attention", NOTE);
+    say(&sandbox, "go");
+    let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).output();
+    assert_eq!(ran.code(), 0, "a question is no failure: {ran}");
+    let wait = sandbox.json(["wait", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
+    let answer = format!("dormouse enqueue ada --wait {wait} TEXT");
+    assert_eq!(
+        ran.stderr,
+        format!("dormouse: ada: asks: Deploy to production? (yes / no); answer: {answer}\n")
+    );
+    let told = &objects(&ran.stdout)[0]["attention"][0];
+    assert_eq!((&told["subject"], &told["answer_with"]), (&json!("asked"), &json!(answer)));
+    let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).output();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""), "it is told once: {ran}");
+    let [told] = noted(&sandbox).try_into().unwrap();
+    assert_eq!((&told["subject"], &told["reason"]), (&json!("asked"), &json!("Deploy to production?")));
+    assert_eq!((&told["options"], &told["wait_id"]), (&json!(["yes", "no"]), &json!(wait)));
+
+    // Every reader shows it, with the command that answers it.
+    command(&sandbox, ["list"])
+        .assert()
+        .success()
+        .stdout(predicate::str::contains("ada !"))
+        .stderr(predicate::str::contains(&answer));
+    command(&sandbox, [""; 0]).assert().stdout(predicate::str::contains(&answer));
+    command(&sandbox, ["get", "ada"]).assert().stdout(predicate::str::contains(&answer));
+    command(&sandbox, ["doctor"]).assert().code(0).stdout(predicate::str::contains(&answer));
+    let shown = question(&sandbox);
+    assert_eq!((&shown["count"], &shown["newest"][0]["subject"]), (&json!(1), &json!("asked")));
+    // It can't be acknowledged away.
+    let _ = sandbox.cmd(["queue", "dead", "--ack", "-a", "ada"]).output();
+    assert_eq!(question(&sandbox)["count"], 1);
+
+    sandbox.run(["enqueue", "ada", "yes", "--wait", &wait]);
+    step(&sandbox);
+    assert_eq!(question(&sandbox), Value::Null);
+    assert_eq!(noted(&sandbox).len(), 1);
+}
+
+#[test]
+fn a_question_that_a_turn_repeats_is_one_and_one_that_is_asked_after_an_answer_is_new() {
+    let sandbox = started("dormouse wait --on operator --reason 'Which one?'");
+    let stderr = || sandbox.cmd(["tick", "ada", "--until-idle"]).output().stderr;
+    sandbox.run(["work", "add", "choose", "-a", "ada", "--pick"]);
+    assert!(stderr().contains("asks: Which one?"));
+    // News does not answer, but the turn for it waits anew, in the same words.
+    extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
+    sandbox.run(["enqueue", "ada", "news", "--kind", "channel_event", "--origin", "channel:irc"]);
+    let before = question(&sandbox);
+    assert_eq!(stderr(), "", "it is one question");
+    let after = question(&sandbox);
+    assert_eq!((&after["count"], &after["since"]), (&json!(1), &before["since"]));
+    assert_ne!(after["newest"][0]["wait_id"], before["newest"][0]["wait_id"]);
+    say(&sandbox, "the left one");
+    assert!(stderr().contains("asks: Which one?"), "it was answered, and asks again");
+}
+
+#[test]
+fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
+    let sandbox = started("true");
+    let item = sandbox.run(["work", "add", "paint it", "-a", "ada", "--plan-status", "needs_input"]);
+    let item = item.trim_end();
+    decisions(&sandbox);
+    let shown = question(&sandbox);
+    assert_eq!(shown["newest"][0]["reason"], "needs input: paint it");
+    assert_eq!(shown["newest"][0]["answer_with"], format!("dormouse enqueue ada --work-item {item} TEXT"));
+    sandbox.run(["work", "update", item, "--plan-status", "ready"]);
+    assert_eq!(question(&sandbox), Value::Null);
+    let wait = sandbox.json(["wait", "-a", "ada", "--on", "operator", "--whole-agent", "--reason", "Why?"]);
+    let wait = wait["id"].as_str().unwrap();
+    decisions(&sandbox);
+    assert_eq!(question(&sandbox)["newest"][0]["wait_id"], wait);
+    sandbox.run(["stop", "ada"]);
+    assert_eq!(question(&sandbox), Value::Null, "nobody is asked by an agent that is stopped");
+    sandbox.run(["start", "ada"]);
+    assert_eq!(question(&sandbox)["count"], 1);
+    sandbox.run(["wait", "cancel", wait]);
+    assert_eq!(question(&sandbox), Value::Null);
+    let refused = ["wait", "-a", "ada", "--on", "external", "--reason", "x", "--option", "yes"];
+    command(&sandbox, refused).assert().code(4).stderr(predicate::str::contains("kind `operator`"));
+}
+
+#[test]
+fn a_question_that_was_asked_when_its_teller_was_killed_reaches_the_hook_later() {
+    let sandbox = started(ASKS);
+    hook(&sandbox.agent("ada"), "on-attention", &format!("{NOTE}; kill -9 $PPID"));
+    say(&sandbox, "go");
+    let _ = sandbox.cmd(["tick", "ada"]).output();
+    assert_eq!(noted(&sandbox).len(), 1);
+    hook(&sandbox.agent("ada"), "on-attention", NOTE);
+    step(&sandbox);
+    assert_eq!(noted(&sandbox).len(), 2, "at least once");
+    step(&sandbox);
+    assert_eq!(noted(&sandbox).len(), 2);
+}
+
+#[test]
+fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
+    let sandbox = started("true");
+    hook(&sandbox.agent("ada"), "on-attention", NOTE);
+    sandbox.run(["work", "add", "dig", "-a", "ada", "--pick"]);
+    decisions(&sandbox);
+    assert!(advisories(&sandbox).contains(&"idle_posture_has_runnable_work".to_owned()));
+    let line = sandbox.json(["list"]);
+    assert!(line["stalled"].as_str().unwrap().contains("dormouse wake ada"), "{line}");
+    assert_eq!(line["attention"], Value::Null, "not yet: {line}");
+    command(&sandbox, ["list"]).assert().stdout(predicate::str::contains("stalled: dig is runnable"));
+    sandbox.pass(24 * 3600);
+    let ran = sandbox.cmd(["tick", "--all"]).output();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert!(ran.stderr.contains("ada: stalled work_"), "{ran}");
+    assert_eq!(noted(&sandbox)[0]["subject"], "stalled");
+    sandbox.pass(48 * 3600);
+    assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "it is told once");
+    sandbox.run(["wake", "ada"]);
+    decisions(&sandbox);
+    sandbox.pass(24 * 3600);
+    assert!(sandbox.cmd(["tick", "--all"]).output().stderr.contains("stalled"), "it stands still anew");
+}
+
+#[test]
+fn a_blocked_item_and_a_suspended_run_stand_still_too() {
+    let sandbox = started("true");
+    sandbox.run(["work", "add", "dig", "-a", "ada", "--blocked-by", "rain"]);
+    decisions(&sandbox);
+    assert!(field(&sandbox, "attention").is_empty());
+    sandbox.pass(24 * 3600);
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert!(ran.stderr.contains("dormouse work unblock"), "{ran}");
+
+    add(&sandbox, "bob", "dormouse yield");
+    extend_policy(&sandbox, "bob", "[timeouts]\nsuspend = \"never\"\n");
+    sandbox.run(["enqueue", "bob", "go"]);
+    sandbox.run(["tick", "bob", "--until-idle"]);
+    assert_eq!(sandbox.json(["state", "bob"])["state"], "suspended");
+    sandbox.pass(24 * 3600);
+    let ran = sandbox.cmd(["tick", "bob"]).output();
+    assert!(ran.stderr.contains("dormouse resume bob"), "{ran}");
+}
+
+#[test]
+fn a_directory_that_nobody_ticks_says_so_everywhere() {
+    let sandbox = started("true");
+    decisions(&sandbox);
+    say(&sandbox, "x");
+    sandbox.pass(590);
+    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    command(&sandbox, ["doctor"]).assert().stdout(predicate::str::contains("nobody_ticks").not());
+    sandbox.pass(71);
+    assert!(advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    let line = sandbox.json(["list"]);
+    assert!(
+        line["nobody_ticks"]["since"].is_string() && line["nobody_ticks"]["last_step_at"].is_string(),
+        "{line}"
+    );
+    let says = || predicate::str::contains("nobody ticks: a step has been due for 11m");
+    command(&sandbox, ["list"]).assert().stdout(says());
+    command(&sandbox, [""; 0]).assert().stdout(says());
+    command(&sandbox, ["explain", "ada"]).assert().stdout(says());
+    command(&sandbox, ["doctor"])
+        .assert()
+        .code(0)
+        .stdout(predicate::str::contains("nobody_ticks: 1 agent: a step has been due for 11m"));
+    command(&sandbox, ["metrics"]).assert().stdout(predicate::str::contains("nobody_ticks"));
+    step(&sandbox);
+    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    // An agent that another one's steps leave out is as silent.
+    add(&sandbox, "bob", "true");
+    sandbox.run(["enqueue", "bob", "x"]);
+    sandbox.pass(661);
+    sandbox.run(["tick", "ada"]);
+    assert!(sandbox.json(["get", "bob"])["advisories"].to_string().contains("nobody_ticks"));
+    // A timer that nobody fires, a stopped agent, and a directory that may wait for longer.
+    sandbox.run(["tick", "--all", "--until-idle"]);
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "wake"]);
+    sandbox.pass(3600 + 661);
+    assert!(advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    let settings = sandbox.store().join("dormouse.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, format!("{text}\n[scheduler]\noverdue_after = \"1d\"\n")).unwrap();
+    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+    fs::write(&settings, text).unwrap();
+    sandbox.run(["stop", "ada"]);
+    assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
+}
+
+#[test]
+fn who_awaits_a_message_that_nobody_takes_up_hears_of_it_in_seconds() {
+    let sandbox = started("true").with_real_clock();
+    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"]).output();
+    assert_eq!(ran.code(), 8, "{ran}");
+    assert!(ran.stderr.contains("ada: nobody ticks: a step has been due for"), "{ran}");
+    assert!(ran.stderr.contains("none was ever made"), "{ran}");
+}
+
+#[test]
+fn get_shows_so_many_records_of_a_kind_and_says_how_many_more_there_are() {
+    let sandbox = started("true");
+    for hours in 1..=52 {
+        sandbox.run(["timer", "add", "-a", "ada", "--in", &format!("{hours}h"), "look"]);
+    }
+    let summary = sandbox.json(["get", "ada"]);
+    assert_eq!(summary["active_timers"].as_array().unwrap().len(), 50);
+    let more = json!({ "active_timers": { "count": 2, "see": "dormouse timer list -a ada" } });
+    assert_eq!(summary["left_out"], more);
+}
+
+#[test]
+fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
+    let sandbox = started("true");
+    for _ in 0..20 {
+        say(&sandbox, "x");
+    }
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    sandbox.pass(4 * 24 * 3600);
+    let shown = sandbox.json_lines(["logs", "ada"]);
+    assert_eq!(shown.iter().filter(|event| event["seq"].is_number()).count(), 50);
+    let text = sandbox.run(["logs", "ada"]);
+    assert_eq!(text.lines().filter(|line| line.starts_with("2026-")).count(), 50, "{text}");
+    let ran = sandbox.cmd(["logs", "ada", "--since", "1d"]).output();
+    assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
+    assert!(
+        ran.stderr.contains("nothing has happened since") && ran.stderr.contains("the last event was"),
+        "{ran}"
+    );
+}
+
+#[test]
+fn usage_says_which_period_it_covers() {
+    let sandbox = started("true");
+    command(&sandbox, ["usage"])
+        .assert()
+        .stderr(predicate::eq(""))
+        .stdout(predicate::str::starts_with("turns that ended since 2025-12-26"));
+    for line in sandbox.json_lines(["usage"]) {
+        assert!(line["since"].is_string() && line["until"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn an_agent_whose_settings_lost_their_command_keeps_its_messages() {
+    let sandbox = started("true");
+    let settings = sandbox.agent("ada").join("agent.toml");
+    let before = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, "").unwrap();
+    say(&sandbox, "x");
+    for _ in 0..8 {
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        assert_eq!(ran.code(), 0, "{ran}");
+        sandbox.pass(120);
+    }
+    let held = sandbox.json(["get", "ada"])["held"].clone();
+    assert!(held["missing"].as_str().unwrap().contains("names no turn.command"), "{held}");
+    command(&sandbox, ["doctor"]).assert().code(0).stdout(predicate::str::contains("turn_command"));
+    fs::write(&settings, before).unwrap();
+    sandbox.pass(3600);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(sandbox.json(["get", "ada"])["last_turn"]["attempt"], 1);
+}
+
+#[test]
+fn a_command_that_cannot_start_is_found_with_its_cure() {
+    let sandbox = Sandbox::new();
+    let script = sandbox.project().join("t.sh");
+    fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
+    sandbox.run(["create", "ada", "--", "./t.sh"]);
+    command(&sandbox, ["start", "ada"])
+        .assert()
+        .code(0)
+        .stderr(predicate::str::contains("`chmod +x ./t.sh`"));
+    let doctor = || sandbox.cmd(["doctor"]).output();
+    assert!(doctor().stdout.contains("`chmod +x ./t.sh`"), "{}", doctor());
+    say(&sandbox, "x");
+    let ran = sandbox.cmd(["tick", "ada"]).output();
+    assert!(ran.code() == 7 && ran.stdout.contains("`chmod +x ./t.sh`"), "{ran}");
+    crate::harness::write_program(&script, "#!/bin/sh\r\ntrue\r\n");
+    assert!(doctor().stdout.contains("sed -i"), "{}", doctor());
+    fs::remove_file(&script).unwrap();
+    assert!(doctor().stdout.contains("./t.sh is not there"), "{}", doctor());
+}
+
+#[test]
+fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
+    let commands =
+        ["gc", "doctor --repair", "doctor --repair bob", "doctor --merge-driver", "clone bob eve", "doctor"];
+    let lines = commands.map(|command| format!("dormouse {command} >&2; echo $? >> \"$HOME/codes\"\n"));
+    let sandbox = started(&lines.concat());
+    add(&sandbox, "bob", "true");
+    say(&sandbox, "x");
+    step(&sandbox);
+    let codes = fs::read_to_string(sandbox.home().join("codes")).unwrap();
+    assert_eq!(codes, "4\n4\n4\n4\n4\n0\n", "it may look, and change nothing");
+}
+
+#[test]
+fn a_turn_that_was_put_off_or_suspended_has_not_failed() {
+    for (shell, state) in [("exit 75", "waiting_resources"), ("dormouse yield", "suspended")] {
+        let sandbox = started(shell);
+        say(&sandbox, "x");
+        let ran = step(&sandbox);
+        assert_eq!(ran["execution_state"], state, "{ran}");
+        assert_eq!(ran["closure"]["outcome"], "waiting", "{ran}");
+        assert_eq!(sandbox.json(["get", "ada"])["closure"]["outcome"], "waiting");
+    }
+}
+
+#[test]
+fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
+    let sandbox = started("true");
+    let state = sandbox.agent("ada").join("state.json");
+    fs::write(&state, "{").unwrap();
+    for args in [vec!["tick", "ada"], vec!["get", "ada"]] {
+        command_of(&sandbox, &args)
+            .assert()
+            .code(6)
+            .stderr(predicate::str::contains("bring it back from git, a backup or an export"));
+    }
+    let ran = sandbox.cmd(["doctor", "--repair"]).output();
+    assert!(ran.code() == 6 && ran.stdout.contains("bring it back from git"), "{ran}");
+    assert_eq!(fs::read_to_string(&state).unwrap(), "{");
+}
+
+fn command_of(sandbox: &Sandbox, args: &[&str]) -> assert_cmd::Command {
+    assert_cmd::Command::from_std(sandbox.cmd(args.iter().copied()).into_command())
+}
