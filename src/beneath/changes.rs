@@ -131,10 +131,17 @@ impl Spot {
         }
         let make = |above: &OwnedFd, name: &OsStr| {
             rustix::fs::mkdirat(above, name, access.dir())?;
-            let found = rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            match wanted_mode(found.st_mode, access.dir()) {
-                Some(mode) => rustix::fs::chmodat(above, name, mode, AtFlags::empty()),
-                None => Ok(()),
+            let moded =
+                rustix::fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW).and_then(
+                    |found| match wanted_mode(found.st_mode, access.dir()) {
+                        Some(mode) => rustix::fs::chmodat(above, name, mode, AtFlags::empty()),
+                        None => Ok(()),
+                    },
+                );
+            match moded {
+                // A command that removes leftovers has taken the new directory for one. The caller finds that out.
+                Err(Errno::NOENT) => Ok(()),
+                moded => moded,
             }
         };
         access.make(|| self.in_parent(make))
