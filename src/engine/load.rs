@@ -81,8 +81,10 @@ pub fn around(
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
+    // A run whose lease a process of this machine holds is here: a store that would have to be asked is not.
+    let away = if lease == Lease::Held { None } else { away_run(agent, &state, now)? };
     Ok(Records {
-        away: away_run(agent, &state, now)?,
+        away,
         policy,
         state,
         lease,
