@@ -583,9 +583,13 @@ mod tests {
         fs::set_permissions(here.join("lost"), fs::Permissions::from_mode(0o755)).unwrap();
         let not_found = "no such file or directory";
         let tell = |argv: &[&str]| error(&ended(&spec(here, argv))).to_owned();
-        assert_eq!(tell(&["no-such-program"]), format!("program no-such-program: {not_found}"));
-        assert_eq!(tell(&["./plain"]), "program ./plain: permission denied");
-        assert_eq!(tell(&["./lost"]), format!("the interpreter of program ./lost: {not_found}"));
+        let lost = format!("program no-such-program: {not_found}: no-such-program is not in the PATH");
+        assert_eq!(tell(&["no-such-program"]), lost);
+        let cure = "./plain is not executable: `chmod +x ./plain`";
+        assert_eq!(tell(&["./plain"]), format!("program ./plain: permission denied: {cure}"));
+        let cure =
+            "./lost asks for /no/such/interpreter, which is not there: install it, or change its first line";
+        assert_eq!(tell(&["./lost"]), format!("the interpreter of program ./lost: {not_found}: {cure}"));
         assert_eq!(tell(&[]), "the command is empty");
         assert!(tell(&["a\0b"]).starts_with("program a"));
         let mut spec = spec(here, &["true"]);

@@ -30,7 +30,12 @@ pub fn stall(records: &Records) -> Option<Stall> {
     }
     let agent = &state.agent;
     if let Some(held) = &state.held {
-        let reason = format!("{}; `dormouse resume {agent}` lets it go on", held.missing);
+        let cure = if held.needs_operator {
+            format!("`dormouse recover {agent}` tries it again")
+        } else {
+            format!("`dormouse resume {agent}` lets it go on")
+        };
+        let reason = format!("{}; {cure}", held.missing);
         let about = About::message(held.message_id);
         return Some(Stall { since: state.execution.since, about, reason });
     }

@@ -19,6 +19,7 @@ use crate::rules::due::next_due;
 use crate::rules::execution::deadline;
 use crate::rules::ladder::decide;
 use crate::rules::projection::project;
+use crate::rules::stall::PATIENCE;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::lifecycle::{self, retry_held, start, stop};
 use crate::rules::transition::preemption::{force, give_way, request};
@@ -78,8 +79,11 @@ fn marks(records: &Records) -> Vec<Subject> {
     mark.map(|attention| attention.subject).collect()
 }
 
+/// A name, the run's terminal kind, and what brings it about.
+type Interruption = (&'static str, Terminal, fn(&mut Draft));
+
 /// Every end that comes from outside of the turn, with the run's terminal kind.
-fn interruptions() -> Vec<(&'static str, Terminal, fn(&mut Draft))> {
+fn interruptions() -> Vec<Interruption> {
     fn end(draft: &mut Draft, end: TurnEnd) {
         let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
         settle(draft, run, end, None, &Default::default()).expect("settled");
@@ -216,7 +220,9 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         assert_eq!(held.missing, format!("held for the operator: {why}"));
         assert_eq!((held.needs_operator, held.not_before), (true, None));
         assert_eq!(records.inbox.claimed.as_ref().map(|message| message.id), Some(message_id(1)));
-        assert_eq!((next_due(&records), deadline(state, &records.policy.timeouts)), (None, None));
+        // The only moment ahead is the one at which a person is told once more.
+        assert_eq!(next_due(&records), Some(state.execution.since.after(PATIENCE)), "{why}");
+        assert_eq!(deadline(state, &records.policy.timeouts), None);
         // Neither time, nor a hint, nor an interjection, nor a start brings it on.
         records.inbox.hints = vec![super::hint(8)];
         records.inbox.last_interject = Some(crate::model::id::MessageId(stamp_at(at(90_000)).mint()));
@@ -304,7 +310,7 @@ fn a_resource_that_never_comes_costs_no_attempt_and_ends_with_a_held_message() {
     assert!(timeouts > 10, "{timeouts}");
     assert_eq!(the_held(&records).setbacks.deferrals, 100);
     assert_eq!(records.inbox.claimed.as_ref().map(|message| message.attempt), Some(1));
-    assert_eq!((marks(&records), records.state.counters.dead), (vec![Subject::MessageHeld], 0));
+    assert_eq!((marks(&records)[0], records.state.counters.dead), (Subject::MessageHeld, 0));
 }
 
 #[test]
