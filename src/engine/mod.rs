@@ -33,6 +33,7 @@ pub mod outcome;
 pub mod outside;
 pub mod oversee;
 pub mod owner;
+pub mod past;
 pub mod patience;
 pub mod program;
 pub mod recover;

@@ -34,6 +34,7 @@ use super::litter;
 use super::load::{self, Purpose};
 use super::make_way;
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
+use super::past;
 use super::recover::{Recovery, carry_out, repair_lease};
 use super::resources::{self, Grant, Hold};
 use super::session::Session;
@@ -155,7 +156,7 @@ fn act(
             let mut claimed = claim(&mut draft, message, continuation, environment::claimant(store)?)?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed)?;
             // Read before the claim is committed: with the commit a database lets go of the lock.
-            let past = turn::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
+            let past = past::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
             let desk = Desk::new(session, agent);
             let records = desk.commit(&locked, draft)?;
             let touched = locked.look_past_inbox().touched(&records.state);

@@ -14,7 +14,7 @@ use crate::store::{Agent, Snapshot, Store, Subject};
 
 use super::environment;
 use super::load::{self, Purpose};
-use super::turn;
+use super::past;
 
 /// Everything that a summary of one agent is made of.
 pub struct Summary {
@@ -128,7 +128,7 @@ pub enum Past {
 
 /// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
 fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
-    let messages = turn::reduced(seen, state, now)?;
+    let messages = past::reduced(seen, state, now)?;
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 

@@ -11,13 +11,10 @@ use crate::model::action::Action;
 use crate::model::bound::PROMPT;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
-use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
 use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run};
-use crate::model::state::State;
-use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
@@ -320,21 +317,6 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     .with_hint("the database may have lost what it acknowledged last; the output of the run is still on this machine")
 }
 
-/// What a turn is told of what was before it, as it is under the lock of its claim.
-pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<Past> {
-    let state = &records.state;
-    Ok(Past {
-        briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
-        reduced: reduced(seen, state, session.clock.now())?,
-        reduced_count: state.counters.reduced_since_turn,
-        interjected: interjected(session, seen, message)?,
-        plan: match state.focus {
-            Some(item) => seen.plan(item)?,
-            None => None,
-        },
-    })
-}
-
 /// What the rules need to know for the actions of an outcome; nothing where there are none.
 pub fn surroundings(
     session: &Session,
@@ -495,27 +477,6 @@ fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)
     file.take(PROMPT.most.0.saturating_add(1)).read_to_string(&mut text).context("read", &path)?;
     PROMPT.check(text.len() as u64).map_err(|refusal| refused(refusal.message))?;
     Ok(Some((path, text)))
-}
-
-/// What was said to earlier runs of a message while they were at it.
-fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Result<Vec<Message>> {
-    if message.interjected.is_empty() {
-        return Ok(Vec::new());
-    }
-    let was_said = |other: &Message| message.interjected.contains(&other.id);
-    seen.recent(session.clock.now(), context::INTERJECTED, was_said)
-}
-
-/// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
-pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
-    let count =
-        usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
-    if count == 0 {
-        return Ok(Vec::new());
-    }
-    seen.recent(now, count, |message: &Message| {
-        message.settlement.as_ref().is_some_and(|settlement| settlement.is_reduced())
-    })
 }
 
 fn argv(policy: &Policy, agent: &Agent<'_>) -> Result<Vec<OsString>> {

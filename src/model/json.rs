@@ -187,7 +187,8 @@ impl Sent {
         let parsed: &RawValue = serde_json::from_str(text)?;
         let (written, held) = rewritten(parsed.get())?;
         let value = value(held.as_bytes())?;
-        let is_whole = written == value.to_string();
+        let shown = value.to_string();
+        let is_whole = written == shown;
         Ok(Sent { value, text: (!is_whole).then(|| parsed.get().to_owned()) })
     }
 }

@@ -9,6 +9,7 @@ use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
 use super::record::{Extra, Kept, Plane, Record};
 use super::run::Terminal;
+use super::scheduler_tick::{Hinted, SchedulerTick};
 use super::setbacks::Setbacks;
 use super::task::TaskStatus;
 use super::time::Time;
@@ -215,32 +216,6 @@ impl Settlement {
 
 fn first() -> u32 {
     1
-}
-
-/// What the scheduler emitted a tick for, as far as the tick's meaning depends on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SchedulerTick {
-    /// A wait's `expires_at` is past: the wait ends when the tick is taken up.
-    Expiry,
-    /// A wait's `recheck_at` has come.
-    Recheck,
-    /// Runnable work, blocked work to look at, input that was set aside, or a wait that was repaired.
-    Other,
-}
-
-/// The wake hint from which a `system_tick` was made.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Hinted {
-    pub hint_id: MessageId,
-    pub source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// How many hints of the same scope it stands for.
-    pub count: u32,
-    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is told of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub payload: Option<Body>,
 }
 
 /// A message: its envelope and body as admitted (contract, semantics §9), and what the executor

@@ -9,12 +9,13 @@ use super::continuation::Continuation;
 use super::decision::DecisionReport;
 use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
-use super::message::{Message, Origin, WakeHint};
+use super::message::{Origin, WakeHint};
 use super::meters::Meters;
 use super::moved::Moved;
+use super::outbox::Outbox;
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, MOST_REVISIONS, Record, size};
+use super::record::{Extra, MOST_REVISIONS, Record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
@@ -438,34 +439,6 @@ pub struct State {
     pub untold: Vec<Untold>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-/// How much there is in the outbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Outbox {
-    pub messages: u64,
-    /// What these have as files.
-    pub bytes: u64,
-}
-
-impl Outbox {
-    pub fn is_empty(&self) -> bool {
-        self.messages == 0
-    }
-
-    pub fn add(&mut self, message: &Message) {
-        self.messages += 1;
-        self.bytes = self.bytes.saturating_add(size(message));
-    }
-
-    /// The outbox that has these messages.
-    pub fn of<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Outbox {
-        let mut outbox = Outbox::default();
-        messages.into_iter().for_each(|message| outbox.add(message));
-        outbox
-    }
 }
 
 fn is_none(count: &u64) -> bool {

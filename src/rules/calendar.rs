@@ -107,9 +107,9 @@ pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
         None => said,
     };
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let (second, [minute, hour, day, month, weekday]) = match fields.as_slice() {
-        &[second, minute, hour, day, month, weekday] => (second, [minute, hour, day, month, weekday]),
-        &[minute, hour, day, month, weekday] => ("0", [minute, hour, day, month, weekday]),
+    let (second, [minute, hour, day, month, weekday]) = match *fields.as_slice() {
+        [second, minute, hour, day, month, weekday] => (second, [minute, hour, day, month, weekday]),
+        [minute, hour, day, month, weekday] => ("0", [minute, hour, day, month, weekday]),
         _ => return refuse(format!("it has {} fields", fields.len()), FIVE_FIELDS),
     };
     let read = || {

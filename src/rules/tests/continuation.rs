@@ -4,9 +4,8 @@ use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
 use crate::model::id::{TriggerId, WaitId};
 use crate::model::inbox::Unmatched;
-use crate::model::message::{
-    EXPIRY_KEY, Message, MessageKind, Origin, OriginKind, RECHECK_KEY, SchedulerTick,
-};
+use crate::model::message::{EXPIRY_KEY, Message, MessageKind, Origin, OriginKind, RECHECK_KEY};
+use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::continuation::{Source, Trigger, resolve};

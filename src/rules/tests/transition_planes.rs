@@ -100,7 +100,8 @@ fn a_wait_for_a_resource_that_a_wait_of_the_same_owner_names_replaces_it_and_say
         wait(4, WaitKind::Operator),
         bound,
     ];
-    let rows: [(WaitOwner, Option<&str>, &[u32], &[WaitStatus]); 4] = [
+    type Row<'r> = (WaitOwner, Option<&'r str>, &'r [u32], &'r [WaitStatus]);
+    let rows: [Row<'_>; 4] = [
         (WaitOwner::Agent, Some("pr:1"), &[1, 5], &[WaitStatus::Cancelled, WaitStatus::Resolved]),
         (WaitOwner::Agent, Some("pr:3"), &[], &[]),
         (WaitOwner::Agent, None, &[], &[]),

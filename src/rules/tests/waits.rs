@@ -3,7 +3,8 @@
 
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{TriggerId, WaitId};
-use crate::model::message::{Origin, OriginKind, SchedulerTick};
+use crate::model::message::{Origin, OriginKind};
+use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::rules::continuation::{Source, Trigger};
@@ -303,7 +304,8 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
             let origin = origin(word, named);
             let said = trigger(word, NOTHING, &origin);
             let case = format!("{source} by {word:?} from {named}");
-            let ends = |said: &Trigger<'_>, wait: &Wait| !satisfied(said, &[wait.clone()]).is_empty();
+            let ends =
+                |said: &Trigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
             // One that names a resource is about that, unless the wait is about all that its source says.

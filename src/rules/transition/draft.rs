@@ -12,13 +12,14 @@ use crate::model::event::{Boundary, Event, EventKind, EventSchema};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{EventId, MessageId, RunId};
 use crate::model::message::{Message, MessageStatus};
+use crate::model::outbox::Outbox;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::size;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Held, Outbox, State, Untold};
+use crate::model::state::{Held, State, Untold};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 

@@ -9,13 +9,14 @@ use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::{Message, Origin};
 use crate::model::meters::Meters;
+use crate::model::outbox::Outbox;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
 use crate::model::records::{Inbox, Lease, Onlookers, Records};
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, Outbox, SetAside, Spending, State};
+use crate::model::state::{Counters, SetAside, Spending, State};
 use crate::model::time::Span;
 use crate::model::transaction::Transaction;
 

@@ -1,0 +1,47 @@
+//! Messages and briefs of the past that a turn is told of (contract, turns).
+
+use crate::error::Result;
+use crate::model::message::Message;
+use crate::model::records::Records;
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::report::context::{self, Past};
+use crate::store::Snapshot;
+
+use super::session::Session;
+
+/// What a turn is told of what was before it, as it is under the lock of its claim.
+pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<Past> {
+    let state = &records.state;
+    Ok(Past {
+        briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
+        reduced: reduced(seen, state, session.clock.now())?,
+        reduced_count: state.counters.reduced_since_turn,
+        interjected: interjected(session, seen, message)?,
+        plan: match state.focus {
+            Some(item) => seen.plan(item)?,
+            None => None,
+        },
+    })
+}
+
+/// What was said to earlier runs of a message while they were at it.
+fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Result<Vec<Message>> {
+    if message.interjected.is_empty() {
+        return Ok(Vec::new());
+    }
+    let was_said = |other: &Message| message.interjected.contains(&other.id);
+    seen.recent(session.clock.now(), context::INTERJECTED, was_said)
+}
+
+/// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
+pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
+    let count =
+        usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    seen.recent(now, count, |message: &Message| {
+        message.settlement.as_ref().is_some_and(|settlement| settlement.is_reduced())
+    })
+}

@@ -1,0 +1,34 @@
+//! Size of an agent's outbox, as its state keeps it.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::Message;
+use super::record::size;
+
+/// Number of messages that are still to be delivered to other agents, and their size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Outbox {
+    pub messages: u64,
+    /// Size of their files.
+    pub bytes: u64,
+}
+
+impl Outbox {
+    pub fn is_empty(&self) -> bool {
+        self.messages == 0
+    }
+
+    pub fn add(&mut self, message: &Message) {
+        self.messages += 1;
+        self.bytes = self.bytes.saturating_add(size(message));
+    }
+
+    /// Returns the size of an outbox with these messages.
+    pub fn of<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Outbox {
+        let mut outbox = Outbox::default();
+        messages.into_iter().for_each(|message| outbox.add(message));
+        outbox
+    }
+}
