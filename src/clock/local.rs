@@ -133,7 +133,7 @@ impl Header {
         if take(bytes, 4)? != b"TZif" || take(bytes, 16)?[0] < b'2' {
             return None;
         }
-        let mut count = || Some(usize::try_from(number(take(bytes, 4)?)).ok()?);
+        let mut count = || usize::try_from(number(take(bytes, 4)?)).ok();
         let (isutcnt, isstdcnt, leapcnt) = (count()?, count()?, count()?);
         let (timecnt, typecnt, charcnt) = (count()?, count()?, count()?);
         Some(Header { isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt })

@@ -17,7 +17,7 @@ use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
-use crate::model::state::Outbox;
+use crate::model::outbox::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::count;

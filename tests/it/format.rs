@@ -177,8 +177,9 @@ fn reading_an_old_state_directory_changes_no_byte() {
         sandbox.run(line.split(' '));
         assert_eq!(changes(&before, &tree(&sandbox.store())), Vec::<PathBuf>::new(), "{line}");
     }
-    let checked = sandbox.json(["doctor"]);
-    assert_eq!(checked["findings"], 0, "{checked}");
+    let checked = sandbox.json_lines(["doctor"]);
+    // Its messages have waited for long, and no step was made: that is a warning.
+    assert_eq!(checked.last().unwrap()["findings"], 0, "{checked:?}");
     // It takes the lock of each agent, so that what it looks at holds still.
     let changed = changes(&before, &tree(&sandbox.store()));
     assert!(changed.iter().all(|path| path.file_name().unwrap() == "lock"), "{changed:?}");

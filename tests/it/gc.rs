@@ -244,6 +244,7 @@ fn what_gc_packs_is_read_as_before() {
     let more = sandbox.json(["gc"]);
     assert!(!paths(&more).is_empty(), "{more}");
     assert_eq!(told(&sandbox), before);
+    sandbox.run(["tick", "ada"]);
     is_sound(&sandbox);
 }
 

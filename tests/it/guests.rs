@@ -92,7 +92,7 @@ fn what_a_member_says_is_run_as_that_users_word() {
     shared.owner(&["tick", "a"]);
     let found = shared.step();
     assert_eq!(found["hint"]["source"], format!("uid:{OTHER}"), "{found}");
-    assert_eq!((&found["hint"]["reason"], &found["body"]["text"]), (&json!("new commits"), &json!("look")));
+    assert_eq!((&found["hint"]["reason"], &found["body"]["text"]), (&json!("new commits: look"), &json!("")));
     let batch = shared.shell(
         SENDER,
         "printf '{\"text\": \"1\"}\\n\\n{\"text\": \"2\", \"priority\": \"next\"}\\n' | \

@@ -241,7 +241,7 @@ fn explain_shows_the_ladder_down_to_the_rung_that_holds() {
         .stdout(
             "ada would wait_for_timer: recovery_backoff\n\n\
              \x20  1  stop, noop (stopped, not_started)\n\
-             \x20  2  noop (turn_in_progress)\n\
+             \x20  2  noop (turn_in_progress, turn_elsewhere)\n\
              \x20  3  start_recovery (retry, after_stop)\n\
              →  4  wait_for_timer (recovery_backoff)\n\n\
              what would change that:\n\

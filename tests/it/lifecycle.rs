@@ -390,9 +390,9 @@ fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
     let lines = objects(&ran.stdout);
     assert_eq!(lines.len(), 3);
     assert_eq!(lines[0]["status"], "stopped");
-    assert_eq!(lines[1]["error"]["kind"], "no_agent");
-    assert_eq!(lines[1]["error"]["agent"], "nobody");
-    assert_eq!(lines[2]["status"], "stopped");
+    assert_eq!(lines[1]["status"], "stopped");
+    assert_eq!(lines[2]["error"]["kind"], "no_agent");
+    assert_eq!(lines[2]["error"]["agent"], "nobody");
 }
 
 #[test]

@@ -96,7 +96,8 @@ fn noted(sandbox: &Sandbox) -> Vec<String> {
 fn suspended(checkpoint: &str) -> Sandbox {
     let sandbox = agent();
     say(&sandbox, "hello");
-    let step = turn(&sandbox, &format!("printf '{checkpoint}' | $D yield --checkpoint - >/dev/null"));
+    let step =
+        turn(&sandbox, &format!("printf '{checkpoint}' | $D yield --allow-empty --checkpoint - >/dev/null"));
     assert_eq!(step["terminal"], "suspended", "{step}");
     sandbox
 }

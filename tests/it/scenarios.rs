@@ -523,7 +523,9 @@ pub const SCENARIOS: &[Scenario] = &[
         prepare: || {
             let sandbox = with_item();
             sandbox.run(on_item(&sandbox, "work block ITEM --reason why --recheck 1m"));
-            sandbox.run(words("wait -a ada --on external --whole-agent --reason why --recheck 1m"));
+            sandbox.run(words(
+                "wait -a ada --on external --whole-agent --reason why --recheck-at 2026-01-02T03:05:10Z",
+            ));
             sandbox.run(words("wait -a ada --on operator --whole-agent --reason why --expires 1m"));
             sandbox.pass(600);
             sandbox

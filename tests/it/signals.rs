@@ -367,14 +367,15 @@ impl Innocent {
     /// The record of a leader that had this pid before, so many clock ticks earlier.
     fn forge(&self, leader: &Path, earlier: u64) {
         let text = fs::read_to_string(leader).unwrap();
-        let boot = text.lines().next().unwrap();
+        // The last line is what the kernel says of the process.
+        let (head, _) = text.trim_end().rsplit_once('\n').unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (front, fields) = stat.rsplit_once(") ").unwrap();
         let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
         let start: u64 = fields[19].parse().unwrap();
         // A machine may have been up for less.
         fields[19] = start.saturating_sub(earlier).to_string();
-        fs::write(leader, format!("{boot}\n{front}) {}", fields.join(" "))).unwrap();
+        fs::write(leader, format!("{head}\n{front}) {}", fields.join(" "))).unwrap();
     }
 
     fn lives(&mut self) -> bool {

@@ -1,7 +1,7 @@
 //! What a turn is given, what is taken from it, and that no process of it is left.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -106,13 +106,12 @@ fn a_command_that_is_not_there_fails_with_a_clear_reason() {
         fs::write(sandbox.project().join("badly"), "#!/no/such/interpreter\n").unwrap();
         fs::set_permissions(sandbox.project().join("badly"), fs::Permissions::from_mode(0o755)).unwrap();
         sandbox.run(["create", "ada", "--", command]);
-        sandbox.run(["start", "ada"]);
+        let began = sandbox.cmd(["start", "ada"]).output();
+        assert!(began.code() == 0 && began.stderr.contains("no turn can start yet"), "{began}");
         say(&sandbox, "x");
-        sandbox
-            .cmd(["tick", "ada"])
-            .status(7)
-            .stdout(&format!("ada  start_model_turn (operator_prompt) → failed: {reason_is}\n"))
-            .check();
+        let ran = sandbox.cmd(["tick", "ada"]).output();
+        let failed = format!("ada  start_model_turn (operator_prompt) → failed: {reason_is}: {command} ");
+        assert!(ran.code() == 7 && ran.stdout.starts_with(&failed), "{ran}");
         let run = sandbox.json(["run", "list", "-a", "ada"]);
         assert_eq!(run["exit"]["how"], "not_started");
         assert_eq!(field(&sandbox, "retry.attempt"), "2");
@@ -146,6 +145,7 @@ fn a_turn_inherits_the_environment_and_is_told_who_it_is() {
     let run = objects(&ran.stdout)[0]["run_id"].as_str().unwrap().to_owned();
     let store = sandbox.store().display().to_string();
     let dir = sandbox.agent("ada").join("runs").join(&run).display().to_string();
+    let place = sandbox.store().metadata().unwrap();
     let mut expected = vec![
         "DORMOUSE_AGENT=ada".to_owned(),
         "DORMOUSE_ATTEMPT=1".to_owned(),
@@ -154,6 +154,7 @@ fn a_turn_inherits_the_environment_and_is_told_who_it_is() {
         format!("DORMOUSE_MESSAGE={id}"),
         "DORMOUSE_NOW=2026-01-02T03:04:09Z".to_owned(),
         format!("DORMOUSE_OUTCOME={dir}/outcome.json"),
+        format!("DORMOUSE_PLACE={}:{}", place.dev(), place.ino()),
         format!("DORMOUSE_RUN={run}"),
         "EXTRA=a b".to_owned(),
         format!("HOME={}", sandbox.home().display()),
@@ -252,6 +253,7 @@ fn a_turn_inherits_only_what_its_policy_names() {
             "DORMOUSE_DIR",
             "DORMOUSE_MESSAGE",
             "DORMOUSE_OUTCOME",
+            "DORMOUSE_PLACE",
             "DORMOUSE_RUN",
             "KEY",
             "PATH"

@@ -116,7 +116,8 @@ fn deliveries_come_through(sandbox: &Sandbox, server: &Server) {
         curl(&["-H", "Authorization: Bearer x", "-H", json_type, "-d", "{}", &url(&by_secret)]).0,
         401
     );
-    assert_eq!(curl(&["-H", &bearer, "-d", "form=1", &url(&by_secret)]).0, 415);
+    let image = ["-H", &bearer, "-H", "Content-Type: image/png", "-d", "form=1", &url(&by_secret)];
+    assert_eq!(curl(&image).0, 415);
     let body = "{\"action\":\"opened\",\"number\":12}";
     let signature = format!("X-Hub-Signature-256: {}", signed.signature(body));
     let github = ["-H", json_type, "-H", &signature, "-H", "X-GitHub-Delivery: one", "-d", body];

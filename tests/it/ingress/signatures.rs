@@ -46,7 +46,8 @@ fn every_scheme_is_accepted_once_as_its_maker_documents_it() {
         &response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN\
         &trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
     let stripe = "t=1533204620,v1=f0bdba6d4eacbd8ad8a3bbadd7248e633ec1477f7899c124c51b39405fa36613";
-    let rows: [(&str, &str, &str, &str, Vec<(&str, &str)>, &str); 5] = [
+    type Row<'r> = (&'r str, &'r str, &'r str, &'r str, Vec<(&'r str, &'r str)>, &'r str);
+    let rows: [Row<'_>; 5] = [
         (
             "hmac_sha256",
             "It's a Secret to Everybody",

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
-use crate::model::state::Outbox;
+use crate::model::outbox::Outbox;
 use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
