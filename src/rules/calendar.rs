@@ -1,7 +1,7 @@
 //! Cron expressions: how they are read, and the next moment that one names. The rules are those of Debian's
 //! cron(8), also for the nights in which clocks are put forward or back.
 
-use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
+use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
@@ -238,7 +238,12 @@ impl Calendar {
             {
                 return Some(date.and_time(time).and_utc().timestamp());
             }
-            date = date.succ_opt()?;
+            // A month that the expression does not name is passed over whole: a yearly expression is common.
+            date = if self.months >> date.month() & 1 == 1 {
+                date.succ_opt()?
+            } else {
+                date.with_day(1)?.checked_add_months(Months::new(1))?
+            };
             time = NaiveTime::MIN;
         }
         None
@@ -248,7 +253,9 @@ impl Calendar {
     ///
     /// An expression that follows clocks fires whenever they show one of its times. A fixed time that clocks
     /// skip fires right after the change, and one that they show twice fires at the first moment.
+    /// `None` after the last moment that a [`Time`] can name.
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
+        let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);
         let mut offset = zone.offset(since);
         let mut shown = since + offset + 1;
@@ -264,13 +271,13 @@ impl Calendar {
         loop {
             let next = self.shown_from(shown)?;
             let Some(at) = zone.next_change(since, next - offset) else {
-                return Some(Time::from_millis((next - offset) * 1000));
+                return later(next - offset);
             };
             let changed = zone.offset(at);
             if self.follows_clocks || (changed - offset).abs() >= LONG_CHANGE {
                 shown = at + changed;
             } else if next < at + changed {
-                return Some(Time::from_millis(at * 1000));
+                return later(at);
             } else {
                 shown = at + offset.max(changed);
             }
