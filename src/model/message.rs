@@ -8,9 +8,8 @@ use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
 use super::record::{Extra, Kept, Plane, Record};
-use super::run::Terminal;
-use super::scheduler_tick::{Hinted, SchedulerTick};
-use super::setbacks::Setbacks;
+use super::scheduler_tick::SchedulerTick;
+use super::setbacks::{Failure, Setbacks};
 use super::task::TaskStatus;
 use super::time::Time;
 
@@ -169,19 +168,6 @@ impl<J: Into<Sent>> From<J> for Body {
     }
 }
 
-/// An attempt that did not go well.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Failure {
-    pub attempt: u32,
-    /// Its last run; absent if none had begun.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run_id: Option<RunId>,
-    pub terminal: Terminal,
-    pub at: Time,
-    pub reason: String,
-}
-
 /// How a message ended. A message in the inbox has none.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -216,6 +202,21 @@ impl Settlement {
 
 fn first() -> u32 {
     1
+}
+
+/// The wake hint from which a `system_tick` was made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Hinted {
+    pub hint_id: MessageId,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How many hints of the same scope it stands for.
+    pub count: u32,
+    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Body>,
 }
 
 /// A message: its envelope and body as admitted (contract, semantics §9), and what the executor

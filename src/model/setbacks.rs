@@ -1,6 +1,10 @@
-//! How often one message came to nothing without an attempt that failed.
+//! Failed attempts of a message, and its setbacks: turns and claims that cost no attempt.
 
 use serde::{Deserialize, Serialize};
+
+use super::id::RunId;
+use super::run::Terminal;
+use super::time::Time;
 
 /// The row of turns and claims of one message that neither completed it nor used up an attempt. An attempt
 /// that fails ends the row, and so does the operator who has the message tried again.
@@ -48,4 +52,17 @@ impl Setbacks {
     pub const fn suspended(self) -> Setbacks {
         Setbacks { interruptions: 0, suspensions: self.suspensions.saturating_add(1), ..self }
     }
+}
+
+/// An attempt that did not go well.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Failure {
+    pub attempt: u32,
+    /// Its last run; absent if none had begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    pub terminal: Terminal,
+    pub at: Time,
+    pub reason: String,
 }

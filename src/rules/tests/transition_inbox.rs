@@ -8,13 +8,13 @@ use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
+use crate::model::message::Hinted;
 use crate::model::message::{
     AdmissionContext, AuthorityClass, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
     OriginKind, Priority, Settlement, WakeHint,
 };
 use crate::model::policy::Limit;
 use crate::model::records::{Records, Staleness};
-use crate::model::scheduler_tick::Hinted;
 use crate::model::transaction::{Delete, Put, Transaction};
 use crate::model::work::{Ticked, WorkItem};
 use crate::rules::ladder::decide;

@@ -252,8 +252,8 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     assert_eq!(counted(&open).0, 6);
 }
 
-fn failure() -> crate::model::message::Failure {
-    crate::model::message::Failure {
+fn failure() -> crate::model::setbacks::Failure {
+    crate::model::setbacks::Failure {
         attempt: 1,
         run_id: None,
         terminal: crate::model::run::Terminal::Failed,

@@ -9,11 +9,11 @@ use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::{Boundary, EventKind};
 use crate::model::id::MessageId;
+use crate::model::message::Hinted;
 use crate::model::message::{
     AuthorityClass, Body, Message, MessageKind, MessageStatus, Settlement, WakeHint,
 };
 use crate::model::refusal::Refusal;
-use crate::model::scheduler_tick::Hinted;
 use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
 use crate::model::time::Time;
