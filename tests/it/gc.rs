@@ -95,8 +95,10 @@ fn told(sandbox: &Sandbox) -> BTreeMap<String, Vec<Value>> {
 #[track_caller]
 fn is_sound(sandbox: &Sandbox) {
     let ran = sandbox.cmd(["doctor"]).output();
-    // The server has another clock than the sandbox.
-    let found = ran.stdout.lines().filter(|line| !line.contains(": clock_skew: ")).count();
+    // The server has another clock than the sandbox, and after a jump of the clock a step is long due.
+    let is_of_time =
+        |line: &&str| [": clock_skew: ", ": nobody_ticks: "].iter().any(|kind| line.contains(kind));
+    let found = ran.stdout.lines().filter(|line| !is_of_time(line)).count();
     assert_eq!((ran.code(), found), (0, 1), "{ran}");
     if sandbox.schema().is_none() {
         let found = checker::look(&sandbox.agent("ada"));
@@ -244,7 +246,6 @@ fn what_gc_packs_is_read_as_before() {
     let more = sandbox.json(["gc"]);
     assert!(!paths(&more).is_empty(), "{more}");
     assert_eq!(told(&sandbox), before);
-    sandbox.run(["tick", "ada"]);
     is_sound(&sandbox);
 }
 
