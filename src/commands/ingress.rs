@@ -319,7 +319,7 @@ fn challenge(body: Option<&Body>) -> Option<&str> {
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
 }
 
-/// What was sent, as JSON, a form or text by its type. Nothing at all is no body.
+/// Reads the body as JSON, a form or text, by its type. An empty request has no body.
 fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, Answer> {
     if sent.is_empty() {
         return Ok(None);

@@ -97,7 +97,7 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     Some(state)
 }
 
-/// What belongs to another state directory, of which this one is a copy, as warnings.
+/// Warns of a run or a task that belongs to another state directory, of which this one is a copy.
 pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
     let (state, tasks) = agent.look(|seen, state| Ok((state, seen.open::<Task>()?)))?;
     let name = agent.name();

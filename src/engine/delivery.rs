@@ -21,7 +21,7 @@ use super::desk::Desk;
 use super::load::{self, Purpose};
 use super::session::Session;
 
-/// What a sender gives as proof that it has the secret of a trigger.
+/// Proof of a sender that it has the secret of a trigger.
 pub enum Proof<'a> {
     /// The secret itself.
     Secret(&'a [u8]),

@@ -251,7 +251,7 @@ pub fn of_turn<'a>(
     }
 }
 
-/// How often the tick measures what is left of the machine.
+/// Time between two looks of the tick at the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
 /// How long a turn stays suspended that has made way on a machine that was low on something.

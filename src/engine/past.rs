@@ -25,7 +25,7 @@ pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: 
     })
 }
 
-/// What was said to earlier runs of a message while they were at it.
+/// Returns the messages that were handed over to earlier runs of a message.
 fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Result<Vec<Message>> {
     if message.interjected.is_empty() {
         return Ok(Vec::new());
