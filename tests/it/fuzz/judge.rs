@@ -147,6 +147,22 @@ fn of_its_json(words: &[String], ran: &Ran) -> Option<String> {
     None
 }
 
+/// True if `gc` may delete this path: it lies in the directory of a run or task whose end is in the archive.
+pub fn is_expired(copy: &Copy, line: &Line, path: &Path) -> bool {
+    let mut parts = path.components().map(|part| part.as_os_str().to_string_lossy());
+    let id = parts.by_ref().find(|part| *part == "runs" || *part == "tasks").and_then(|_| parts.next());
+    let is_archived = |id: &str| {
+        copy.store.nodes().iter().any(|(path, node)| match node {
+            Node::File { bytes, .. } => {
+                path.iter().any(|part| part == "archive")
+                    && String::from_utf8_lossy(bytes).contains(&format!("\"id\":\"{id}\""))
+            }
+            _ => false,
+        })
+    };
+    line.args.iter().any(|arg| arg == "gc") && parts.next().is_some() && id.is_some_and(|id| is_archived(&id))
+}
+
 /// What is wrong with the files around a command: something outside was changed, or litter was left.
 pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<String> {
     let mut wrong = Vec::new();

@@ -61,7 +61,9 @@ fn judged(
     }
     let mut suspects = Vec::new();
     let gone = judge::gone(&worker.copy, &changes, &touched).into_iter();
-    for gone in gone.filter(|gone| !judge::is_dropped_by_name(line, &gone.path)) {
+    for gone in gone.filter(|gone| {
+        !judge::is_dropped_by_name(line, &gone.path) && !judge::is_expired(&worker.copy, line, &gone.path)
+    }) {
         if gone.is_surely_unreadable {
             wrong.push(format!("{} can't be read, and is gone or overwritten", gone.path.display()));
         } else if gone.path != Path::new(TURNS_OUTCOME) {
