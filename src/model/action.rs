@@ -1,4 +1,5 @@
-//! The actions in a turn's outcome file (contract, turns): carried out when the turn is settled, all or none.
+//! The actions in a turn's outcome file (contract, turns): carried out when the turn is settled,
+//! all or none.
 
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
@@ -10,7 +11,8 @@ use super::work::{PlanStatus, Todo};
 
 tagged! {
     "do", [deny_unknown_fields]
-    /// One action. Spans count from the end of the turn. A moment before the turn began counts as past.
+    /// One action. Spans count from the end of the turn. A moment before the turn began counts as
+    /// past.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Action {
         #[serde(rename = "work.add")]

@@ -1,4 +1,5 @@
-//! The identity of an agent: written when the agent is made, and again only where an agent gets another name.
+//! The identity of an agent: written when the agent is made, and again only where an agent gets
+//! another name.
 
 use serde::{Deserialize, Serialize};
 

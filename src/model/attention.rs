@@ -1,4 +1,5 @@
-//! Matters for a person: faults, questions and stalls, and the mark that stays until a person has looked at them.
+//! Matters for a person: faults, questions and stalls, and the mark that stays until a person has
+//! looked at them.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +37,8 @@ impl Subject {
         }
     }
 
-    /// True if something has failed, so that a command that reports it exits with 7. A question and a stall
-    /// are no failures.
+    /// True if something has failed, so that a command that reports it exits with 7. A question and
+    /// a stall are no failures.
     pub const fn is_failure(self) -> bool {
         match self {
             Subject::DeadLetter
@@ -123,7 +124,8 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Maximum length of the text of a question in `state.json`, in characters. Its wait has all of it.
+    /// Maximum length of the text of a question in `state.json`, in characters. Its wait has all of
+    /// it.
     pub const QUESTION: usize = 400;
 
     /// The attention as it is shown: a question has the command that answers it.
@@ -207,8 +209,8 @@ impl Mark {
         (self.count > 0).then_some(self)
     }
 
-    /// Whether the death of message `id`, at `at`, is still to be looked at. If the mark counts more than it
-    /// keeps, that is assumed of everything older than what it keeps.
+    /// Whether the death of message `id`, at `at`, is still to be looked at. If the mark counts
+    /// more than it keeps, that is assumed of everything older than what it keeps.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)

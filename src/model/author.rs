@@ -1,4 +1,5 @@
-//! Inbox files that another user than the owner has written. Such a file says no more than an outsider may.
+//! Inbox files that another user than the owner has written. Such a file says no more than an
+//! outsider may.
 
 use super::continuation::TriggerKind;
 use super::message::{
@@ -15,8 +16,8 @@ pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
-/// Whether an id or a source is reserved for users that are known as the owners of files. Nothing else may
-/// claim it.
+/// Whether an id or a source is reserved for users that are known as the owners of files. Nothing
+/// else may claim it.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
 }
@@ -34,9 +35,9 @@ impl Origin {
 }
 
 impl Message {
-    /// The message as an outsider's, in the name of the user who wrote its file, whatever it claims to be.
-    /// Fields that an outsider may set are kept; those that only the executor sets are cleared. `Err` says
-    /// why the message is refused.
+    /// The message as an outsider's, in the name of the user who wrote its file, whatever it claims
+    /// to be. Fields that an outsider may set are kept; those that only the executor sets are
+    /// cleared. `Err` says why the message is refused.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));

@@ -63,7 +63,8 @@ pub const OUTBOX: Bound = Bound {
     hint: "find out why its messages are not delivered, or send less at once",
 };
 
-/// One record when it is made. Readers accept twice as much, because a record grows with what happens to it.
+/// One record when it is made. Readers accept twice as much, because a record grows with what
+/// happens to it.
 pub const RECORD: Bound = Bound {
     kind: "record_too_large",
     what: "the record",

@@ -1,4 +1,5 @@
-//! Why a message is taken up, and how that relates to what the agent waited for (contract, semantics §7).
+//! Why a message is taken up, and how that relates to what the agent waited for (contract,
+//! semantics §7).
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,8 @@ pub struct Continuation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
-    /// The waits that the message satisfies: bound when it is taken up, resolved when its turn has completed.
+    /// The waits that the message satisfies: bound when it is taken up, resolved when its turn has
+    /// completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resolves: Vec<WaitId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-/// How little of the machine's memory and disk may be left while a turn runs. Nothing is measured where neither
-/// is set.
+/// How little of the machine's memory and disk may be left while a turn runs. Nothing is measured
+/// where neither is set.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

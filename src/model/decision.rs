@@ -1,4 +1,5 @@
-//! What one step decides (contract, semantics §8): the value that rules work with, and the report of it.
+//! What one step decides (contract, semantics §8): the value that rules work with, and the report
+//! of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +30,8 @@ names! {
 }
 
 impl DecisionKind {
-    /// Whether a decision of this kind moves the agent on. After any other, and if nothing new has come, the
-    /// next step decides the same.
+    /// Whether a decision of this kind moves the agent on. After any other, and if nothing new has
+    /// come, the next step decides the same.
     pub fn moves(self) -> bool {
         match self {
             DecisionKind::StartRecovery
@@ -183,8 +184,8 @@ pub struct About {
     pub task_id: Option<TaskId>,
 }
 
-/// What the step does next. It carries everything that its transition needs, so that no other place decides
-/// again.
+/// What the step does next. It carries everything that its transition needs, so that no other place
+/// decides again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
     Stop,
@@ -244,8 +245,8 @@ impl Decision {
     /// The reason of a step beside a turn that runs.
     pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
 
-    /// Its kind and its reason in the words of the contract. The reason of a claim that can't go on is the name
-    /// of what is missing.
+    /// Its kind and its reason in the words of the contract. The reason of a claim that can't go on
+    /// is the name of what is missing.
     fn words(&self) -> (DecisionKind, &str) {
         use DecisionKind as Kind;
         match self {

@@ -1,10 +1,12 @@
-//! SHA-256 in words: 64 hexadecimal digits, or the first of them where a name or a line has to be short.
+//! SHA-256 in words: 64 hexadecimal digits, or the first of them where a name or a line has to be
+//! short.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// The first `digits` hexadecimal digits, at most 64, of the SHA-256 of these bytes, one part after the other.
+/// The first `digits` hexadecimal digits, at most 64, of the SHA-256 of these bytes, one part after
+/// the other.
 pub fn hex(parts: &[&[u8]], digits: usize) -> String {
     let mut text = of(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
     text.truncate(digits);

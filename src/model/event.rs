@@ -48,8 +48,8 @@ names! {
 }
 
 names! {
-    /// The kind of occasion at which the status of an agent changes. It stands in the event that tells of the
-    /// change.
+    /// The kind of occasion at which the status of an agent changes. It stands in the event that
+    /// tells of the change.
     "boundary" Boundary {
         /// A control action on a living agent.
         Control = "control",

@@ -1,5 +1,5 @@
-//! Identifiers: a prefix that says what is named, and a UUIDv7 in 32 hex digits, so that sorting by id sorts
-//! by time.
+//! Identifiers: a prefix that says what is named, and a UUIDv7 in 32 hex digits, so that sorting by
+//! id sorts by time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -113,8 +113,8 @@ pub fn minted_at(id: Uuid) -> Option<Time> {
 /// The longest name an agent can have, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
-/// The name of an agent, which is also the name of its directory. No other text from outside ever becomes
-/// part of a path.
+/// The name of an agent, which is also the name of its directory. No other text from outside ever
+/// becomes part of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct AgentName(String);

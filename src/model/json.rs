@@ -1,8 +1,9 @@
-//! The one reader of JSON that was written elsewhere: records, outcomes, dropped files, batches, deliveries.
+//! The one reader of JSON that was written elsewhere: records, outcomes, dropped files, batches,
+//! deliveries.
 //!
-//! It differs from serde's own in two ways. An object is an object: serde reads the fields of a struct out of an array,
-//! too, by their position. And no key means anything to the reader itself: serde_json takes an object with one of its
-//! private keys for something else.
+//! It differs from serde's own in two ways. An object is an object: serde reads the fields of a
+//! struct out of an array, too, by their position. And no key means anything to the reader itself:
+//! serde_json takes an object with one of its private keys for something else.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -182,7 +183,8 @@ impl From<Value> for Sent {
 }
 
 impl Sent {
-    /// Reads a text that [`outside`] has mended. A number beyond the range of a double is in the value as a string.
+    /// Reads a text that [`outside`] has mended. A number beyond the range of a double is in the
+    /// value as a string.
     pub fn read(text: &str) -> serde_json::Result<Sent> {
         let parsed: &RawValue = serde_json::from_str(text)?;
         let (written, held) = rewritten(parsed.get())?;
@@ -222,8 +224,8 @@ impl schemars::JsonSchema for Sent {
     }
 }
 
-/// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with the numbers as they
-/// are, and with numbers that no double holds as strings.
+/// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with
+/// the numbers as they are, and with numbers that no double holds as strings.
 fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     let (mut written, mut held) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
     let mut rest = text;
@@ -319,8 +321,8 @@ pub fn without_place(words: &str) -> &str {
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
 }
 
-/// Reads an enum from an object whose field `tag` names the variant, out of text that is in memory. [`tagged!`] makes
-/// the `Deserialize` that calls this.
+/// Reads an enum from an object whose field `tag` names the variant, out of text that is in memory.
+/// [`tagged!`] makes the `Deserialize` that calls this.
 pub fn read_tagged<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
     tag: &'static str,
@@ -434,8 +436,8 @@ impl<'de> MapAccess<'de> for TaggedFields<'de> {
     }
 }
 
-/// Declares an enum that stands in JSON as an object with a field that names the variant. serde's own reader of such
-/// objects keeps no text of numbers, and takes arrays for objects inside them.
+/// Declares an enum that stands in JSON as an object with a field that names the variant. serde's
+/// own reader of such objects keeps no text of numbers, and takes arrays for objects inside them.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]

@@ -127,8 +127,8 @@ tagged! {
         Json {
             #[serde(deserialize_with = "super::json::plain")]
             value: Value,
-            /// The JSON as its sender wrote it, if `value` does not hold all of it: a number with more digits than
-            /// a double has, or a key that is there twice.
+            /// The JSON as its sender wrote it, if `value` does not hold all of it: a number with
+            /// more digits than a double has, or a key that is there twice.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             sent: Option<String>,
         },
@@ -152,7 +152,8 @@ impl Body {
         }
     }
 
-    /// The text itself, or the JSON: as its sender wrote it if the value does not hold all of it, else on one line.
+    /// The text itself, or the JSON: as its sender wrote it if the value does not hold all of it,
+    /// else on one line.
     pub fn to_text(&self) -> String {
         match self {
             Body::Text { text } | Body::Json { sent: Some(text), .. } => text.clone(),
@@ -194,7 +195,8 @@ impl Settlement {
         self.status == MessageStatus::Processed && self.run_id.is_none()
     }
 
-    /// Whether another message has its `dedupe_key`. An operator may give the same reason for a drop.
+    /// Whether another message has its `dedupe_key`. An operator may give the same reason for a
+    /// drop.
     pub fn is_of_duplicate(&self) -> bool {
         self.status == MessageStatus::Dropped && self.reason.as_deref() == Some(DUPLICATE)
     }
@@ -214,7 +216,8 @@ pub struct Hinted {
     pub reason: Option<String>,
     /// How many hints of the same scope it stands for.
     pub count: u32,
-    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is told of it.
+    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is
+    /// told of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Body>,
 }
@@ -277,18 +280,19 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How often the message has come to nothing since its last attempt failed. While a run is live or held,
-    /// `state.json` has it instead.
+    /// How often the message has come to nothing since its last attempt failed. While a run is live
+    /// or held, `state.json` has it instead.
     #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
     pub setbacks: Setbacks,
-    /// Of a message that was brought back: a step had taken it up before. Its trigger has counted it then.
+    /// Of a message that was brought back: a step had taken it up before. Its trigger has counted
+    /// it then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_up: bool,
     /// What the operator said to earlier runs of this message while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
-    /// The last checkpoint that its runs have saved: the next run goes on from there. While a run is live or
-    /// held, `state.json` has it instead.
+    /// The last checkpoint that its runs have saved: the next run goes on from there. While a run
+    /// is live or held, `state.json` has it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -311,7 +315,8 @@ impl Message {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
     }
 
-    /// True if the message says something: by its body, or by the payload of the hint that it was made from.
+    /// True if the message says something: by its body, or by the payload of the hint that it was
+    /// made from.
     pub fn is_contentful(&self) -> bool {
         let payload = self.hint.as_ref().and_then(|hint| hint.payload.as_ref());
         self.body.is_contentful() || payload.is_some_and(Body::is_contentful)
@@ -345,8 +350,8 @@ pub const DUPLICATE: &str = "duplicate";
 /// The prefix of the keys of ticks that wake hints have become.
 const HINT_KEY: &str = "wake_hint:";
 
-/// The prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for waits that
-/// had ended before the agent was told.
+/// The prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for
+/// waits that had ended before the agent was told.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
@@ -396,8 +401,8 @@ impl std::fmt::Display for InboxKey {
     }
 }
 
-/// A liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then the
-/// pending hint.
+/// A liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then
+/// the pending hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WakeHint {
@@ -430,8 +435,8 @@ pub struct WakeHint {
     pub extra: Extra,
 }
 
-/// What stands between the reasons of hints that were merged, and how many bytes they have together at most. What
-/// is longer keeps the newest; the ledger has them all.
+/// What stands between the reasons of hints that were merged, and how many bytes they have together
+/// at most. What is longer keeps the newest; the ledger has them all.
 const JOINED: &str = "; ";
 const REASONS_MAX: usize = 4096;
 
@@ -453,8 +458,8 @@ impl WakeHint {
         self.body.as_ref().is_some_and(Body::is_contentful)
     }
 
-    /// Merges a later hint that goes with this one: the count and the hops grow, and no reason is lost. The
-    /// first payload stays, because it only makes the hint contentful.
+    /// Merges a later hint that goes with this one: the count and the hops grow, and no reason is
+    /// lost. The first payload stays, because it only makes the hint contentful.
     pub fn absorb(&mut self, later: &WakeHint) {
         self.count = self.count.saturating_add(later.count);
         // A hint that is merged carries on its chain.
@@ -470,8 +475,8 @@ impl WakeHint {
         self.source_refs.clone_from(&later.source_refs);
     }
 
-    /// True if one tick can stand for both: they name the same wait, trigger and resource. The source matters
-    /// only where no resource is named.
+    /// True if one tick can stand for both: they name the same wait, trigger and resource. The
+    /// source matters only where no resource is named.
     pub fn goes_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());

@@ -1,5 +1,6 @@
-//! What the turns of an agent have come to so far, as numbers that only grow: what watches from outside compares two
-//! readings of them. They are counted as things happen, so that no reader has to go through the past for them.
+//! What the turns of an agent have come to so far, as numbers that only grow: what watches from
+//! outside compares two readings of them. They are counted as things happen, so that no reader has
+//! to go through the past for them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,8 @@ pub struct Meters {
     /// How long the turns took whose end a process saw.
     #[serde(skip_serializing_if = "Lengths::is_nothing")]
     pub turns: Lengths,
-    /// How long commands waited for the agent's lock, of those that waited at all and then changed something.
+    /// How long commands waited for the agent's lock, of those that waited at all and then changed
+    /// something.
     #[serde(skip_serializing_if = "Waited::is_nothing")]
     pub lock: Waited,
 }
@@ -46,8 +48,8 @@ impl Meters {
 pub struct Lengths {
     pub count: u64,
     pub sum_ms: u64,
-    /// By each of [`Lengths::BOUNDS`], in seconds: how many were at most as long, and longer than the bound before it.
-    /// What is longer than all of them is only in `count`.
+    /// By each of [`Lengths::BOUNDS`], in seconds: how many were at most as long, and longer than
+    /// the bound before it. What is longer than all of them is only in `count`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub within: BTreeMap<u64, u64>,
 }

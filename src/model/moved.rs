@@ -10,8 +10,8 @@ use super::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Moved {
-    /// In the words of the person who moved it: a host, a URL. Of an agent that is being removed: the file with its stream,
-    /// or nothing. Of one that is being renamed: its new name.
+    /// In the words of the person who moved it: a host, a URL. Of an agent that is being removed:
+    /// the file with its stream, or nothing. Of one that is being renamed: its new name.
     pub to: String,
     pub at: Time,
     /// How it goes.
@@ -24,7 +24,8 @@ names! {
     "way to leave" Leave {
         Move = "move",
         Remove = "remove",
-        /// To another name. The agent of the new name has the same mark until there is none of the old name any more.
+        /// To another name. The agent of the new name has the same mark until there is none of the
+        /// old name any more.
         Rename = "rename",
     }
 }
@@ -43,7 +44,8 @@ impl Leave {
 }
 
 impl Moved {
-    /// Whether another agent may take the name. One that is being renamed has all that there is of it here.
+    /// Whether another agent may take the name. One that is being renamed has all that there is of
+    /// it here.
     pub fn makes_room(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,

@@ -1,4 +1,5 @@
-//! One macro: an enum whose variants are words of the contract, the same in Rust, JSON and on the command line.
+//! One macro: an enum whose variants are words of the contract, the same in Rust, JSON and on the
+//! command line.
 
 /// A word that is not among the names of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,12 +1,13 @@
-//! The place of a state directory: from which one the processes of a run or a task were started (contract, execution §9).
+//! The place of a state directory: from which one the processes of a run or a task were started
+//! (contract, execution §9).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Identity of a state directory: the numbers of its device and its inode. A move keeps them. A copy, a clone, a worktree
-/// and a restore have others.
+/// Identity of a state directory: the numbers of its device and its inode. A move keeps them. A
+/// copy, a clone, a worktree and a restore have others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PlaceId {
@@ -15,8 +16,8 @@ pub struct PlaceId {
 }
 
 impl PlaceId {
-    /// True if both mean one directory. A device may get another number when the machine starts, and no process outlives
-    /// that, so device numbers are compared within one boot only.
+    /// True if both mean one directory. A device may get another number when the machine starts,
+    /// and no process outlives that, so device numbers are compared within one boot only.
     pub fn is_same(self, other: PlaceId, is_same_boot: bool) -> bool {
         self.inode == other.inode && (self.device == other.device || !is_same_boot)
     }
@@ -80,7 +81,8 @@ pub struct StatePlace {
 pub enum Away {
     /// Another machine with the same state directory.
     Machine { host: String },
-    /// Another state directory. `path` is `None` if its path is not known, `host` if it is on this machine.
+    /// Another state directory. `path` is `None` if its path is not known, `host` if it is on this
+    /// machine.
     Directory { path: Option<String>, host: Option<String> },
 }
 

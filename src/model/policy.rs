@@ -80,8 +80,8 @@ pub struct TurnPolicy {
     pub workdir: String,
     pub timeout: Limit,
     pub stdin: StdinForm,
-    /// With `stdin = "prompt"`: the agent's own template, relative to the directory that holds the state
-    /// directory.
+    /// With `stdin = "prompt"`: the agent's own template, relative to the directory that holds the
+    /// state directory.
     pub prompt: Option<String>,
     pub env: BTreeMap<String, String>,
     /// The variables a turn inherits; absent: all.
@@ -110,7 +110,8 @@ impl Default for TurnPolicy {
 }
 
 names! {
-    /// What becomes of a turn that its machine can't keep alive any more, because the database can't be reached.
+    /// What becomes of a turn that its machine can't keep alive any more, because the database
+    /// can't be reached.
     "end of a turn without its database" OnDisconnect {
         /// It is ended, before another machine may begin.
         End = "end",
@@ -188,8 +189,8 @@ pub struct Timeouts {
     /// Can't be switched off.
     #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
-    /// Of one hook. Unless it is set, `on-startup` and `on-recovery-start` have the limit of the state in which
-    /// they run, and every other hook has [`HOOK`].
+    /// Of one hook. Unless it is set, `on-startup` and `on-recovery-start` have the limit of the
+    /// state in which they run, and every other hook has [`HOOK`].
     pub hook: Option<Limit>,
 }
 
@@ -197,7 +198,8 @@ pub struct Timeouts {
 const HOOK: Limit = Limit(Some(Span::from_secs(30)));
 
 impl Timeouts {
-    /// The limit of a hook. `of_state` is the limit of the state that waits for the hook, if one does.
+    /// The limit of a hook. `of_state` is the limit of the state that waits for the hook, if one
+    /// does.
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,
@@ -247,7 +249,8 @@ impl schemars::JsonSchema for Limit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// The highest value of `limits.max_effects`. All of it is in one line of the journal, where a byte may take six.
+/// The highest value of `limits.max_effects`. All of it is in one line of the journal, where a byte
+/// may take six.
 pub const MAX_EFFECTS: Size = Size(32 << 20);
 
 /// The highest value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.

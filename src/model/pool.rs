@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// The name of a pool: 1 to 64 of a-z 0-9 . _ -; without a name it is the pool of all that name none.
+/// The name of a pool: 1 to 64 of a-z 0-9 . _ -; without a name it is the pool of all that name
+/// none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pool(String);
@@ -25,8 +26,9 @@ impl Pool {
         Err(format!("`{word}` is no pool: 1 to 64 of a-z 0-9 . _ -"))
     }
 
-    /// The pool that the text of an `agent.toml` names. A text that can't be read names none. What machines have as their
-    /// defaults does not count, because an agent is the same for all of them.
+    /// The pool that the text of an `agent.toml` names. A text that can't be read names none. What
+    /// machines have as their defaults does not count, because an agent is the same for all of
+    /// them.
     pub fn of(policy: &str) -> Pool {
         let settings: Option<toml::Table> = policy.parse().ok();
         let named = settings.as_ref().and_then(|all| all.get("scheduler")?.get("pool")?.as_str());

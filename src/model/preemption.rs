@@ -1,5 +1,5 @@
-//! Preemption: the request that a run yields, its critical sections and its checkpoints (contract, execution
-//! §6).
+//! Preemption: the request that a run yields, its critical sections and its checkpoints (contract,
+//! execution §6).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,8 @@ pub struct Preemption {
     pub reason: String,
     /// When the first request was made.
     pub requested_at: Time,
-    /// The end of the grace. A run that has not yielded by then is ended, once it has no section open.
+    /// The end of the grace. A run that has not yielded by then is ended, once it has no section
+    /// open.
     pub force_at: Time,
     /// How long the run then stays suspended; absent: until `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,14 +36,14 @@ pub struct Section {
     /// Its number among the open sections; the innermost has the highest.
     pub number: u32,
     pub until: Time,
-    /// True if a command runs in it (`non-preemptible -- CMD`). The process that runs the command holds a
-    /// lock for as long as the section is open.
+    /// True if a command runs in it (`non-preemptible -- CMD`). The process that runs the command
+    /// holds a lock for as long as the section is open.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_command: bool,
 }
 
-/// Names one checkpoint of a run. Each has a file of its own, so that the earlier one stays whole until it is
-/// no longer needed.
+/// Names one checkpoint of a run. Each has a file of its own, so that the earlier one stays whole
+/// until it is no longer needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Checkpoint {

@@ -16,7 +16,8 @@ pub trait Record: Serialize + DeserializeOwned {
 
     fn extra_mut(&mut self) -> &mut Extra;
 
-    /// The id under which the record lies in the directory of its kind; `None` for records without one.
+    /// The id under which the record lies in the directory of its kind; `None` for records without
+    /// one.
     fn file_id(&self) -> Option<String> {
         None
     }
@@ -58,8 +59,9 @@ pub trait Kept: Record {
     fn id(&self) -> Self::Id;
 }
 
-/// The number of bytes that a record has as a file, which is a little less than the file that has its schema as well.
-/// In a file each value of a list has a line of its own, so a body may become many times as long as it was said.
+/// The number of bytes that a record has as a file, which is a little less than the file that has
+/// its schema as well. In a file each value of a list has a line of its own, so a body may become
+/// many times as long as it was said.
 pub fn size(record: &impl Serialize) -> u64 {
     // Records have nothing that JSON can't express.
     serde_json::to_vec_pretty(record).map_or(0, |bytes| bytes.len() as u64)

@@ -30,8 +30,8 @@ pub enum Staleness {
     Settled,
 }
 
-/// Something in the inbox that has the name of a message or hint, but can't be read or belongs to another
-/// agent.
+/// Something in the inbox that has the name of a message or hint, but can't be read or belongs to
+/// another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     /// The name that the store gives it.
@@ -52,8 +52,8 @@ pub struct Inbox {
     pub last_interject: Option<MessageId>,
     /// Wake hints that no step has taken in yet, in order of arrival.
     pub hints: Vec<WakeHint>,
-    /// Misfits that lie before the head, or in the place of a hint or of the claimed message. The step sets
-    /// them aside.
+    /// Misfits that lie before the head, or in the place of a hint or of the claimed message. The
+    /// step sets them aside.
     pub misfits: Vec<Misfit>,
     /// How many dropped files no step has taken in yet.
     pub drops: usize,
@@ -75,7 +75,8 @@ pub enum BrokenWait {
 }
 
 impl Inbox {
-    /// Takes note of a message that may be taken up. It becomes the head if it comes before the present one.
+    /// Takes note of a message that may be taken up. It becomes the head if it comes before the
+    /// present one.
     pub fn offer(&mut self, message: &Message) {
         if message.priority == Priority::Interject {
             self.last_interject = self.last_interject.max(Some(message.id));

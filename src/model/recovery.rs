@@ -1,4 +1,5 @@
-//! What follows a turn that did not go well: pauses, attempts, and how often a message may come to nothing.
+//! What follows a turn that did not go well: pauses, attempts, and how often a message may come to
+//! nothing.
 
 use serde::Deserialize;
 

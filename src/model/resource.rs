@@ -1,5 +1,5 @@
-//! The resources that a turn needs besides its message, and what a claim finds missing (contract, execution
-//! §8).
+//! The resources that a turn needs besides its message, and what a claim finds missing (contract,
+//! execution §8).
 
 use serde::{Deserialize, Serialize};
 
@@ -31,8 +31,8 @@ impl Resource {
     }
 }
 
-/// What a turn that exits with status 75 may say in its outcome. At most one of `until` and `after` is given;
-/// a span counts from the end of the turn.
+/// What a turn that exits with status 75 may say in its outcome. At most one of `until` and `after`
+/// is given; a span counts from the end of the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -50,7 +50,8 @@ impl Deferral {
     }
 }
 
-/// Why a message was put off: which resource is missing, why, and when it is back, as far as that is known.
+/// Why a message was put off: which resource is missing, why, and when it is back, as far as that
+/// is known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferred {
@@ -61,8 +62,8 @@ pub struct Deferred {
     /// When the resource is back, if that is known. No step tries before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// The moment that the turn named, if it lies further ahead than `recovery.max_deferral` allows. `until` is
-    /// the end of that span then.
+    /// The moment that the turn named, if it lies further ahead than `recovery.max_deferral`
+    /// allows. `until` is the end of that span then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_until: Option<Time>,
 }

@@ -1,4 +1,5 @@
-//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns, tasks and messages that have ended, and for how long.
+//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns, tasks and messages
+//! that have ended, and for how long.
 
 use serde::{Deserialize, Deserializer, de};
 

@@ -113,7 +113,8 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// One line of `archive/<yyyy-mm>/run.jsonl`: written when the run is settled. A live run is in `state.json`.
+/// One line of `archive/<yyyy-mm>/run.jsonl`: written when the run is settled. A live run is in
+/// `state.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {

@@ -1,4 +1,5 @@
-//! `[scheduler]` of `agent.toml`: which machines tick an agent, and when its turn comes among others.
+//! `[scheduler]` of `agent.toml`: which machines tick an agent, and when its turn comes among
+//! others.
 
 use serde::Deserialize;
 
@@ -15,8 +16,8 @@ pub struct SchedulingPolicy {
     pub priority: i8,
     /// Which machines tick the agent, where several share a database: those of this pool.
     pub pool: Pool,
-    /// The time after which something that is due or queued shows that nobody ticks. Absent: that of
-    /// `dormouse.toml`. Only what is shown uses it.
+    /// The time after which something that is due or queued shows that nobody ticks. Absent: that
+    /// of `dormouse.toml`. Only what is shown uses it.
     pub overdue_after: Option<Limit>,
 }
 

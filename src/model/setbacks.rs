@@ -6,8 +6,8 @@ use super::id::RunId;
 use super::run::Terminal;
 use super::time::Time;
 
-/// The row of turns and claims of one message that neither completed it nor used up an attempt. An attempt
-/// that fails ends the row, and so does the operator who has the message tried again.
+/// The row of turns and claims of one message that neither completed it nor used up an attempt. An
+/// attempt that fails ends the row, and so does the operator who has the message tried again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -15,8 +15,8 @@ pub struct Setbacks {
     /// Runs in a row that something outside of their turn has ended.
     #[serde(skip_serializing_if = "is_zero")]
     pub interruptions: u32,
-    /// How often a turn or a claim has put the message off. Waiting for a live holder that is known, or for
-    /// an own limit, is not counted.
+    /// How often a turn or a claim has put the message off. Waiting for a live holder that is
+    /// known, or for an own limit, is not counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub deferrals: u32,
     /// How often a turn of the message has yielded.
@@ -38,7 +38,8 @@ impl Setbacks {
         Setbacks { interruptions: self.interruptions.saturating_add(1), ..self }
     }
 
-    /// The row with one more deferral by a turn. The turn ended by itself, so no interruption goes before it.
+    /// The row with one more deferral by a turn. The turn ended by itself, so no interruption goes
+    /// before it.
     pub const fn deferred(self) -> Setbacks {
         Setbacks { interruptions: 0, ..self.lacking() }
     }

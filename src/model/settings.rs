@@ -45,7 +45,8 @@ pub const FORMAT: u32 = 1;
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     pub durability: Durability,
-    /// Where the records are kept, if not here: a database. The state directory then has what belongs to the machine.
+    /// Where the records are kept, if not here: a database. The state directory then has what
+    /// belongs to the machine.
     pub url: Option<String>,
 }
 
@@ -54,8 +55,8 @@ pub struct StoreSettings {
 pub struct SchedulerSettings {
     /// How many turns may run at once, of all agents together; absent: any number.
     pub max_running: Option<NonZeroU32>,
-    /// How much more urgent an agent must be than a running one for the running turn to leave its slot, when
-    /// all slots are taken. Absent: no turn leaves its slot.
+    /// How much more urgent an agent must be than a running one for the running turn to leave its
+    /// slot, when all slots are taken. Absent: no turn leaves its slot.
     pub preempt_margin: Option<NonZeroU32>,
     /// The pools whose agents this machine ticks, where the records are in a database.
     pub pool: Pools,
@@ -112,7 +113,8 @@ pub struct IngressSettings {
     pub per_minute: NonZeroU32,
     /// Whether anyone may read how the public agents stand.
     pub read: bool,
-    /// The headers by which a sender says that it repeats a delivery. The first that a request has counts.
+    /// The headers by which a sender says that it repeats a delivery. The first that a request has
+    /// counts.
     pub dedupe_headers: Vec<String>,
     /// The headers that are kept with a delivery as its provenance.
     pub source_headers: Vec<String>,
@@ -133,8 +135,9 @@ impl Default for IngressSettings {
 }
 
 impl IngressSettings {
-    /// Where deliveries through a trigger go to, if something serves them. `{agent}` and `{trigger}` in
-    /// `base_url` stand for their names; a `base_url` without them is what comes before the path.
+    /// Where deliveries through a trigger go to, if something serves them. `{agent}` and
+    /// `{trigger}` in `base_url` stand for their names; a `base_url` without them is what comes
+    /// before the path.
     pub fn url(&self, trigger: &Trigger) -> Option<String> {
         let base = self.base_url.as_deref()?;
         let (agent, id) = (trigger.agent.as_str(), trigger.id.to_string());

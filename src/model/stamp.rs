@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::time::Time;
 
-/// The moment of one transition, drawn once at the edge. Ids that a transition mints from it sort in the
-/// order in which they were minted.
+/// The moment of one transition, drawn once at the edge. Ids that a transition mints from it sort
+/// in the order in which they were minted.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,

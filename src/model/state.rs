@@ -31,11 +31,12 @@ pub struct CurrentRun {
     pub work_item_id: Option<WorkId>,
     pub attempt: u32,
     pub claimed_at: Time,
-    /// The machine, and its boot, on which it runs. Elsewhere the run counts as live until the lease ends.
+    /// The machine, and its boot, on which it runs. Elsewhere the run counts as live until the
+    /// lease ends.
     pub host: String,
     pub boot_id: String,
-    /// The state directory from which its processes were started. In another one the run counts as live until the
-    /// lease ends.
+    /// The state directory from which its processes were started. In another one the run counts as
+    /// live until the lease ends.
     pub place: StatePlace,
     /// The tick's own process id.
     pub pid: u32,
@@ -79,13 +80,14 @@ pub struct CurrentRun {
     /// Why the run fails, however its turn ends. Written before its processes are ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
-    /// True if the run is condemned because it did not yield in time. This costs its message no attempt.
+    /// True if the run is condemned because it did not yield in time. This costs its message no
+    /// attempt.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
 }
 
-/// The clone that alone may step an agent until it lets go of it, or until its time is over. It has taken the agent by
-/// a push: of two clones that tried only one was heard.
+/// The clone that alone may step an agent until it lets go of it, or until its time is over. It has
+/// taken the agent by a push: of two clones that tried only one was heard.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TickedBy {
@@ -120,8 +122,8 @@ pub struct Retry {
     /// The message that failed; absent if a start or a recovery failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// The attempt that comes next, which is the same one after an interruption; absent when the message was
-    /// parked.
+    /// The attempt that comes next, which is the same one after an interruption; absent when the
+    /// message was parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub not_before: Time,
@@ -163,8 +165,8 @@ pub struct Held {
     /// The checkpoint that the run goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// The state that was entered for a turn that has not started yet. The hook of that state is still to
-    /// run.
+    /// The state that was entered for a turn that has not started yet. The hook of that state is
+    /// still to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
     /// The more urgent agent to which the run has left its `resource`.
@@ -401,8 +403,8 @@ pub struct State {
     /// arrival or `next_due_at`, so that a step before that need not look at anything else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
-    /// When that step was. A time that is still to come was written by a wrong clock, and the decision then
-    /// does not hold.
+    /// When that step was. A time that is still to come was written by a wrong clock, and the
+    /// decision then does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
     /// When the last step of the agent was that changed something.
@@ -414,7 +416,8 @@ pub struct State {
     /// The messages to other agents that are still to be delivered. Each is a record of its own.
     #[serde(default, skip_serializing_if = "Outbox::is_empty")]
     pub outbox: Outbox,
-    /// How many tasks are open. If there are none, a step that has nothing else to do need not look for them.
+    /// How many tasks are open. If there are none, a step that has nothing else to do need not look
+    /// for them.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
     /// What was used in the current hour and day, as of the last turn that ended.
@@ -433,8 +436,8 @@ pub struct State {
     pub counters: Counters,
     #[serde(default, skip_serializing_if = "Meters::is_nothing")]
     pub meters: Meters,
-    /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for an agent
-    /// without that hook.
+    /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for
+    /// an agent without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<Untold>,
     #[serde(flatten)]
@@ -456,15 +459,16 @@ impl State {
         self.resting.is_some() || self.status == Status::Stopped
     }
 
-    /// Whether a hook is still to be told of something. The process that was to tell it is still at that, or
-    /// was killed.
+    /// Whether a hook is still to be told of something. The process that was to tell it is still at
+    /// that, or was killed.
     pub fn is_to_be_told(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
     }
 
-    /// Everything that a person should look at, as one mark: first what has gone wrong, and last the open
-    /// questions, unless the agent is stopped. Readers show it backwards, so that questions come first.
+    /// Everything that a person should look at, as one mark: first what has gone wrong, and last
+    /// the open questions, unless the agent is stopped. Readers show it backwards, so that
+    /// questions come first.
     pub fn to_look_at(&self) -> Option<Mark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {

@@ -1,10 +1,12 @@
-//! A deserializer around another one that reads the fields of a struct out of an object and nothing else.
+//! A deserializer around another one that reads the fields of a struct out of an object and nothing
+//! else.
 
 use std::fmt;
 
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
-/// Passes everything on to the deserializer that it holds, and refuses an array in place of an object.
+/// Passes everything on to the deserializer that it holds, and refuses an array in place of an
+/// object.
 pub struct Strict<D>(pub D);
 
 /// Reads settings.

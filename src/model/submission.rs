@@ -53,7 +53,8 @@ pub enum Speaker<'a> {
     Work(&'a Caller),
     /// A dropped file: this origin, or another one of no more authority.
     File(&'a Origin),
-    /// A dropped file of another user than the owner: in the name of that user, whatever the file claims.
+    /// A dropped file of another user than the owner: in the name of that user, whatever the file
+    /// claims.
     User(&'a str),
 }
 
@@ -62,8 +63,8 @@ pub enum Speaker<'a> {
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// The hops of the message that this work goes back to. Absent: the work has taken so long that what it
-    /// sends begins a new chain.
+    /// The hops of the message that this work goes back to. Absent: the work has taken so long that
+    /// what it sends begins a new chain.
     pub hops: Option<u32>,
 }
 

@@ -52,8 +52,8 @@ tagged! {
     }
 }
 
-/// What a delegation gives to its child: the message, and an `agent.toml` in case the child does not exist
-/// yet.
+/// What a delegation gives to its child: the message, and an `agent.toml` in case the child does
+/// not exist yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Assignment {
@@ -103,7 +103,8 @@ pub struct Task {
     /// The hops of the message whose turn started it. Its result carries them on.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// The machine of its supervisor, and its boot. Processes elsewhere can't see how the task stands.
+    /// The machine of its supervisor, and its boot. Processes elsewhere can't see how the task
+    /// stands.
     #[serde(default)]
     pub host: String,
     #[serde(default)]

@@ -13,7 +13,8 @@ use super::id::Malformed;
 use super::text;
 use super::zone::{self, Zone};
 
-/// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
+/// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with
+/// milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(i64);
 
@@ -67,8 +68,8 @@ impl Time {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// In the local time zone, and in 11 columns at most: the time of day, and on another day than that of `now` the day
-    /// before it. This text stays true while time goes on.
+    /// In the local time zone, and in 11 columns at most: the time of day, and on another day than
+    /// that of `now` the day before it. This text stays true while time goes on.
     pub fn local_short(self, now: Time) -> String {
         let (at, now) = (self.here(), now.here());
         let format = if at.date_naive() == now.date_naive() {
@@ -96,7 +97,8 @@ impl Time {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// This moment as text for people: RFC 3339 like everywhere else, but in the local time zone and with its offset.
+    /// This moment as text for people: RFC 3339 like everywhere else, but in the local time zone
+    /// and with its offset.
     pub fn local(self) -> String {
         self.here().to_rfc3339_opts(SecondsFormat::Millis, true)
     }
@@ -106,9 +108,9 @@ impl Time {
         self.shown_in(zone).to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
-    /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`, `tomorrow`,
-    /// `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its beginning. A time of day or a weekday alone
-    /// is the nearest one in that direction from `now`.
+    /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`,
+    /// `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its beginning. A
+    /// time of day or a weekday alone is the nearest one in that direction from `now`.
     pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
         let unknown = || {
             Err(Malformed(format!(
@@ -177,8 +179,8 @@ pub enum Direction {
     Back,
 }
 
-/// A moment with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints, which leave out
-/// the colon of the offset, or the seconds.
+/// A moment with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints, which
+/// leave out the colon of the offset, or the seconds.
 fn with_offset(text: &str) -> Option<Time> {
     let iso = || {
         let (day, time) = text.split_once(['T', ' '])?;
@@ -211,8 +213,8 @@ fn known_zone() -> Result<&'static Zone, Malformed> {
     })
 }
 
-/// The moment at which clocks here show this: the first of two, where they are put back. Where they are put forward
-/// some times of day are shown never, and that is an error.
+/// The moment at which clocks here show this: the first of two, where they are put back. Where they
+/// are put forward some times of day are shown never, and that is an error.
 fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     let zone = known_zone()?;
     match zone.moments(date.and_time(time)).first() {
@@ -223,8 +225,8 @@ fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     }
 }
 
-/// How a moment is written, and where in that the digits of its parts stand. They are read and written without the
-/// freedom that RFC 3339 leaves, since every record has several.
+/// How a moment is written, and where in that the digits of its parts stand. They are read and
+/// written without the freedom that RFC 3339 leaves, since every record has several.
 const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 const PARTS: [std::ops::Range<usize>; 7] = [0..4, 5..7, 8..10, 11..13, 14..16, 17..19, 20..23];
 

@@ -50,7 +50,8 @@ pub struct Timer {
     /// How late a fire of a timer with [`CatchUp::Skip`] may be and still send its message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
-    /// When the timer fires next: computed from the schedule, not from when a step noticed the last fire.
+    /// When the timer fires next: computed from the schedule, not from when a step noticed the last
+    /// fire.
     pub next_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,

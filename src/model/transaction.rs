@@ -32,7 +32,8 @@ pub enum Put {
 }
 
 impl Put {
-    /// Tells the record from all others. Of several with one name in a transaction the last is written.
+    /// Tells the record from all others. Of several with one name in a transaction the last is
+    /// written.
     pub fn name(&self) -> String {
         match self {
             Put::Message(message) => message.id.to_string(),
@@ -113,8 +114,8 @@ impl Archived {
 
 /// One atomic change of one agent (contract, store §2).
 ///
-/// It applies to `base_revision` alone: a store whose `state.json` has another revision refuses it. Applying
-/// it twice is the same as applying it once.
+/// It applies to `base_revision` alone: a store whose `state.json` has another revision refuses it.
+/// Applying it twice is the same as applying it once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transaction {
     pub agent: AgentName,

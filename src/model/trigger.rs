@@ -1,5 +1,5 @@
-//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Of a secret only the
-//! hash is in the record.
+//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Of a
+//! secret only the hash is in the record.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -21,7 +21,8 @@ names! {
     }
 }
 
-/// How often a trigger was used lately. Uses are counted together for a minute from the first of them.
+/// How often a trigger was used lately. Uses are counted together for a minute from the first of
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uses {
     pub since: Time,
@@ -32,7 +33,8 @@ impl Uses {
     /// For how long uses are counted together.
     pub const WINDOW: Span = Span::from_secs(60);
 
-    /// With one use more, unless there were `most` in this minute. `Err`: how long it is until the next one.
+    /// With one use more, unless there were `most` in this minute. `Err`: how long it is until the
+    /// next one.
     pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
         // A minute that begins later than now was written by a clock that was wrong.
         let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
@@ -185,7 +187,8 @@ impl Verify {
         }
     }
 
-    /// True if the secret itself has to be stored, because a signature can't be checked with its hash.
+    /// True if the secret itself has to be stored, because a signature can't be checked with its
+    /// hash.
     pub fn needs_key(&self) -> bool {
         match self {
             Verify::Secret | Verify::Url => false,
@@ -245,8 +248,8 @@ pub struct Trigger {
     pub agent: AgentName,
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
-    /// In whose name a delivery speaks, as an origin: `webhook:github`. Absent: `webhook`, or `callback` where
-    /// the scope is a wait.
+    /// In whose name a delivery speaks, as an origin: `webhook:github`. Absent: `webhook`, or
+    /// `callback` where the scope is a wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub status: TriggerStatus,
@@ -277,7 +280,8 @@ impl Trigger {
         self.status == TriggerStatus::Active
     }
 
-    /// In whose name a delivery speaks. `Err`: the record names an origin that no outside system has.
+    /// In whose name a delivery speaks. `Err`: the record names an origin that no outside system
+    /// has.
     pub fn origin(&self) -> Result<Origin, String> {
         let default = match self.scope {
             TriggerScope::Agent | TriggerScope::Resource(_) => OriginKind::Webhook,

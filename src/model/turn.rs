@@ -21,8 +21,9 @@ pub struct Outcome {
     pub deferred: Option<Deferral>,
 }
 
-/// The end of a turn's process, with everything that was found in its run directory. It is written there
-/// (`end.json`) before the turn is settled, so that a turn whose end was seen never runs again.
+/// The end of a turn's process, with everything that was found in its run directory. It is written
+/// there (`end.json`) before the turn is settled, so that a turn whose end was seen never runs
+/// again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEnd {
     pub exit: Exit,
@@ -32,8 +33,8 @@ pub struct TurnEnd {
     /// True if the command had ended before anything asked it to end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_itself: bool,
-    /// True if the turn could not begin for a reason outside of it: a hook that failed, or a machine that can't
-    /// start a process now.
+    /// True if the turn could not begin for a reason outside of it: a hook that failed, or a
+    /// machine that can't start a process now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_prevented: bool,
     pub ended_at: Time,

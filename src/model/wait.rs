@@ -1,4 +1,5 @@
-//! Waits: why an agent or a work item can't go on, and what would end that (contract, semantics §5).
+//! Waits: why an agent or a work item can't go on, and what would end that (contract, semantics
+//! §5).
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +62,8 @@ pub struct Wait {
     /// The time between two such moments; absent: there is one moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_every: Option<Span>,
-    /// The message that tells the agent to look, while that message is in the inbox. There is one at most.
+    /// The message that tells the agent to look, while that message is in the inbox. There is one
+    /// at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,20 +79,23 @@ pub struct Wait {
     /// resolved when a turn for the message has completed, and counts for nothing until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<MessageId>,
-    /// The message that should have ended the wait. No turn has completed for it, so the answer is lost.
+    /// The message that should have ended the wait. No turn has completed for it, so the answer is
+    /// lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_answer: Option<MessageId>,
-    /// For a task that has ended: the message that reports its end and that no step has taken up yet.
+    /// For a task that has ended: the message that reports its end and that no step has taken up
+    /// yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
-    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that message up.
+    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that
+    /// message up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_told_at: Option<Time>,
     /// For a `system` wait of the agent's own: when a step emitted its one tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_at: Option<Time>,
-    /// The hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
-    /// chain.
+    /// The hops of the message that a deadline of the wait sends; 0 if all come too late to belong
+    /// to a chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     /// When the agent was woken because `wake_at` had come.
@@ -102,7 +107,8 @@ pub struct Wait {
     pub created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
-    /// How it ended: the message that resolved it, `expires_at`, or a command and what that was about.
+    /// How it ended: the message that resolved it, `expires_at`, or a command and what that was
+    /// about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     #[serde(flatten)]
@@ -118,18 +124,20 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// True if the wait keeps the agent or the work item from going on: it is active, and no step has taken
-    /// up a message that satisfies it.
+    /// True if the wait keeps the agent or the work item from going on: it is active, and no step
+    /// has taken up a message that satisfies it.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }
 
-    /// The next moment at which a step tells the agent to look, if none of these messages is queued.
+    /// The next moment at which a step tells the agent to look, if none of these messages is
+    /// queued.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_id.is_none())
     }
 
-    /// Moves a repeating recheck past `now`, in steps of its period. A single one has no further moment.
+    /// Moves a repeating recheck past `now`, in steps of its period. A single one has no further
+    /// moment.
     pub fn advance_recheck(&mut self, now: Time) {
         let Some(at) = self.recheck_at.filter(|at| *at <= now) else { return };
         self.recheck_at = self.recheck_every.map(|every| {

@@ -61,8 +61,8 @@ impl Zone {
         }
     }
 
-    /// The moments at which clocks show a local time: one, two where clocks are put back, or none where they
-    /// are put forward. The earlier moment comes first.
+    /// The moments at which clocks show a local time: one, two where clocks are put back, or none
+    /// where they are put forward. The earlier moment comes first.
     pub fn moments(&self, local: NaiveDateTime) -> Vec<i64> {
         let shown = local.and_utc().timestamp();
         let offsets = [shown - DAY, shown + DAY].map(|near| self.offset(near));
@@ -76,7 +76,8 @@ impl Zone {
         moments
     }
 
-    /// The first moment after `from`, up to and with `until`, from which on local time has another offset.
+    /// The first moment after `from`, up to and with `until`, from which on local time has another
+    /// offset.
     pub fn next_change(&self, from: i64, until: i64) -> Option<i64> {
         // No zone changes its offset twice in a week.
         const STEP: i64 = 7 * DAY;
@@ -247,7 +248,8 @@ pub type Source = fn() -> Result<Zone, String>;
 static SOURCE: OnceLock<Source> = OnceLock::new();
 static LOCAL: OnceLock<Result<Zone, String>> = OnceLock::new();
 
-/// Says where the local time zone comes from. The source is asked at most once, when the zone is needed first.
+/// Says where the local time zone comes from. The source is asked at most once, when the zone is
+/// needed first.
 pub fn set_source(source: Source) {
     let _ = SOURCE.set(source);
 }
