@@ -1,4 +1,5 @@
-//! Which messages an agent takes, from which origins, and with which authority (contract, semantics §9).
+//! Which messages an agent takes, from which origins, and with which authority (contract, semantics
+//! §9).
 
 use crate::model::bound::{Bound, RECORD};
 use crate::model::continuation::TriggerKind;
@@ -63,10 +64,10 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 
 /// Turns a request into the message that is admitted; `Err` says why it is refused.
 ///
-/// A request from inside a turn or a task comes from the agent: it is an `internal_followup` from `system`,
-/// one hop further than the message that the turn works on. A dropped file has the origin that the policy
-/// gives such files, unless it names another one of no more authority. A file of another user than the owner
-/// has that user as its origin, whatever it claims.
+/// A request from inside a turn or a task comes from the agent: it is an `internal_followup` from
+/// `system`, one hop further than the message that the turn works on. A dropped file has the origin
+/// that the policy gives such files, unless it names another one of no more authority. A file of
+/// another user than the owner has that user as its origin, whatever it claims.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -134,8 +135,8 @@ pub struct New {
     pub created_at: Time,
 }
 
-/// A message about nothing else, of priority `normal`, that no step has looked at. Its kind and its origin say what it
-/// triggers, and what its word counts for.
+/// A message about nothing else, of priority `normal`, that no step has looked at. Its kind and its
+/// origin say what it triggers, and what its word counts for.
 pub fn message(new: New) -> Message {
     let New { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
     Message {
@@ -261,8 +262,8 @@ const fn standing(origin: OriginKind) -> u8 {
     }
 }
 
-/// A message of an agent has the agent as its origin and is a follow-up. What the agent has heard from
-/// others, it quotes.
+/// A message of an agent has the agent as its origin and is a follow-up. What the agent has heard
+/// from others, it quotes.
 fn of_agent(
     agent: &AgentName,
     named: Option<Origin>,
@@ -299,8 +300,9 @@ fn speaker_of(kind: MessageKind) -> OriginKind {
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
 }
 
-/// The hops of something that a turn causes at a moment: one more than the turn's, if the moment is within
-/// `limits.chain_pause`. Whatever comes later, or is not caused by a turn, begins a new chain.
+/// The hops of something that a turn causes at a moment: one more than the turn's, if the moment is
+/// within `limits.chain_pause`. Whatever comes later, or is not caused by a turn, begins a new
+/// chain.
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,

@@ -54,8 +54,8 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     found
 }
 
-/// Warnings about moments that a clock ahead of now has written: those that the next step corrects, and those
-/// that only a person can.
+/// Warnings about moments that a clock ahead of now has written: those that the next step corrects,
+/// and those that only a person can.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     let kind = AdvisoryKind::ClockInFuture;
     let repaired = ahead(records, now).into_iter().map(|ahead| {

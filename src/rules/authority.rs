@@ -1,6 +1,6 @@
 //! What a turn may do to agents that are not its own, and which agents may send each other messages
-//! (contract, semantics §14). These are guard rails for turns that mean well: a process of the same user can
-//! write the files anyway.
+//! (contract, semantics §14). These are guard rails for turns that mean well: a process of the same
+//! user can write the files anyway.
 
 use crate::model::agent::{Identity, Visibility};
 use crate::model::authority::Reach;
@@ -19,8 +19,8 @@ pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }
 
-/// Whether a turn or task of `caller` may do `verb` to another agent: to a child of its agent or, if `reach`
-/// says so, to every agent.
+/// Whether a turn or task of `caller` may do `verb` to another agent: to a child of its agent or,
+/// if `reach` says so, to every agent.
 pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) -> Result<(), Refusal> {
     if reach == Reach::All || target.parent.as_ref() == Some(caller) {
         return Ok(());
@@ -37,8 +37,8 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     .hint(format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it")))
 }
 
-/// Whether `by` may start an agent. Only the operator starts what the operator has stopped. A turn may start
-/// an agent that its own agent has stopped, or that has stopped itself.
+/// Whether `by` may start an agent. Only the operator starts what the operator has stopped. A turn
+/// may start an agent that its own agent has stopped, or that has stopped itself.
 pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *by == OPERATOR {
         return Ok(());
@@ -61,9 +61,10 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
 }
 
-/// Refuses messages from a turn or task of `speaker` to a private agent, which takes them from the operator,
-/// its parent, its triggers and itself only. Returns the trigger kind of the messages that are not refused, if
-/// it differs from that of their kind: the operator of a child is its parent.
+/// Refuses messages from a turn or task of `speaker` to a private agent, which takes them from the
+/// operator, its parent, its triggers and itself only. Returns the trigger kind of the messages
+/// that are not refused, if it differs from that of their kind: the operator of a child is its
+/// parent.
 pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
     let is_parent = target.parent.as_ref() == Some(speaker);
     let is_open = match target.visibility {

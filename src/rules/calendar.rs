@@ -1,5 +1,5 @@
-//! Cron expressions: how they are read, and the next moment that one names. The rules are those of Debian's
-//! cron(8), also for the nights in which clocks are put forward or back.
+//! Cron expressions: how they are read, and the next moment that one names. The rules are those of
+//! Debian's cron(8), also for the nights in which clocks are put forward or back.
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
@@ -27,8 +27,8 @@ pub struct Calendar {
     weekdays: u64,
     /// True if a day of the month or a weekday is enough: neither field begins with `*`.
     either_day: bool,
-    /// True if the expression means many times of the day, by a `*` at the beginning of a field. It then
-    /// follows what clocks show. The others have a fixed time, and fire once a day for each.
+    /// True if the expression means many times of the day, by a `*` at the beginning of a field. It
+    /// then follows what clocks show. The others have a fixed time, and fire once a day for each.
     follows_clocks: bool,
 }
 
@@ -227,7 +227,8 @@ impl Calendar {
         None
     }
 
-    /// The first local time that is not before `least`. Both are seconds since 1970 as clocks show them.
+    /// The first local time that is not before `least`. Both are seconds since 1970 as clocks show
+    /// them.
     fn shown_from(&self, least: i64) -> Option<i64> {
         let least: NaiveDateTime = DateTime::from_timestamp(least, 0)?.naive_utc();
         let mut date = least.date();
@@ -238,7 +239,8 @@ impl Calendar {
             {
                 return Some(date.and_time(time).and_utc().timestamp());
             }
-            // A month that the expression does not name is passed over whole: a yearly expression is common.
+            // A month that the expression does not name is passed over whole: a yearly expression
+            // is common.
             date = if self.months >> date.month() & 1 == 1 {
                 date.succ_opt()?
             } else {
@@ -251,9 +253,9 @@ impl Calendar {
 
     /// The first moment after `after` that this expression names in a zone.
     ///
-    /// An expression that follows clocks fires whenever they show one of its times. A fixed time that clocks
-    /// skip fires right after the change, and one that they show twice fires at the first moment.
-    /// `None` after the last moment that a [`Time`] can name.
+    /// An expression that follows clocks fires whenever they show one of its times. A fixed time
+    /// that clocks skip fires right after the change, and one that they show twice fires at the
+    /// first moment. `None` after the last moment that a [`Time`] can name.
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
         let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);

@@ -1,8 +1,8 @@
-//! Stored moments that are so far ahead that only a wrong clock can have written them (contract, execution
-//! §4).
+//! Stored moments that are so far ahead that only a wrong clock can have written them (contract,
+//! execution §4).
 //!
-//! Moments that were set together with the state of the machine are moved back with it, so that each span
-//! stays the same. Moments that a policy bounds are moved to at most that far ahead.
+//! Moments that were set together with the state of the machine are moved back with it, so that
+//! each span stays the same. Moments that a policy bounds are moved to at most that far ahead.
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::TimerId;
@@ -131,8 +131,8 @@ fn latest(held: &Held, now: Time, longest: Time, furthest: Time) -> Option<Time>
     }
 }
 
-/// The next fire of a timer whose `next_at` would skip more than one fire. Skipping a single one is right: a
-/// clock that was set back by a little puts a fire ahead that has happened already.
+/// The next fire of a timer whose `next_at` would skip more than one fire. Skipping a single one is
+/// right: a clock that was set back by a little puts a fire ahead that has happened already.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
     // Only a timer that was written by a clock ahead of now can be wrong.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
@@ -157,7 +157,8 @@ pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// How long after its timeout a turn or a task may still be live: its processes are ended, and its end is committed.
+/// How long after its timeout a turn or a task may still be live: its processes are ended, and its
+/// end is committed.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
 /// How long a turn or a task without a timeout counts as live where its processes can't be seen.
@@ -169,8 +170,8 @@ pub fn task_lease_ends(task: &Task) -> Time {
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)
 }
 
-/// Moments that only a user or turn has set, without a bound, and that a clock ahead of now has written. They
-/// stay as they are. Each has the id of its record.
+/// Moments that only a user or turn has set, without a bound, and that a clock ahead of now has
+/// written. They stay as they are. Each has the id of its record.
 pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
     let waits = waits.filter_map(|wait| {

@@ -70,8 +70,8 @@ impl Verdict {
     }
 }
 
-/// Derives the closure (contract, semantics §6): the first match wins. The evidence lists every fact, in this
-/// order.
+/// Derives the closure (contract, semantics §6): the first match wins. The evidence lists every
+/// fact, in this order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
     let Verdict { outcome, reason, wait_id, work_item_id } = verdict(facts);
     Closure {

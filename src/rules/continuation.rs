@@ -11,8 +11,8 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::waits::satisfied;
 
-/// Where the request for a turn comes from. The scheduler's own ticks always have something for the agent to
-/// do.
+/// Where the request for a turn comes from. The scheduler's own ticks always have something for the
+/// agent to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A message of an operator, a task, an outside system, a timer or a turn.
@@ -68,8 +68,8 @@ impl<'a> Trigger<'a> {
         self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
     }
 
-    /// A copy in which a trigger counts as named only if a wait names it, too. What comes through another
-    /// trigger says no more than that something has come.
+    /// A copy in which a trigger counts as named only if a wait names it, too. What comes through
+    /// another trigger says no more than that something has come.
     pub fn among(&self, waits: &[Wait]) -> Trigger<'a> {
         let is_awaited =
             |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
@@ -85,8 +85,9 @@ impl<'a> Trigger<'a> {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
-    /// True if this comes from a wait's `source`: a whole origin (`webhook:github`), or a kind of origin
-    /// (`webhook`), which every origin of that kind meets. A hint comes from the source that it names.
+    /// True if this comes from a wait's `source`: a whole origin (`webhook:github`), or a kind of
+    /// origin (`webhook`), which every origin of that kind meets. A hint comes from the source that
+    /// it names.
     pub fn comes_from(&self, source: &str) -> bool {
         match self.source {
             Source::Said => meets(source, &self.origin.to_string()),
@@ -102,8 +103,8 @@ impl<'a> Trigger<'a> {
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// Whether a step that takes this up without a turn sets it aside for the next turn, because it says
-    /// something to the agent. A message about a task that goes on does not.
+    /// Whether a step that takes this up without a turn sets it aside for the next turn, because it
+    /// says something to the agent. A message about a task that goes on does not.
     pub fn is_input(&self) -> bool {
         let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
         match self.source {
@@ -138,8 +139,8 @@ impl Verdict {
     }
 }
 
-/// What a trigger means, given the closure `prior` before it is applied. `waits` are all open waits;
-/// `unmatched` says what becomes of input that no row of the table lets in.
+/// What a trigger means, given the closure `prior` before it is applied. `waits` are all open
+/// waits; `unmatched` says what becomes of input that no row of the table lets in.
 pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
     let trigger = &trigger.among(waits);
     let resolves = satisfied(trigger, waits);

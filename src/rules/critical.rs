@@ -22,8 +22,9 @@ pub fn lacks(critical: &Critical, left: &Left) -> Option<String> {
     low("memory", critical.memory, left.memory).or_else(|| low("disk", critical.disk, left.disk))
 }
 
-/// The turn that makes way first on a machine that is low on something: the least urgent one, and among equals the
-/// one that began last. `None` while another turn is about to end: that may be enough.
+/// The turn that makes way first on a machine that is low on something: the least urgent one, and
+/// among equals the one that began last. `None` while another turn is about to end: that may be
+/// enough.
 pub fn first_to_go(turns: &[Occupying]) -> Option<&Occupying> {
     if turns.iter().any(|turn| turn.leaves) {
         return None;

@@ -1,5 +1,5 @@
-//! When a delegation is over: what the parent concludes from the state of its child (contract, semantics
-//! §12).
+//! When a delegation is over: what the parent concludes from the state of its child (contract,
+//! semantics §12).
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -19,7 +19,8 @@ pub struct Child {
     pub status: Status,
     /// How the message ended that the child was given; `None` as long as it has not.
     pub settled: Option<Settlement>,
-    /// Whether the child has nothing to do and nothing to take up: no run, no retry, an empty inbox.
+    /// Whether the child has nothing to do and nothing to take up: no run, no retry, an empty
+    /// inbox.
     pub is_idle: bool,
     pub closure: ClosureOutcome,
     pub brief: Option<String>,
@@ -49,8 +50,8 @@ impl Child {
     }
 }
 
-/// How the delegation ended, if it has. Whatever happens to the child, the parent is told: it never waits for
-/// an end that can't come.
+/// How the delegation ended, if it has. Whatever happens to the child, the parent is told: it never
+/// waits for an end that can't come.
 pub fn end(child: &Child) -> Option<ChildEnd> {
     let ended =
         |status, reason: Option<String>| Some(ChildEnd { status, reason, brief: child.brief.clone() });

@@ -47,8 +47,9 @@ impl Admitted {
 /// The longest key that a sender may give a delivery, in bytes.
 pub const KEY_MAX: usize = 200;
 
-/// Admits a delivery through an active trigger whose secret the sender has shown. It is an `integration_signal` about
-/// what the trigger is scoped to, and nothing that the sender says changes that.
+/// Admits a delivery through an active trigger whose secret the sender has shown. It is an
+/// `integration_signal` about what the trigger is scoped to, and nothing that the sender says
+/// changes that.
 pub fn admit(
     trigger: &Trigger,
     delivery: Delivery,

@@ -1,4 +1,5 @@
-//! When the agent next has something to do even if nothing arrives, so that no step is needed before.
+//! When the agent next has something to do even if nothing arrives, so that no step is needed
+//! before.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -8,13 +9,14 @@ use crate::model::time::{Span, Time};
 use super::execution::deadline;
 use super::stall::told_at;
 
-/// The earliest moment at which a step would find something due. `None`: only an arrival can wake the agent.
+/// The earliest moment at which a step would find something due. `None`: only an arrival can wake
+/// the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     next_wake(records).into_iter().chain(told_at(records)).min()
 }
 
-/// The earliest moment at which a step would bring the agent on. A step that only tells a person that nothing
-/// else will is none.
+/// The earliest moment at which a step would bring the agent on. A step that only tells a person
+/// that nothing else will is none.
 pub fn next_wake(records: &Records) -> Option<Time> {
     let state = &records.state;
     // A limit is over one millisecond after it.

@@ -1,4 +1,5 @@
-//! The machine of twelve states: its 23 edges, the statuses that each state goes with, and its timeouts.
+//! The machine of twelve states: its 23 edges, the statuses that each state goes with, and its
+//! timeouts.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, WaitingReason};
@@ -82,8 +83,8 @@ pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     }
 }
 
-/// The status of an agent that rests: it awaits a task if its execution waits and either the step has decided
-/// that, or the closure waits for a task that has not ended.
+/// The status of an agent that rests: it awaits a task if its execution waits and either the step
+/// has decided that, or the closure waits for a task that has not ended.
 pub fn resting_status(records: &Records, closure: &Closure, decision: Option<DecisionKind>) -> Status {
     let is_open = |id: TaskId| records.tasks.iter().any(|task| task.id == id && !task.status.is_terminal());
     let awaits_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
@@ -96,13 +97,14 @@ pub fn resting_status(records: &Records, closure: &Closure, decision: Option<Dec
     }
 }
 
-/// Whether a status may stand beside a state. Every transition passes through here, and so does `doctor`.
+/// Whether a status may stand beside a state. Every transition passes through here, and so does
+/// `doctor`.
 pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// When a state's timeout is over, and the reason of the failure then (contract, execution §4). `None`: the
-/// state has no timeout, or it is switched off.
+/// When a state's timeout is over, and the reason of the failure then (contract, execution §4).
+/// `None`: the state has no timeout, or it is switched off.
 pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (limit, reason) = match execution.state {
         Initializing => (timeouts.init.0, INIT_TIMEOUT),
@@ -115,11 +117,12 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// When the timeout of an agent is over, and the reason of the failure then. For an agent that is being
-/// stopped, it is the limit that the stop has set. There is none while a start has not begun, and none for a
-/// run that waits for a known moment or a known agent, or was suspended for a time, because a failure would not
-/// bring that moment closer; and none for a message that is held for the operator. For any other run that waits for resources, the time counts from the start of its row of
-/// deferrals.
+/// When the timeout of an agent is over, and the reason of the failure then. For an agent that is
+/// being stopped, it is the limit that the stop has set. There is none while a start has not begun,
+/// and none for a run that waits for a known moment or a known agent, or was suspended for a time,
+/// because a failure would not bring that moment closer; and none for a message that is held for
+/// the operator. For any other run that waits for resources, the time counts from the start of its
+/// row of deferrals.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let has_no_limit = match state.execution.state {

@@ -1,4 +1,5 @@
-//! What a message or hint would lead to if it arrived now. People and scripts are told; no decision depends on it.
+//! What a message or hint would lead to if it arrived now. People and scripts are told; no decision
+//! depends on it.
 
 use serde::Serialize;
 

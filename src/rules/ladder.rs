@@ -1,4 +1,5 @@
-//! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract, semantics §8).
+//! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract,
+//! semantics §8).
 
 use crate::model::continuation::Continuation;
 use crate::model::decision::{Decision, DecisionKind, DuplicateTick, Rest, Tick};

@@ -1,8 +1,8 @@
-//! The agent's own allowance: how many turns, tokens and dollars it may use in a calendar hour or day in UTC
-//! (contract, execution §8).
+//! The agent's own allowance: how many turns, tokens and dollars it may use in a calendar hour or
+//! day in UTC (contract, execution §8).
 //!
-//! One sum is kept for the current hour and one for the current day. So a step costs the same whatever was
-//! used before, and the moment at which the allowance is back is exact.
+//! One sum is kept for the current hour and one for the current day. So a step costs the same
+//! whatever was used before, and the moment at which the allowance is back is exact.
 
 use serde::Serialize;
 
@@ -42,7 +42,8 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Left {
     }
 }
 
-/// The limit that keeps another turn from starting; if there are several, the one that is back last.
+/// The limit that keeps another turn from starting; if there are several, the one that is back
+/// last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
     let counted = |resource, window, used: u64, limit: Option<u64>, spent: &Spent| {
@@ -96,8 +97,8 @@ pub fn day(at: Time) -> Time {
     Window::Day.start(at)
 }
 
-/// Counts a turn in the hour and the day in which it was claimed. A turn that was put off is not counted,
-/// because it goes on later as the same attempt.
+/// Counts a turn in the hour and the day in which it was claimed. A turn that was put off is not
+/// counted, because it goes on later as the same attempt.
 ///
 /// A turn that was claimed by a clock ahead of now counts now.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
@@ -132,9 +133,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// The sum of the window that begins at `start`, or of a later one that has begun. A window that a wrong
-/// clock has put ahead of now counts as that of now: what was used stays counted until the present window is
-/// over.
+/// The sum of the window that begins at `start`, or of a later one that has begun. A window that a
+/// wrong clock has put ahead of now counts as that of now: what was used stays counted until the
+/// present window is over.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {

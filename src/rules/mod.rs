@@ -1,5 +1,5 @@
-//! What happens and when: pure functions of records and a moment. They do no I/O, and read no clock and no
-//! randomness.
+//! What happens and when: pure functions of records and a moment. They do no I/O, and read no clock
+//! and no randomness.
 
 pub mod admission;
 pub mod advisory;

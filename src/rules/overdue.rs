@@ -1,4 +1,5 @@
-//! Agents that have something to do while nothing ticks them (contract, semantics §15, `nobody_ticks`).
+//! Agents that have something to do while nothing ticks them (contract, semantics §15,
+//! `nobody_ticks`).
 
 use serde::Serialize;
 
@@ -54,8 +55,8 @@ pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
     longer_than(records, now, after)
 }
 
-/// The agent as overdue, if a step has had something to do for longer than `after`. No step has been made since,
-/// or the moment would be later: whatever a step does, it notes when.
+/// The agent as overdue, if a step has had something to do for longer than `after`. No step has
+/// been made since, or the moment would be later: whatever a step does, it notes when.
 pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue> {
     let state = &records.state;
     if state.moved.is_some() || matches!(state.status, Status::Booting | Status::Stopped) {

@@ -1,4 +1,5 @@
-//! What an agent is doing, in one word for people (contract, semantics §3). No decision depends on it.
+//! What an agent is doing, in one word for people (contract, semantics §3). No decision depends on
+//! it.
 
 use serde::Serialize;
 
@@ -99,8 +100,8 @@ pub fn posture(records: &Records) -> PostureReport {
     })
 }
 
-/// The hint that comes next: the pending one, else the first that no step has taken in. With it goes every
-/// other hint that the next step merges into it.
+/// The hint that comes next: the pending one, else the first that no step has taken in. With it
+/// goes every other hint that the next step merges into it.
 pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     let hints = &records.inbox.hints;
     let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();

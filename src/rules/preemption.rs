@@ -6,8 +6,8 @@ use crate::model::time::{Span, Time};
 
 use super::execution::is_over;
 
-/// Why the turn should yield, in the words that a safe point gives. `None`: it may go on. While an open
-/// section has time left, it always may.
+/// Why the turn should yield, in the words that a safe point gives. `None`: it may go on. While an
+/// open section has time left, it always may.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     let stopped = run.stopping.as_ref().map(|stopping| stopping.reason.as_deref().unwrap_or("stopped"));
     let asked = run.preemption.as_ref().map(|request| request.reason.as_str());
@@ -20,14 +20,14 @@ pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
     run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
 }
 
-/// When the processes of a run are killed if it is stopped now: the grace begins after the run's section,
-/// which never lasts longer than the policy allows, whatever the clock has done.
+/// When the processes of a run are killed if it is stopped now: the grace begins after the run's
+/// section, which never lasts longer than the policy allows, whatever the clock has done.
 pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
     protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
 
-/// When a run that was asked to yield is ended if it still runs: after the grace, and after the last of its
-/// open sections has no time left. At exactly that moment it is not ended yet.
+/// When a run that was asked to yield is ended if it still runs: after the grace, and after the
+/// last of its open sections has no time left. At exactly that moment it is not ended yet.
 pub fn force_at(run: &CurrentRun) -> Option<Time> {
     let request = run.preemption.as_ref()?;
     run.sections.iter().map(|section| section.until).chain([request.force_at]).max()
@@ -43,7 +43,8 @@ pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }
 
-/// True if a run is about to leave its slot and its workspace: it was asked to, has yielded, or is ended.
+/// True if a run is about to leave its slot and its workspace: it was asked to, has yielded, or is
+/// ended.
 pub fn is_leaving(run: &CurrentRun) -> bool {
     run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
 }

@@ -1,5 +1,6 @@
-//! The order of agents in a tick that goes through many: the more urgent agent goes first, and among equals
-//! the one that has waited longer. No agent waits for ever, since waiting makes it more urgent.
+//! The order of agents in a tick that goes through many: the more urgent agent goes first, and
+//! among equals the one that has waited longer. No agent waits for ever, since waiting makes it
+//! more urgent.
 
 use std::cmp::Reverse;
 
@@ -7,8 +8,8 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
-/// How long an agent with due work waits until it counts as one step more urgent. After 39 minutes the least
-/// urgent agent is as urgent as the most urgent one.
+/// How long an agent with due work waits until it counts as one step more urgent. After 39 minutes
+/// the least urgent agent is as urgent as the most urgent one.
 const AGING: Span = Span::from_secs(60);
 
 /// The place of an agent in the order: the smallest goes first.
@@ -30,9 +31,10 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
 
 /// The agent that a machine steps next, of those that have something to do.
 ///
-/// `machines`: how many step the same agents. If each of them began with the most urgent agent, all but one would do so in vain.
-/// So a machine draws one of as many agents as there are machines. An agent never goes before one whose effective priority is
-/// more urgent. `chance`: from 0 to below 1.
+/// `machines`: how many step the same agents. If each of them began with the most urgent agent, all
+/// but one would do so in vain. So a machine draws one of as many agents as there are machines. An
+/// agent never goes before one whose effective priority is more urgent. `chance`: from 0 to below
+/// 1.
 pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
     if machines <= 1 {
         return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);
@@ -50,8 +52,9 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
 pub struct Occupying {
     pub agent: AgentName,
     pub run_id: RunId,
-    /// The agent's own, from `agent.toml`. A waiting agent does not get more urgent than a running turn by
-    /// waiting: otherwise two agents would take the resource from each other again and again.
+    /// The agent's own, from `agent.toml`. A waiting agent does not get more urgent than a running
+    /// turn by waiting: otherwise two agents would take the resource from each other again and
+    /// again.
     pub priority: i32,
     pub claimed_at: Time,
     /// The agent that has asked the turn for a resource.
@@ -60,9 +63,9 @@ pub struct Occupying {
     pub leaves: bool,
 }
 
-/// The turn that should leave a resource to an agent that lacks it: of the turns that are less urgent by the
-/// margin, the least urgent one, and among equals the one that began last. `None` if a turn was asked for
-/// this agent already.
+/// The turn that should leave a resource to an agent that lacks it: of the turns that are less
+/// urgent by the margin, the least urgent one, and among equals the one that began last. `None` if
+/// a turn was asked for this agent already.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

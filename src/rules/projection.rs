@@ -1,5 +1,5 @@
-//! The facts from which a decision is made. One constructor derives them, from nothing but records and a
-//! moment.
+//! The facts from which a decision is made. One constructor derives them, from nothing but records
+//! and a moment.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
@@ -163,7 +163,8 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     }
 }
 
-/// True if the last turn was deferred or suspended, and its run is still to go on: that is no end of it.
+/// True if the last turn was deferred or suspended, and its run is still to go on: that is no end
+/// of it.
 fn is_put_off(state: &State) -> bool {
     let put_off = |turn: &LastTurn| matches!(turn.terminal, Terminal::Deferred | Terminal::Suspended);
     state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
@@ -200,9 +201,9 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     if is_begun {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
     }
-    // Only a new message ends the backoff: the message that failed does not end its own, whether or not that
-    // attempt counted. And it does so once: after a recovery that failed, which is about no message, the same
-    // message does not end the backoff again.
+    // Only a new message ends the backoff: the message that failed does not end its own, whether or
+    // not that attempt counted. And it does so once: after a recovery that failed, which is about
+    // no message, the same message does not end the backoff again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
@@ -210,8 +211,8 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
             && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
     });
-    // If the failed message is an interjection itself, only an interjection that came since the failure ends
-    // the backoff.
+    // If the failed message is an interjection itself, only an interjection that came since the
+    // failure ends the backoff.
     let follows = records.inbox.last_interject.is_some_and(|id| {
         Some(id) != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
     });

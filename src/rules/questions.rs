@@ -1,4 +1,5 @@
-//! Open questions to the operator: what an agent waits for that only a person can say (contract, people §1).
+//! Open questions to the operator: what an agent waits for that only a person can say (contract,
+//! people §1).
 
 use crate::model::attention::{About, Attention};
 use crate::model::records::Records;
@@ -24,8 +25,8 @@ impl Question {
     }
 }
 
-/// The open questions: waits for the operator in the order of their ids, then work items that need input and
-/// have no such wait.
+/// The open questions: waits for the operator in the order of their ids, then work items that need
+/// input and have no such wait.
 pub fn questions(records: &Records) -> Vec<Question> {
     let cut = |text: &str| text.chars().take(Attention::QUESTION).collect::<String>();
     let operator =

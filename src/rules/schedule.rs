@@ -44,8 +44,8 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         .hint("if that is meant, say --past-ok, or in JSON \"past_ok\": true"))
 }
 
-/// Returns a schedule by the calendar: an expression of five fields, or of six with the seconds first if
-/// `seconds` is set.
+/// Returns a schedule by the calendar: an expression of five fields, or of six with the seconds
+/// first if `seconds` is set.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {
     calendar::parse(&expression)?;
     let fields = expression.split_whitespace().count();
@@ -65,8 +65,8 @@ fn zone(name: &str) -> Result<Zone, Refusal> {
     name.parse().map_err(|error: String| Refusal::new("unknown_time_zone", error))
 }
 
-/// The first fire after a moment; `None` if there is none any more. A schedule was checked when it was made,
-/// so it can't be wrong here.
+/// The first fire after a moment; `None` if there is none any more. A schedule was checked when it
+/// was made, so it can't be wrong here.
 pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     match schedule {
         Schedule::At { at } => (*at > after).then_some(*at),
@@ -82,8 +82,8 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     }
 }
 
-/// The fires of a timer that are due: those that can be caught up one by one, the latest one, and how many
-/// there are. A calendar is counted only up to a limit.
+/// The fires of a timer that are due: those that can be caught up one by one, the latest one, and
+/// how many there are. A calendar is counted only up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fires {
     /// The earliest fires, at most [`CATCH_UP_MAX`] of them.

@@ -1,4 +1,5 @@
-//! The proof that the sender of a delivery has the secret of a trigger: the secret itself, or a signature.
+//! The proof that the sender of a delivery has the secret of a trigger: the secret itself, or a
+//! signature.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -55,8 +56,8 @@ pub fn is_secret(known: &Capability<'_>, said: &[u8]) -> bool {
     sha256(said).as_bytes().ct_eq(known.secret_sha256.as_bytes()).into()
 }
 
-/// The secret that a request says: as `Authorization: Bearer`, as the password of `Authorization: Basic`, in GitLab's
-/// header, or in the address of a trigger that is made for it.
+/// The secret that a request says: as `Authorization: Bearer`, as the password of `Authorization:
+/// Basic`, in GitLab's header, or in the address of a trigger that is made for it.
 fn said(verify: &Verify, request: &Request<'_>) -> Option<Vec<u8>> {
     if let Some(secret) = request.in_path {
         return (*verify == Verify::Url).then(|| secret.as_bytes().to_vec());
@@ -167,8 +168,8 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     is_hex.then(|| pairs.map(byte).collect::<Option<Vec<u8>>>()).flatten()
 }
 
-/// The dedupe key of a signed delivery, made of what is signed: whoever has recorded a request can send it again with
-/// other headers. An empty body tells no two deliveries apart, and has none.
+/// The dedupe key of a signed delivery, made of what is signed: whoever has recorded a request can
+/// send it again with other headers. An empty body tells no two deliveries apart, and has none.
 pub fn delivery_key(verify: &Verify, request: &Request<'_>) -> Option<String> {
     match verify {
         Verify::Secret | Verify::Url => None,

@@ -20,8 +20,8 @@ pub struct Stall {
     pub reason: String,
 }
 
-/// The stall of an agent for which nothing is queued, under way or due. Waits that something outside may end
-/// don't matter: they bring other work on.
+/// The stall of an agent for which nothing is queued, under way or due. Waits that something
+/// outside may end don't matter: they bring other work on.
 pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();

@@ -1,7 +1,8 @@
-//! One step (contract, semantics §8): what comes before anything is decided, and what is decided then.
+//! One step (contract, semantics §8): what comes before anything is decided, and what is decided
+//! then.
 //!
-//! `tick` carries out each answer and asks again, until there is a decision. `tick --dry-run`, `explain` and
-//! `next-wake` ask the same, and apply each answer to their own copy of the records.
+//! `tick` carries out each answer and asks again, until there is a decision. `tick --dry-run`,
+//! `explain` and `next-wake` ask the same, and apply each answer to their own copy of the records.
 
 use crate::model::decision::Decision;
 use crate::model::execution::ExecutionState;
@@ -28,7 +29,8 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Notes what the step sees to now. A run that its own tick settles meanwhile is asked for again.
+    /// Notes what the step sees to now. A run that its own tick settles meanwhile is asked for
+    /// again.
     pub fn note(&mut self, before: Before) {
         match before {
             Before::Tell => self.telling = true,
@@ -56,7 +58,8 @@ pub enum Before {
     Tell,
     /// The tick of a run is gone: the run is settled.
     Settle(RunId),
-    /// A process was killed before it had delivered what a turn says to other agents: the step delivers it.
+    /// A process was killed before it had delivered what a turn says to other agents: the step
+    /// delivers it.
     Deliver,
     /// Tasks are open: what is due with them is done.
     LookAfterTasks,
@@ -65,14 +68,16 @@ pub enum Before {
 /// What a step does while another process is at work on the records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Beside {
-    /// The lease of a run on another machine was claimed by a clock that ran ahead: it is set right.
+    /// The lease of a run on another machine was claimed by a clock that ran ahead: it is set
+    /// right.
     SetLeaseRight(RunId),
     /// The records are not this step's to change: this is its decision.
     Leave(Decision),
 }
 
-/// The step of an agent whose lease another process holds, or which is stepped elsewhere. `away` is the place of its
-/// run, if that is another machine or state directory. The decision is that of the first two rungs.
+/// The step of an agent whose lease another process holds, or which is stepped elsewhere. `away` is
+/// the place of its run, if that is another machine or state directory. The decision is that of the
+/// first two rungs.
 pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> Beside {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
@@ -82,7 +87,8 @@ pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) 
     Beside::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
 }
 
-/// What comes before the records are loaded, as `state.json` alone tells it. No other process is at work on them.
+/// What comes before the records are loaded, as `state.json` alone tells it. No other process is at
+/// work on them.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
     if state.is_to_be_told() && !tried.telling {
         Some(Before::Tell)
@@ -114,7 +120,8 @@ pub enum Next {
     TakeInDrops,
     /// What lies in the inbox under the name of a message and is none is set aside.
     SetAside,
-    /// Only stale messages were loaded. The draft drops them; what lies behind them is still to be looked at.
+    /// Only stale messages were loaded. The draft drops them; what lies behind them is still to be
+    /// looked at.
     DropStale,
     Decided(Decision),
 }

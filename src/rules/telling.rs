@@ -3,8 +3,8 @@
 use crate::model::id::RunId;
 use crate::model::state::{FailureTold, State, Untold};
 
-/// Completes the moves of a transaction, which is about one run at most: each is told with the run and the
-/// message that it belongs to. `about` is the run that the events of the transaction name.
+/// Completes the moves of a transaction, which is about one run at most: each is told with the run
+/// and the message that it belongs to. `about` is the run that the events of the transaction name.
 pub fn with_run(moves: Vec<Untold>, state: &State, about: Option<RunId>) -> Vec<Untold> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);

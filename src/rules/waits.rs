@@ -1,7 +1,8 @@
-//! Wake sources: which messages and hints end a wait, and what else wakes its owner (contract, semantics §5).
+//! Wake sources: which messages and hints end a wait, and what else wakes its owner (contract,
+//! semantics §5).
 //!
-//! One table serves both purposes. `WakeSource::of` lists the sources of a wait for people and scripts, and
-//! `satisfied` asks the same sources whether a message ends the wait.
+//! One table serves both purposes. `WakeSource::of` lists the sources of a wait for people and
+//! scripts, and `satisfied` asks the same sources whether a message ends the wait.
 
 use std::fmt;
 
@@ -57,8 +58,8 @@ impl fmt::Display for WakeSource<'_> {
 }
 
 impl<'a> WakeSource<'a> {
-    /// The sources of a wait, the most important first. A wait that has ended, or that is bound to a message,
-    /// has none.
+    /// The sources of a wait, the most important first. A wait that has ended, or that is bound to
+    /// a message, has none.
     pub fn of(wait: &'a Wait) -> Vec<WakeSource<'a>> {
         if !wait.is_waiting() {
             return Vec::new();
@@ -85,7 +86,8 @@ impl<'a> WakeSource<'a> {
         [first, second, third, named, recheck, expiry].into_iter().flatten().collect()
     }
 
-    /// The trigger kind of the message by which this source speaks. `None`: any message can name a wait.
+    /// The trigger kind of the message by which this source speaks. `None`: any message can name a
+    /// wait.
     pub fn trigger_kind(self) -> Option<TriggerKind> {
         match self {
             WakeSource::Operator => Some(TriggerKind::OperatorInput),
@@ -108,8 +110,8 @@ impl<'a> WakeSource<'a> {
 
     /// True if the trigger is this source of the wait, and ends the wait when a step takes it up.
     ///
-    /// An expiry ends its wait, too, but by what it is and not by what it names: `transition::wait::take_up`
-    /// does that.
+    /// An expiry ends its wait, too, but by what it is and not by what it names:
+    /// `transition::wait::take_up` does that.
     fn is_met(self, wait: &Wait, trigger: &Trigger<'_>) -> bool {
         let from_outside = trigger.is_from_outside();
         match self {
@@ -129,7 +131,8 @@ impl<'a> WakeSource<'a> {
     }
 }
 
-/// The waits that a trigger satisfies, of the agent and of all its items, in the order of the records.
+/// The waits that a trigger satisfies, of the agent and of all its items, in the order of the
+/// records.
 pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
     if goes_on || matches!(trigger.source, Source::Scheduler(_)) {
@@ -140,20 +143,22 @@ pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     waits.iter().filter(is_met).map(|wait| wait.id).collect()
 }
 
-/// True if an event names no item, or the item of the wait: an event about one item is not about another.
+/// True if an event names no item, or the item of the wait: an event about one item is not about
+/// another.
 fn is_of_its_item(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
-/// True if operator input is an answer to this question: it names the question or its item, or neither a wait
-/// nor an item.
+/// True if operator input is an answer to this question: it names the question or its item, or
+/// neither a wait nor an item.
 fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
     let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
     trigger.wait_id == Some(wait.id) || names_item || names_none
 }
 
-/// What has to be in the inbox for an active wait to end. Without it, nothing ends the wait any more.
+/// What has to be in the inbox for an active wait to end. Without it, nothing ends the wait any
+/// more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
     /// The message that the wait is bound to.

@@ -6,8 +6,8 @@ use crate::model::id::WorkId;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
 
-/// The active waits on work items that are not bound, by item. They are sorted once, so that looking at every
-/// item takes one pass over the waits and not one for each item.
+/// The active waits on work items that are not bound, by item. They are sorted once, so that
+/// looking at every item takes one pass over the waits and not one for each item.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 
@@ -51,7 +51,8 @@ pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingS
     }
 }
 
-/// The reduced view: everything open that is neither runnable nor waiting for the operator is blocked.
+/// The reduced view: everything open that is neither runnable nor waiting for the operator is
+/// blocked.
 pub fn readiness(state: SchedulingState) -> Readiness {
     match state {
         SchedulingState::Completed => Readiness::Completed,

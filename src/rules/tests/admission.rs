@@ -1,4 +1,5 @@
-//! What may be said by whom: every origin with every kind, priorities, sizes, bodies, expiry and hops.
+//! What may be said by whom: every origin with every kind, priorities, sizes, bodies, expiry and
+//! hops.
 
 use serde_json::json;
 
@@ -347,7 +348,8 @@ fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
     }
 }
 
-/// What a dropped file may claim: no more than the files of the agent have, and nothing of the runtime's.
+/// What a dropped file may claim: no more than the files of the agent have, and nothing of the
+/// runtime's.
 #[test]
 fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
     let allowed = [

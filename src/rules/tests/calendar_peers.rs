@@ -40,7 +40,8 @@ const DEVIATIONS: &[Deviation] = &[
     Deviation { peer: "croniter", zones: &[], follows_clocks: true, forward: Some(true) },
     // It fires at a fixed time again when clocks show that time again.
     Deviation { peer: "croniter", zones: &[], follows_clocks: false, forward: Some(false) },
-    // They go from hour to hour in steps of an hour, and step over a part of one after half an hour's change.
+    // They go from hour to hour in steps of an hour, and step over a part of one after half an
+    // hour's change.
     Deviation { peer: "croniter", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
     Deviation { peer: "cronsim", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
     // It begins a day at midnight, also one that clocks let begin at one o'clock.
@@ -50,8 +51,8 @@ const DEVIATIONS: &[Deviation] = &[
 /// The time around a change in which a deviation shows, in seconds.
 const NIGHT: i64 = 3 * 3600;
 
-/// The fires that a library must have as well, of those of one list: all, but for those in a night in which
-/// that library deviates.
+/// The fires that a library must have as well, of those of one list: all, but for those in a night
+/// in which that library deviates.
 fn outside_night(fires: &[i64], change: i64) -> impl Iterator<Item = i64> {
     fires.iter().copied().filter(move |fire| (fire - change).abs() > NIGHT)
 }

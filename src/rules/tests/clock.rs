@@ -1,4 +1,5 @@
-//! A clock that ran ahead parks nobody: every state × every stored moment in the far future × the clock set right.
+//! A clock that ran ahead parks nobody: every state × every stored moment in the far future × the
+//! clock set right.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -33,7 +34,8 @@ fn then(millis: i64) -> Time {
     at(AHEAD + millis)
 }
 
-/// What a clock that ran ahead may have written, each with how long it may keep the agent after that.
+/// What a clock that ran ahead may have written, each with how long it may keep the agent after
+/// that.
 type Wrong = (&'static str, Span, fn(&mut Records));
 
 const WRONG: [Wrong; 11] = [

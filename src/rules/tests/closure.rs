@@ -30,7 +30,8 @@ fn other(facts: &ClosureFacts, state: SchedulingState) -> bool {
     facts.waiting_work.is_some_and(|work| work.state == state)
 }
 
-/// Contract, semantics §6: number, condition, outcome, waiting reason, and the wait that it is about.
+/// Contract, semantics §6: number, condition, outcome, waiting reason, and the wait that it is
+/// about.
 const TABLE: [Row; 22] = [
     ("1", |facts| facts.runtime_error, "failed", None, About::Nothing),
     ("2", |facts| facts.turn_in_progress, "waiting", Some("awaiting_external_change"), About::Nothing),

@@ -1,4 +1,5 @@
-//! What a message means to an agent: each row of the contract, and every trigger after every closure.
+//! What a message means to an agent: each row of the contract, and every trigger after every
+//! closure.
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
@@ -26,9 +27,10 @@ fn trigger_id(number: u128) -> TriggerId {
     TriggerId(uuid::Uuid::from_u128(number))
 }
 
-/// The waits of the tests, by number: 1 operator, 2 external with a resource and a trigger, 3 timer,
-/// 4 for task 1, 5 an external one on item 1, 6 an external one that has ended, 7 system with a
-/// resource, 8 an external one that is bound, 10 for the operator on item 2, 12 external from a channel.
+/// The waits of the tests, by number: 1 operator, 2 external with a resource and a trigger, 3
+/// timer, 4 for task 1, 5 an external one on item 1, 6 an external one that has ended, 7 system
+/// with a resource, 8 an external one that is bound, 10 for the operator on item 2, 12 external
+/// from a channel.
 fn waits() -> Vec<Wait> {
     let external = |number, resource: &str| Wait {
         resource: Some(resource.to_owned()),

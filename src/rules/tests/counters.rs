@@ -1,4 +1,5 @@
-//! Counters at the end of their range: they stay there, or the change is refused. None panics or begins anew.
+//! Counters at the end of their range: they stay there, or the change is refused. None panics or
+//! begins anew.
 
 use serde_json::json;
 

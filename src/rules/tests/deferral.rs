@@ -1,4 +1,5 @@
-//! Rows of deferrals: what a turn says about them, how long and how often they go on, and how an operator ends them.
+//! Rows of deferrals: what a turn says about them, how long and how often they go on, and how an
+//! operator ends them.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;

@@ -1,4 +1,5 @@
-//! When an agent next has something to do by itself: each source by itself, the first of several, and never behind a closed gate.
+//! When an agent next has something to do by itself: each source by itself, the first of several,
+//! and never behind a closed gate.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;

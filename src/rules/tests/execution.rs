@@ -1,4 +1,5 @@
-//! The machine of twelve states: every pair of states, every status beside every state, every timeout.
+//! The machine of twelve states: every pair of states, every status beside every state, every
+//! timeout.
 
 use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};

@@ -1,4 +1,5 @@
-//! The ladder: every combination of what its rungs ask about, each rung by itself, and what is reported.
+//! The ladder: every combination of what its rungs ask about, each rung by itself, and what is
+//! reported.
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -239,7 +240,8 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
             for backoff in whens {
                 for (held, lacks) in whens.iter().flat_map(|held| [(*held, false), (*held, true)]) {
                     for message in options {
-                        // What stands below a rung that holds is varied for a part of the rungs above.
+                        // What stands below a rung that holds is varied for a part of the rungs
+                        // above.
                         let few = gate != Gate::Open
                             || live
                             || lacks

@@ -50,7 +50,8 @@ fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
 
 type Set = fn(&mut Limits);
 
-/// Two turns of 300 tokens and ten cents, ten milliseconds apart; one less of the limit lets a third one run.
+/// Two turns of 300 tokens and ten cents, ten milliseconds apart; one less of the limit lets a
+/// third one run.
 const ROWS: [(Resource, Set, Set, i64, i64); 4] = [
     (Resource::TurnsPerHour, |l| l.turns_per_hour = Some(2), |l| l.turns_per_hour = Some(3), HOUR, HOUR_MS),
     (Resource::TurnsPerDay, |l| l.turns_per_day = Some(2), |l| l.turns_per_day = Some(3), DAY, DAY_MS),

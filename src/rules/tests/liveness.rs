@@ -1,5 +1,6 @@
-//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end. Once it has come to
-//! rest, something that can still happen ends the silence, or an advisory says what to do.
+//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end. Once it
+//! has come to rest, something that can still happen ends the silence, or an advisory says what to
+//! do.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -70,7 +71,8 @@ pub fn waitings() -> Vec<Waiting> {
     kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
 }
 
-/// Number 1 is the wait that arrivals name; of each number the resource, the source and so on are its own.
+/// Number 1 is the wait that arrivals name; of each number the resource, the source and so on are
+/// its own.
 pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
@@ -361,8 +363,8 @@ pub fn is_told(world: &World) -> bool {
     newest.any(|one| one.subject == Subject::MessageHeld)
 }
 
-/// Every open item and every wait has a way out, or an advisory says what to do. While a message is held, a
-/// person was told, and everything else waits for the operator.
+/// Every open item and every wait has a way out, or an advisory says what to do. While a message is
+/// held, a person was told, and everything else waits for the operator.
 pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     if world.needs_operator() {
         return if is_told(world) { Ok(()) } else { Err("held, and nobody was told".to_owned()) };
@@ -423,8 +425,8 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     a_person_is_told(&records)
 }
 
-/// What only a person can end was told to a person, or will be by a step that is due; and if nobody makes that
-/// step, readers say so.
+/// What only a person can end was told to a person, or will be by a step that is due; and if nobody
+/// makes that step, readers say so.
 fn a_person_is_told(records: &Records) -> Result<(), String> {
     for question in questions(records) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
@@ -444,7 +446,8 @@ fn a_person_is_told(records: &Records) -> Result<(), String> {
     }
 }
 
-/// The closure, the posture and the decision at rest speak of the same waits, whoever has the focus.
+/// The closure, the posture and the decision at rest speak of the same waits, whoever has the
+/// focus.
 pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     let records = world.load();
     let waits = WaitsByItem::of(&records.waits);
@@ -614,8 +617,8 @@ fn questions_are_answered(world: &mut World) -> Result<(), String> {
     left.map_or(Ok(()), |wait| Err(format!("answered, and still asked: {wait:?}")))
 }
 
-/// The numbers of the cases to try: a part that is the same each time. With `DORMOUSE_LIVENESS` so many more
-/// times as it says; where it says `all`, all of them.
+/// The numbers of the cases to try: a part that is the same each time. With `DORMOUSE_LIVENESS` so
+/// many more times as it says; where it says `all`, all of them.
 pub fn sample(size: u64, usually: u64) -> Vec<u64> {
     let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
     let wanted = match asked.parse::<u64>() {

@@ -1,4 +1,5 @@
-//! No agent goes silent by turns that come to nothing again and again: after a bounded number of them the message is held and a person is told, and each of the operator's ways leads out.
+//! No agent goes silent by turns that come to nothing again and again: after a bounded number of
+//! them the message is held and a person is told, and each of the operator's ways leads out.
 
 use crate::model::id::MessageId;
 use crate::model::inbox::Unmatched;

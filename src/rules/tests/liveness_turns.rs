@@ -1,5 +1,5 @@
-//! No agent goes silent by what its turn does about the wait that the turn's message has ended: the turn sets
-//! another wait, completes the item, is stopped, or fails for good.
+//! No agent goes silent by what its turn does about the wait that the turn's message has ended: the
+//! turn sets another wait, completes the item, is stopped, or fails for good.
 
 use crate::model::inbox::Unmatched;
 use crate::model::message::Message;

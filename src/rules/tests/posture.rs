@@ -1,4 +1,5 @@
-//! The posture that people see: every combination of facts, its precedence, and the ids that decided it.
+//! The posture that people see: every combination of facts, its precedence, and the ids that
+//! decided it.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;

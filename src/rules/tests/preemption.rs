@@ -186,7 +186,8 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
     assert!(close_section(&mut draft, run_id(1), None).is_err());
 }
 
-/// It ends with the first deadline that was set while none was open, and after `max_section` in any case.
+/// It ends with the first deadline that was set while none was open, and after `max_section` in any
+/// case.
 #[test]
 fn sections_are_one_stretch() {
     let mut records = live(current_run(&prompt(1)));

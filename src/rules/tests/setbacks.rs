@@ -1,4 +1,5 @@
-//! What costs a message an attempt, what does not, and how often it may come to nothing before a person is told.
+//! What costs a message an attempt, what does not, and how often it may come to nothing before a
+//! person is told.
 
 use crate::model::agent::Status;
 use crate::model::attention::Subject;

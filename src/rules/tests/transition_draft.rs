@@ -1,4 +1,5 @@
-//! A transaction in the making: what it numbers, what it refuses, and what it leaves for the next step.
+//! A transaction in the making: what it numbers, what it refuses, and what it leaves for the next
+//! step.
 
 use serde_json::json;
 

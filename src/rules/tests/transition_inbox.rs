@@ -1,5 +1,5 @@
-//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and the way
-//! back from the archive.
+//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks,
+//! and the way back from the archive.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! `create`, `start`, `stop` and recovery: what they ask for, what they change, and what they leave alone.
+//! `create`, `start`, `stop` and recovery: what they ask for, what they change, and what they leave
+//! alone.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -302,7 +303,8 @@ fn a_control_action_puts_no_record_of_its_own() {
     assert!(!put_anything);
 }
 
-/// The pauses after recoveries that fail one after the other, in milliseconds, and the records then.
+/// The pauses after recoveries that fail one after the other, in milliseconds, and the records
+/// then.
 fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
     let (mut pauses, mut all) = (Vec::new(), Vec::new());
     for _ in 0..times {

@@ -258,7 +258,8 @@ fn a_name_has_one_active_timer() {
     let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");
     assert_eq!(action, "added");
     draft.records.timers[0].next_at = at(5000);
-    // The same definition leaves the timer, a new text keeps its time, and a new schedule begins anew.
+    // The same definition leaves the timer, a new text keeps its time, and a new schedule begins
+    // anew.
     for (again, action, next_at) in [
         (named(600, "look"), "unchanged", at(5000)),
         (named(600, "look again"), "replaced", at(5000)),

@@ -1,4 +1,5 @@
-//! Steps that find nothing to run: which status the agent rests in, what is recorded, and that it is recorded once.
+//! Steps that find nothing to run: which status the agent rests in, what is recorded, and that it
+//! is recorded once.
 
 use crate::model::agent::Status;
 use crate::model::closure::WaitingReason;
@@ -71,7 +72,8 @@ fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Recor
     records
 }
 
-/// Contract, execution §3: in every combination of the waits of an agent, its task and the status before.
+/// Contract, execution §3: in every combination of the waits of an agent, its task and the status
+/// before.
 #[test]
 fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended() {
     use WaitKind::{External, Operator, System, Task, Timer};

@@ -1,4 +1,5 @@
-//! Whatever happens in whatever order: every transition is one valid transaction, and the agent comes to rest.
+//! Whatever happens in whatever order: every transition is one valid transaction, and the agent
+//! comes to rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -197,7 +198,8 @@ const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::Asleep, Status::AwaitingTask),
 ];
 
-/// The status after events that begin in another one. Each change must begin where the last one has led.
+/// The status after events that begin in another one. Each change must begin where the last one has
+/// led.
 fn told_status(events: &[Event], before: Status) -> Status {
     events.iter().filter(|event| event.data.get("boundary").is_some()).fold(before, |status, event| {
         let Some(next) = event.data.get("next_status") else { return status };
@@ -387,7 +389,8 @@ impl World {
         }
     }
 
-    /// A change that other transitions make: they too leave nothing of what the last step rested on.
+    /// A change that other transitions make: they too leave nothing of what the last step rested
+    /// on.
     pub fn changed(&mut self) {
         self.records.state.resting = None;
     }
@@ -835,7 +838,8 @@ proptest! {
         for act in &acts {
             world.act(act);
         }
-        // From here on nothing arrives, nothing is missing and every turn ends well: no busy loop, no bill.
+        // From here on nothing arrives, nothing is missing and every turn ends well: no busy loop,
+        // no bill.
         world.act(&Act::Lack(None));
         world.end_turn(End::Well);
         world.act(&Act::FinishStop { killed: true });

@@ -1,4 +1,5 @@
-//! The life of a run: claimed from every state, settled by every end, interrupted, stopped, and found to be somebody else's.
+//! The life of a run: claimed from every state, settled by every end, interrupted, stopped, and
+//! found to be somebody else's.
 
 use crate::model::agent::Status;
 use crate::model::closure::{ClosureOutcome, WaitingReason};

@@ -1,5 +1,5 @@
-//! The life of a wait: bound when its message is taken up, resolved when a turn for that has completed, active
-//! again where none has.
+//! The life of a wait: bound when its message is taken up, resolved when a turn for that has
+//! completed, active again where none has.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -98,7 +98,8 @@ impl World {
         panic!("no turn runs: {:?}", self.records.state)
     }
 
-    /// Steps until nothing more is to be done; every turn ends well. Returns for which messages turns ran.
+    /// Steps until nothing more is to be done; every turn ends well. Returns for which messages
+    /// turns ran.
     fn run_out(&mut self) -> Vec<MessageId> {
         let mut ran = Vec::new();
         for _ in 0..40 {
@@ -122,7 +123,8 @@ const LOST: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, Some(ME
 const ACTIVE: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, None));
 const MESSAGE: MessageId = MessageId(uuid::Uuid::from_u128(50));
 
-/// Wait 1 and the item's wait 2 are bound to message 50, for which a turn runs; wait 3 is for something else.
+/// Wait 1 and the item's wait 2 are bound to message 50, for which a turn runs; wait 3 is for
+/// something else.
 fn bound() -> World {
     let mut world = world(vec![
         about(1, "pr:1"),

@@ -1,5 +1,5 @@
-//! Wake sources: every kind of wait against every message that can name it, by a reference that is written from
-//! the table of the contract.
+//! Wake sources: every kind of wait against every message that can name it, by a reference that is
+//! written from the table of the contract.
 
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{TriggerId, WaitId};
@@ -174,8 +174,8 @@ fn other() -> Wait {
     Wait { resource: Some("elsewhere".to_owned()), trigger_id: Some(trigger_id(2)), ..wait(9, External) }
 }
 
-/// The names by which a message speaks, as `wake_sources` writes them: contract, semantics §5, row by row. The
-/// rows that depend on the wait look at its resource and its item alone.
+/// The names by which a message speaks, as `wake_sources` writes them: contract, semantics §5, row
+/// by row. The rows that depend on the wait look at its resource and its item alone.
 fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
@@ -308,7 +308,8 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
                 |said: &Trigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
-            // One that names a resource is about that, unless the wait is about all that its source says.
+            // One that names a resource is about that, unless the wait is about all that its source
+            // says.
             let mail = Trigger { resource: Some("mail"), ..said };
             assert_eq!(ends(&mail, &wait), expected, "{case}");
             assert!(!ends(&mail, &about), "{case}");

@@ -13,10 +13,11 @@ use crate::model::transaction::Put;
 use super::draft::Draft;
 use super::trigger::count_message;
 
-/// Whether a message is not to be taken up any more, and why. `first` is the message that its `dedupe_key`
-/// belongs to.
+/// Whether a message is not to be taken up any more, and why. `first` is the message that its
+/// `dedupe_key` belongs to.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
-    // A message whose turn was interrupted has begun: it is tried again, like one whose turn failed.
+    // A message whose turn was interrupted has begun: it is tried again, like one whose turn
+    // failed.
     let has_begun = message.attempt > 1 || message.setbacks.interruptions > 0;
     if message.expires_at.is_some_and(|limit| now > limit) && !has_begun {
         Some(Staleness::Expired)
@@ -27,7 +28,8 @@ pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Opti
     }
 }
 
-/// Records in the ledger that a message was admitted. The message itself arrived without a transaction.
+/// Records in the ledger that a message was admitted. The message itself arrived without a
+/// transaction.
 pub fn admitted(draft: &mut Draft, message: &Message) {
     let mut data = json!({
         "message_id": message.id,
@@ -46,8 +48,8 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     count_message(draft, message);
 }
 
-/// Puts a message into the inbox, where this very step may take it up. If the message expired before its
-/// timer fired, it is dropped in its turn.
+/// Puts a message into the inbox, where this very step may take it up. If the message expired
+/// before its timer fired, it is dropped in its turn.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     if staleness(&message, None, draft.now()).is_none() {
@@ -56,8 +58,9 @@ pub fn admit(draft: &mut Draft, message: Message) {
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the caller
-/// removes. `first` is the message to which the key belongs already; the key stays with that.
+/// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the
+/// caller removes. `first` is the message to which the key belongs already; the key stays with
+/// that.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);

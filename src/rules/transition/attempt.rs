@@ -1,5 +1,5 @@
-//! An attempt of a message: it fails, and its message goes back into the queue or is parked; or something
-//! outside of it ends its run, and the message keeps the attempt.
+//! An attempt of a message: it fails, and its message goes back into the queue or is parked; or
+//! something outside of it ends its run, and the message keeps the attempt.
 
 use crate::model::agent::Status;
 use crate::model::attention::About;
@@ -121,7 +121,8 @@ pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> Held {
     Held { checkpoint: run.checkpoint, setbacks, ..held }
 }
 
-/// Puts the message of a run back into the queue at the same attempt. The agent recovers after a pause.
+/// Puts the message of a run back into the queue at the same attempt. The agent recovers after a
+/// pause.
 pub(super) fn put_back(draft: &mut Draft, held: Held, pause: Span, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     let message = draft.records.inbox.claimed.clone().filter(|message| message.id == held.message_id);
@@ -138,8 +139,8 @@ pub(super) fn put_back(draft: &mut Draft, held: Held, pause: Span, reason: &str)
     Ok(())
 }
 
-/// Puts a claimed message back into the queue, with everything that is known of it. If its own time is over, it
-/// is not the next message.
+/// Puts a claimed message back into the queue, with everything that is known of it. If its own time
+/// is over, it is not the next message.
 pub(super) fn release(
     draft: &mut Draft,
     mut message: Message,
@@ -155,7 +156,8 @@ pub(super) fn release(
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Ends the current run. The checkpoint that it went on from is removed if it has saved a later one.
+/// Ends the current run. The checkpoint that it went on from is removed if it has saved a later
+/// one.
 pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     draft.records.state.current_run = None;
     if let Some(given) = run.given.filter(|given| run.checkpoint != Some(*given)) {

@@ -44,7 +44,8 @@ pub fn set_right(draft: &mut Draft) {
     }
 }
 
-/// Corrects the lease of a run on another machine. Returns `false` if its moment was not too far ahead.
+/// Corrects the lease of a run on another machine. Returns `false` if its moment was not too far
+/// ahead.
 pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     let now = draft.now();
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| run.run_id == run_id) else {

@@ -1,4 +1,5 @@
-//! A transaction in the making: working copies of the records, and everything that has changed in them.
+//! A transaction in the making: working copies of the records, and everything that has changed in
+//! them.
 
 use std::collections::HashSet;
 
@@ -84,8 +85,8 @@ impl Draft {
         &self.puts
     }
 
-    /// The size of what this draft makes beyond `before`, from which it goes on, in bytes as files. `each` is called
-    /// with the size of every single record.
+    /// The size of what this draft makes beyond `before`, from which it goes on, in bytes as files.
+    /// `each` is called with the size of every single record.
     pub fn made_since<E>(
         &self,
         before: &Draft,
@@ -148,8 +149,8 @@ impl Draft {
     }
 
     /// Records that a person should look at something: an event, and a mark that stays until it is
-    /// acknowledged. The command that commits this tells people of it. Equal ones in one transaction become
-    /// one with a count.
+    /// acknowledged. The command that commits this tells people of it. Equal ones in one
+    /// transaction become one with a count.
     pub fn raise(&mut self, subject: Subject, about: About, reason: impl Into<String>) {
         let reason = reason.into();
         let mut data = json!(about);
@@ -185,8 +186,9 @@ impl Draft {
         self.raised.push(attention);
     }
 
-    /// Raises every open question of which no person has been told. The steps of an agent call this where a turn
-    /// ends and where the agent rests: what a turn or a task asks reaches whoever reads what a tick says.
+    /// Raises every open question of which no person has been told. The steps of an agent call this
+    /// where a turn ends and where the agent rests: what a turn or a task asks reaches whoever
+    /// reads what a tick says.
     pub fn ask(&mut self) {
         if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
             return;
@@ -212,8 +214,9 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Forgets the questions that have ended. While a run is live, one whose wait was replaced or cancelled stays
-    /// until the settlement, since the turn may repeat it; one that was answered does not.
+    /// Forgets the questions that have ended. While a run is live, one whose wait was replaced or
+    /// cancelled stays until the settlement, since the turn may repeat it; one that was answered
+    /// does not.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;
@@ -229,7 +232,8 @@ impl Draft {
         });
     }
 
-    /// Notes a question for people, unless this transaction tells them already that its answer was lost.
+    /// Notes a question for people, unless this transaction tells them already that its answer was
+    /// lost.
     fn raise_question(&mut self, question: &Question) -> Attention {
         let is_told = |other: &Attention| {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
@@ -264,8 +268,8 @@ impl Draft {
         &self.raised
     }
 
-    /// Notes that a hook is to be told of what this transaction raises. Until it was told, a later step may
-    /// do it.
+    /// Notes that a hook is to be told of what this transaction raises. Until it was told, a later
+    /// step may do it.
     pub fn is_to_be_told(&mut self) {
         let raised = &self.raised;
         attentions(&mut self.records.state)
@@ -340,8 +344,8 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the transitions that `on-state-change` has been told, and notes at which one it was killed.
-    /// Nothing else changes: an agent that rests goes on resting.
+    /// Removes the transitions that `on-state-change` has been told, and notes at which one it was
+    /// killed. Nothing else changes: an agent that rests goes on resting.
     pub fn strike_off(&mut self, told: impl Fn(&Untold) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -363,8 +367,8 @@ impl Draft {
         self.records.state.held = Some(held);
     }
 
-    /// Changes the status. The last event of the transaction tells of that: which status the agent had, which it
-    /// has, and at which boundary it changed.
+    /// Changes the status. The last event of the transaction tells of that: which status the agent
+    /// had, which it has, and at which boundary it changed.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -379,8 +383,8 @@ impl Draft {
         }
     }
 
-    /// The last checkpoint that was saved for a message: by its live run, else by its held run, else by the
-    /// last run that has ended.
+    /// The last checkpoint that was saved for a message: by its live run, else by its held run,
+    /// else by the last run that has ended.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -411,7 +415,8 @@ impl Draft {
         self.put(Put::Outgoing(Box::new(message)));
     }
 
-    /// Removes messages from the outbox that have reached the other agent. `left`: the messages that stay in it.
+    /// Removes messages from the outbox that have reached the other agent. `left`: the messages
+    /// that stay in it.
     pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
         self.records.state.outbox = left;
@@ -430,7 +435,8 @@ impl Draft {
         self.records.state.meters.lock.add(waited);
     }
 
-    /// Brings the records to what a commit of the changes so far would make of them. The draft goes on.
+    /// Brings the records to what a commit of the changes so far would make of them. The draft goes
+    /// on.
     pub fn look_ahead(&mut self) {
         if self.touched {
             self.forget_questions();
@@ -438,8 +444,8 @@ impl Draft {
         }
     }
 
-    /// Makes the transaction. Refuses a status that does not go with the execution state: that is a fault of
-    /// the rules, and a refused step does less harm than a wrong record.
+    /// Makes the transaction. Refuses a status that does not go with the execution state: that is a
+    /// fault of the rules, and a refused step does less harm than a wrong record.
     pub fn finish(self) -> Result<Transaction, Refusal> {
         self.finish_and_keep().map(|(transaction, _)| transaction)
     }
@@ -478,7 +484,8 @@ impl Draft {
     }
 }
 
-/// Maximum number of open questions that are told one by one. Further ones are seen in `wait list` alone.
+/// Maximum number of open questions that are told one by one. Further ones are seen in `wait list`
+/// alone.
 const QUESTIONS: usize = 500;
 
 /// Every attention that the state keeps.

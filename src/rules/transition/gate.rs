@@ -1,5 +1,5 @@
-//! The gate of an agent: how it closes, and how what a stopped agent does is shut down (contract, semantics
-//! §14).
+//! The gate of an agent: how it closes, and how what a stopped agent does is shut down (contract,
+//! semantics §14).
 
 use serde_json::json;
 
@@ -56,8 +56,8 @@ pub(super) fn close(
     true
 }
 
-/// Closes the gate because the policy says so after the last attempt: the agent stops itself, and a person is
-/// told why.
+/// Closes the gate because the policy says so after the last attempt: the agent stops itself, and a
+/// person is told why.
 pub(super) fn give_up(draft: &mut Draft, about: About, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
@@ -73,7 +73,8 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
             || execution == ExecutionState::Recovering)
 }
 
-/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a section.
+/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a
+/// section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
         return Ok(());
@@ -88,8 +89,8 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     draft.enter(ExecutionState::ShuttingDown, message_id, "stop")?;
     if message_id.is_none() {
-        // The agent has not recovered: the next start begins with that. No part of the recovery is waited
-        // for.
+        // The agent has not recovered: the next start begins with that. No part of the recovery is
+        // waited for.
         draft.enter(ExecutionState::Failed, None, "stopped while it recovered")?;
     }
     Ok(())

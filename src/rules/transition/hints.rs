@@ -9,8 +9,8 @@ use crate::model::transaction::Delete;
 use super::draft::Draft;
 use super::trigger::count_hint;
 
-/// Makes the first waiting hint the pending one, and counts others that go with it into it. All other hints
-/// stay in the inbox for a later step.
+/// Makes the first waiting hint the pending one, and counts others that go with it into it. All
+/// other hints stay in the inbox for a later step.
 pub fn coalesce_hints(draft: &mut Draft) {
     let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
     if draft.records.state.pending_wake_hint.is_none() {
@@ -49,7 +49,8 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending hint that has become a tick already, so that it is not in the way of the next one.
+/// Removes a pending hint that has become a tick already, so that it is not in the way of the next
+/// one.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");

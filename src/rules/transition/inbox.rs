@@ -1,5 +1,5 @@
-//! Messages that start no turn, those that are put off, the scheduler's own ticks, and what people decide about
-//! messages that have ended.
+//! Messages that start no turn, those that are put off, the scheduler's own ticks, and what people
+//! decide about messages that have ended.
 
 use serde_json::json;
 
@@ -233,7 +233,8 @@ pub fn drop_dead_letter(draft: &mut Draft, archived: Message, reason: &str) -> R
     }
 }
 
-/// Appends a line about a message to the archive. The newest line counts, so this one ends a dead letter.
+/// Appends a line about a message to the archive. The newest line counts, so this one ends a dead
+/// letter.
 fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: MessageStatus, reason: &str) {
     if last.dead_letter {
         draft.records.state.counters.dead = draft.records.state.counters.dead.saturating_sub(1);

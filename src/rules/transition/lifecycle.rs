@@ -98,7 +98,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
-/// Begins the start of an agent that must do something before it runs. Its `timeouts.init` counts from here.
+/// Begins the start of an agent that must do something before it runs. Its `timeouts.init` counts
+/// from here.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
@@ -118,8 +119,8 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         .hint("say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]"))
 }
 
-/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. If the gate is
-/// opened later, the recovery comes after a pause.
+/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. If
+/// the gate is opened later, the recovery comes after a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -134,8 +135,8 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the agent was never started, or its only start was given up, so that what belongs to the first
-/// start is still to be done.
+/// Whether the agent was never started, or its only start was given up, so that what belongs to the
+/// first start is still to be done.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
     // An operator may fail something else for a reason of the same words; that is about a message.
@@ -183,10 +184,11 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
 
 /// Closes the gate: from here on no message is claimed. Returns whether anything changed.
 ///
-/// A run that waits to go on stays where it is, unless its message is to go back to the queue. A live run is
-/// marked as stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its processes are gone. Until
-/// then, the command that finishes the stop may still send the message back to the queue. If the operator
-/// stops an agent that is already stopped, only the operator can start it.
+/// A run that waits to go on stays where it is, unless its message is to go back to the queue. A
+/// live run is marked as stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its
+/// processes are gone. Until then, the command that finishes the stop may still send the message
+/// back to the queue. If the operator stops an agent that is already stopped, only the operator can
+/// start it.
 pub fn stop(
     draft: &mut Draft,
     grace: Span,

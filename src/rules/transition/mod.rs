@@ -1,7 +1,8 @@
-//! What each step and command changes: a transition takes records and a moment, and returns one transaction.
+//! What each step and command changes: a transition takes records and a moment, and returns one
+//! transaction.
 //!
-//! Only the files here change `status`, `execution`, `current_run`, `sleeping_until`, `pending_wake_hint`, `resting`,
-//! `moved`, `ticked_by` and `revision`.
+//! Only the files here change `status`, `execution`, `current_run`, `sleeping_until`,
+//! `pending_wake_hint`, `resting`, `moved`, `ticked_by` and `revision`.
 
 pub mod arrival;
 pub mod attempt;

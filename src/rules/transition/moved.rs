@@ -1,5 +1,5 @@
-//! An agent goes to another store or gets another name, and comes back: it is stepped in one place only (contract,
-//! store §6).
+//! An agent goes to another store or gets another name, and comes back: it is stepped in one place
+//! only (contract, store §6).
 
 use serde_json::json;
 
@@ -59,7 +59,8 @@ pub fn renamed(draft: &mut Draft, former: &AgentName) {
     }
 }
 
-/// Names the agent that has stopped this one by its new name, so that its turns may start this one again.
+/// Names the agent that has stopped this one by its new name, so that its turns may start this one
+/// again.
 pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     let stopped_by = &mut draft.records.state.stopped_by;
     if *stopped_by == Some(authority::agent(former)) {

@@ -64,8 +64,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Refuses a transaction that is too large to be committed or read again. The turn has then failed; otherwise
-/// it could not be settled at all.
+/// Refuses a transaction that is too large to be committed or read again. The turn has then failed;
+/// otherwise it could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     let made = after.made_since(before, |size| RECORD.check(size))?;
     Bound::effects(after.records.policy.limits.max_effects).check(made)?;

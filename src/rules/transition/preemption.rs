@@ -1,5 +1,5 @@
-//! Preemption: a run is asked to yield, yields, is suspended and goes on, or is forced to end (contract,
-//! execution §6).
+//! Preemption: a run is asked to yield, yields, is suspended and goes on, or is forced to end
+//! (contract, execution §6).
 
 use serde_json::json;
 
@@ -70,8 +70,8 @@ pub fn request(
     Ok(())
 }
 
-/// Asks a run to leave a resource to a more urgent agent. Returns `false` if the run has ended or is about to
-/// leave it anyway.
+/// Asks a run to leave a resource to a more urgent agent. Returns `false` if the run has ended or
+/// is about to leave it anyway.
 pub fn request_resource(
     draft: &mut Draft,
     run_id: RunId,
@@ -95,9 +95,9 @@ pub fn no_live_turn(state: &State) -> Refusal {
     Refusal::action(state.execution.state, ExecutionState::Suspended, message)
 }
 
-/// Opens a critical section of the run. Sections that are open at the same time are one stretch, which ends
-/// with the deadline of the first; a later one does not make it longer. `of_command`: it ends with the
-/// process that runs a command in it.
+/// Opens a critical section of the run. Sections that are open at the same time are one stretch,
+/// which ends with the deadline of the first; a later one does not make it longer. `of_command`: it
+/// ends with the process that runs a command in it.
 pub fn open_section(
     draft: &mut Draft,
     run_id: RunId,
@@ -115,7 +115,8 @@ pub fn open_section(
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,
-        // What a stopped turn still does within its grace is not cut short, and does not prolong the grace.
+        // What a stopped turn still does within its grace is not cut short, and does not prolong
+        // the grace.
         None if run.stopping.is_some() => now,
         None => now.after(time),
     };
@@ -126,8 +127,8 @@ pub fn open_section(
     Ok(section)
 }
 
-/// Ends the protection by open sections: the command that ends the run does not wait for them. A stop that
-/// waited has `grace` from here.
+/// Ends the protection by open sections: the command that ends the run does not wait for them. A
+/// stop that waited has `grace` from here.
 pub fn cut_sections(draft: &mut Draft, grace: Span) {
     let kill_at = draft.now().after(grace);
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
@@ -177,17 +178,18 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
     Ok(section)
 }
 
-/// Saves a checkpoint, also for a run whose turn was told to end. Returns its name: the caller must write the
-/// file before this is committed.
+/// Saves a checkpoint, also for a run whose turn was told to end. Returns its name: the caller must
+/// write the file before this is committed.
 pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     let checkpoint = next_checkpoint(current(draft, run_id)?);
     draft.event(EventKind::CheckpointSaved, Some(run_id), json!({ "checkpoint": checkpoint.number }));
     Ok(checkpoint)
 }
 
-/// Notes that the turn asks to be suspended. That happens as soon as it has ended, unless a stop or `fail`
-/// comes before. Returns the checkpoint that its message then has: with `saved` a new one, whose file the
-/// caller must write before this is committed; else the last one. `pause`: how long after its end the run goes on by itself.
+/// Notes that the turn asks to be suspended. That happens as soon as it has ended, unless a stop or
+/// `fail` comes before. Returns the checkpoint that its message then has: with `saved` a new one,
+/// whose file the caller must write before this is committed; else the last one. `pause`: how long
+/// after its end the run goes on by itself.
 pub fn give_way(
     draft: &mut Draft,
     run_id: RunId,
@@ -226,9 +228,9 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// Forces a run that should have yielded and whose time is over by the clock of the process that watches it;
-/// the clock of the records may have been set. Returns whether its processes are to be ended now; if not, it
-/// has another deadline by now.
+/// Forces a run that should have yielded and whose time is over by the clock of the process that
+/// watches it; the clock of the records may have been set. Returns whether its processes are to be
+/// ended now; if not, it has another deadline by now.
 pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     let Ok(run) = current(draft, run_id) else { return false };
     if force_at(run) != Some(over) {
@@ -245,8 +247,8 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
 
 /// Hands messages over to the running turn. They never get a turn of their own any more.
 ///
-/// They answer the same waits as any other message of the operator. Those waits are bound to the message that
-/// the turn is for.
+/// They answer the same waits as any other message of the operator. Those waits are bound to the
+/// message that the turn is for.
 pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Result<(), Refusal> {
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
@@ -259,8 +261,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
         admitted(draft, message);
         settle_message(draft, message.clone(), settlement);
     }
-    // The next run of that message is told of them too, because this turn may be killed before it has read
-    // them.
+    // The next run of that message is told of them too, because this turn may be killed before it
+    // has read them.
     if let Some(claimed) = &mut draft.records.inbox.claimed {
         claimed.interjected.extend(messages.iter().map(|message| message.id));
         let claimed = Box::new(claimed.clone());
@@ -275,7 +277,8 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has left a resource to another agent goes on by itself, as soon as it can have it again.
+    // A run that has left a resource to another agent goes on by itself, as soon as it can have it
+    // again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
     // Where both say when, it is away for as long as either wants.

@@ -36,11 +36,11 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message. It costs
-/// the message no attempt.
+/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message.
+/// It costs the message no attempt.
 ///
-/// After `max_attempts` in a row no message can be parked, because none has failed: the agent stops, or tries
-/// again after the longest pause, as its policy says.
+/// After `max_attempts` in a row no message can be parked, because none has failed: the agent
+/// stops, or tries again after the longest pause, as its policy says.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
     let policy = &draft.records.policy.recovery;

@@ -1,5 +1,5 @@
-//! Things in an inbox that are not taken up: messages that have ended before, files that could not be
-//! admitted, and what people decide about them.
+//! Things in an inbox that are not taken up: messages that have ended before, files that could not
+//! be admitted, and what people decide about them.
 
 use serde_json::json;
 
@@ -10,21 +10,23 @@ use crate::model::transaction::Delete;
 
 use super::draft::Draft;
 
-/// Records something in the inbox that could not be admitted and was moved aside. `file` is its name there.
+/// Records something in the inbox that could not be admitted and was moved aside. `file` is its
+/// name there.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
     let reason = format!("{reason} (it is in inbox/rejected/)");
     draft.raise(Subject::MessageRejected, About::file(file), reason);
 }
 
-/// Records something in the inbox that can be neither admitted nor moved. `file` is its name there; steps pass it over
-/// from now on.
+/// Records something in the inbox that can be neither admitted nor moved. `file` is its name there;
+/// steps pass it over from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason, "stays": true }));
     draft.raise(Subject::MessageRejected, About::file(file), format!("{reason} (it stays in inbox/)"));
 }
 
-/// Records what a person has decided about something that could not be admitted, which acknowledges it.
+/// Records what a person has decided about something that could not be admitted, which acknowledges
+/// it.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.event(kind, None, json!({ "file": file }));
     draft.acknowledge(|seen| {

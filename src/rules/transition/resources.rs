@@ -1,5 +1,5 @@
-//! Messages that are put off, by a claim that finds a resource missing or by their turn; how they are tried
-//! again, and how that ends (contract, execution §8).
+//! Messages that are put off, by a claim that finds a resource missing or by their turn; how they
+//! are tried again, and how that ends (contract, execution §8).
 
 use serde_json::json;
 
@@ -32,8 +32,9 @@ use super::trace::cut;
 
 /// Puts a claim off because a resource is missing. Its attempt does not count.
 ///
-/// If the claim lacks the same resource as before, nothing changes until it is time to look again, and then
-/// only the time of the next look. If it lacks another one, the same row of deferrals goes on.
+/// If the claim lacks the same resource as before, nothing changes until it is time to look again,
+/// and then only the time of the next look. If it lacks another one, the same row of deferrals goes
+/// on.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -111,7 +112,8 @@ fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
     needs_operator(draft, held, why)
 }
 
-/// Keeps a message that came to nothing too often until the operator decides about it, and tells a person.
+/// Keeps a message that came to nothing too often until the operator decides about it, and tells a
+/// person.
 pub(super) fn needs_operator(draft: &mut Draft, held: Held, why: String) -> Held {
     let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
     let about = About { run_id, ..About::message(held.message_id) };
@@ -140,8 +142,8 @@ fn seen_to(draft: &mut Draft, held: &Held) {
     }
 }
 
-/// What a turn that ended with exit status 75 has said about its deferral. A moment further ahead than
-/// `recovery.max_deferral` is cut to that.
+/// What a turn that ended with exit status 75 has said about its deferral. A moment further ahead
+/// than `recovery.max_deferral` is cut to that.
 pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     let now = draft.now();
     let latest = now.after(draft.records.policy.recovery.max_deferral);
@@ -157,8 +159,8 @@ pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     }
 }
 
-/// Defers the run: the message stays claimed, and its attempt does not count. After `recovery.max_deferrals`
-/// it is held for the operator.
+/// Defers the run: the message stays claimed, and its attempt does not count. After
+/// `recovery.max_deferrals` it is held for the operator.
 pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> Result<(), Refusal> {
     let setbacks = run.setbacks.deferred();
     let now = draft.now();
@@ -182,8 +184,8 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     Ok(())
 }
 
-/// Has the next step try what waits for resources, even if it was put off until later. Returns `false` if
-/// nothing waits for resources, or only the operator brings it on.
+/// Has the next step try what waits for resources, even if it was put off until later. Returns
+/// `false` if nothing waits for resources, or only the operator brings it on.
 pub fn try_now(draft: &mut Draft) -> bool {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -253,7 +255,8 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the held run, because its message leaves it. The agent recovers and goes on with the next message.
+/// Removes the held run, because its message leaves it. The agent recovers and goes on with the
+/// next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
     seen_to(draft, &held);
@@ -279,8 +282,8 @@ pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }
 
-/// When to look for the resource again. If the time of its return is known, then; otherwise every step looks,
-/// and the moments at which a step is due for it grow further apart.
+/// When to look for the resource again. If the time of its return is known, then; otherwise every
+/// step looks, and the moments at which a step is due for it grow further apart.
 fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;

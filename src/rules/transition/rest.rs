@@ -22,8 +22,8 @@ pub fn decided(draft: &mut Draft, report: &DecisionReport) {
     draft.records.state.stepped_at = Some(draft.now());
 }
 
-/// Records a decision after which the agent rests. The same decision is not recorded twice: a step that finds
-/// everything as the last one left it writes nothing.
+/// Records a decision after which the agent rests. The same decision is not recorded twice: a step
+/// that finds everything as the last one left it writes nothing.
 pub fn rest(draft: &mut Draft, decision: &Decision) {
     if matches!(decision, Decision::TurnInProgress { .. } | Decision::TurnElsewhere { .. }) {
         // Another process is working on these records; this step must not change them.
@@ -66,8 +66,8 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
     }
 }
 
-/// The status after a decision. It may change from `asleep` to `awaiting_task` or back, because what the agent
-/// waits for can change while it rests.
+/// The status after a decision. It may change from `asleep` to `awaiting_task` or back, because
+/// what the agent waits for can change while it rests.
 fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
     match decision {

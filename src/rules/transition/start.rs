@@ -1,5 +1,5 @@
-//! The way of a claimed turn to `running`, and the states on the way in which hooks run (contract, execution
-//! §5).
+//! The way of a claimed turn to `running`, and the states on the way in which hooks run (contract,
+//! execution §5).
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
@@ -8,10 +8,10 @@ use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
 
-/// The first half of the way of a turn that is claimed from `waiting` or `waiting_resources`, if its hook is
-/// installed. The only edge from there leads to `running`, so the agent goes round to a state from which it
-/// can be scheduled or resumed. `pending` is the state whose hook an earlier claim of the same run has left
-/// to this one.
+/// The first half of the way of a turn that is claimed from `waiting` or `waiting_resources`, if
+/// its hook is installed. The only edge from there leads to `running`, so the agent goes round to a
+/// state from which it can be scheduled or resumed. `pending` is the state whose hook an earlier
+/// claim of the same run has left to this one.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
@@ -27,8 +27,8 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claimed turn to `running`, or to the state before if a hook is installed that runs in that state.
-/// Returns that state; `begin` comes next.
+/// Leads a claimed turn to `running`, or to the state before if a hook is installed that runs in
+/// that state. Returns that state; `begin` comes next.
 pub(super) fn approach(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
     let onlookers = draft.records.onlookers;
     let hook = enter_before_running(draft, message_id)?.filter(|state| {
@@ -66,8 +66,8 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
 
-/// The second half of a claim: the hook has run, and the turn command starts. Nothing changes if the run is
-/// over meanwhile, or is being ended.
+/// The second half of a claim: the hook has run, and the turn command starts. Nothing changes if
+/// the run is over meanwhile, or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     let run = draft.records.state.current_run.as_ref();
     let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
@@ -78,7 +78,8 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a run that ends before its turn has begun pass through `running`, because the only edge leads there.
+/// Lets a run that ends before its turn has begun pass through `running`, because the only edge
+/// leads there.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;

@@ -31,8 +31,8 @@ use super::settlement::{drop_message, drop_unasked};
 use super::timer::take_in_due;
 use super::wait::heal;
 
-/// Takes in what is due before anything is decided: drops stale messages, fails states whose timeout is over,
-/// and merges hints of one scope.
+/// Takes in what is due before anything is decided: drops stale messages, fails states whose
+/// timeout is over, and merges hints of one scope.
 ///
 /// While the agent is stopped, messages stay as they are, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
@@ -72,7 +72,8 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tells a person, once, that an agent has been standing still for a day and that nothing else brings it on.
+/// Tells a person, once, that an agent has been standing still for a day and that nothing else
+/// brings it on.
 fn tell_of_stall(draft: &mut Draft) {
     let Some(stall) = stall(&draft.records) else { return };
     let is_due = told_at(&draft.records).is_some_and(|at| at <= draft.now());
@@ -82,15 +83,16 @@ fn tell_of_stall(draft: &mut Draft) {
     }
 }
 
-/// Admits a message that is dropped at once. It starts nothing, and does not end the backoff either.
+/// Admits a message that is dropped at once. It starts nothing, and does not end the backoff
+/// either.
 fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     admitted(draft, message);
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);
 }
 
-/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message of a run that
-/// was put off or suspended for too long keeps its attempt.
+/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message
+/// of a run that was put off or suspended for too long keeps its attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = deadline(state, &draft.records.policy.timeouts)
@@ -111,9 +113,9 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An operator's interjection that came after a turn put its message off has the message tried at once, and
-/// only once. One that was there before does not, and neither does a wake hint. What a claim lacks is looked
-/// for by every step anyway.
+/// An operator's interjection that came after a turn put its message off has the message tried at
+/// once, and only once. One that was there before does not, and neither does a wake hint. What a
+/// claim lacks is looked for by every step anyway.
 fn try_if_asked(draft: &mut Draft) {
     let state = &draft.records.state;
     let (since, now) = (state.execution.since, draft.now());

@@ -64,12 +64,14 @@ pub enum End {
     Lost(String),
 }
 
-/// Whether a task may go from one status to another: only forwards, and never out of a terminal one.
+/// Whether a task may go from one status to another: only forwards, and never out of a terminal
+/// one.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        // A child that is stopped ends the task of its parent although the parent has not asked for that.
+        // A child that is stopped ends the task of its parent although the parent has not asked for
+        // that.
         Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
@@ -92,8 +94,8 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     record(draft, new)
 }
 
-/// Records a task that a turn's outcome starts. If the gate is closed by then, the stop that has closed it
-/// ends the task, and the agent is told after its next start.
+/// Records a task that a turn's outcome starts. If the gate is closed by then, the stop that has
+/// closed it ends the task, and the agent is told after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     if let Some(item) = new.work_item_id.filter(|id| !draft.records.works.iter().any(|item| item.id == *id)) {
         return Err(Refusal::new("not_open", format!("{item} is not an open work item")));
@@ -226,7 +228,8 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// Gives open tasks, none of which has begun, to the machine to which their agent was brought: it begins them.
+/// Gives open tasks, none of which has begun, to the machine to which their agent was brought: it
+/// begins them.
 pub fn adopt(draft: &mut Draft, claimant: &Claimant) {
     let mut adopted = Vec::new();
     for task in &mut draft.records.tasks {
@@ -259,8 +262,8 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     go_to(draft, id, TaskStatus::Cancelling)
 }
 
-/// Ends a task: its terminal record and its message are one transaction. `None` if the task is no longer open
-/// because another process has ended it, with a message of its own.
+/// Ends a task: its terminal record and its message are one transaction. `None` if the task is no
+/// longer open because another process has ended it, with a message of its own.
 pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;

@@ -1,5 +1,5 @@
-//! Timers, and everything else that is due at a time: made, cancelled, fired (contract, semantics §4, §5,
-//! §11).
+//! Timers, and everything else that is due at a time: made, cancelled, fired (contract, semantics
+//! §4, §5, §11).
 
 use serde_json::json;
 
@@ -42,8 +42,9 @@ pub struct NewTimer {
 /// The longest name of a timer, in bytes.
 const NAME_MAX: usize = 100;
 
-/// Adds a timer, or changes the active timer of the same name to the new definition. Returns it, and what was
-/// done: `added`, `replaced`, or `unchanged` for a timer that was defined like that already.
+/// Adds a timer, or changes the active timer of the same name to the new definition. Returns it,
+/// and what was done: `added`, `replaced`, or `unchanged` for a timer that was defined like that
+/// already.
 pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
     if let Some(body) = &new.body {
@@ -108,7 +109,8 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
         return Err(Refusal::new("not_active", format!("{id} is not an active timer")));
     };
     let timer = draft.records.timers.remove(at);
-    // A caller that repeats its key is told that the message was dropped, not that it is still to come.
+    // A caller that repeats its key is told that the message was dropped, not that it is still to
+    // come.
     if let Some(message) = &timer.message {
         drop_message(draft, (**message).clone(), "its timer was cancelled");
     }
@@ -135,9 +137,11 @@ fn note(draft: &mut Draft, timer: &Timer, action: &str) {
     draft.event(EventKind::TimerTransition, None, data);
 }
 
-/// Carries out everything whose time has come: timers, the deadlines of waits, rechecks of blocked work.
+/// Carries out everything whose time has come: timers, the deadlines of waits, rechecks of blocked
+/// work.
 ///
-/// The messages of timers in one step are bounded. Timers beyond the bound are due at the next step.
+/// The messages of timers in one step are bounded. Timers beyond the bound are due at the next
+/// step.
 pub fn take_in_due(draft: &mut Draft) {
     let now = draft.now();
     let mut left = AT_ONCE;
@@ -155,7 +159,8 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-/// How many bytes timers may send in one step, so that the transaction stays small enough to be read back.
+/// How many bytes timers may send in one step, so that the transaction stays small enough to be
+/// read back.
 const AT_ONCE: usize = 16 << 20;
 
 /// Fires a timer. Returns how many bytes it has sent.
@@ -217,9 +222,9 @@ enum Deadline {
     Expiry,
 }
 
-/// Tells the agent of the deadlines of a wait that are past. Each message has the time of its deadline and
-/// its place in the queue by that time, so a step that comes late weighs it against what arrived meanwhile.
-/// The wait itself stays as it is until a step takes the message up.
+/// Tells the agent of the deadlines of a wait that are past. Each message has the time of its
+/// deadline and its place in the queue by that time, so a step that comes late weighs it against
+/// what arrived meanwhile. The wait itself stays as it is until a step takes the message up.
 fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let now = draft.now();
     let is_due = |at: Option<Time>| at.filter(|at| *at <= now);
@@ -279,14 +284,14 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
     message.hops = wait.hops;
-    // A recheck comes from the scheduler itself, and so runs a turn whatever the agent waits for. The end of
-    // a timer wait is a trigger like any other.
+    // A recheck comes from the scheduler itself, and so runs a turn whatever the agent waits for.
+    // The end of a timer wait is a trigger like any other.
     message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
     message
 }
 
-/// Sends one reminder for all blocked items whose recheck is due. It makes nothing runnable and clears
-/// nothing.
+/// Sends one reminder for all blocked items whose recheck is due. It makes nothing runnable and
+/// clears nothing.
 fn remind_of_blocked(draft: &mut Draft) {
     let now = draft.now();
     let is_due = |item: &WorkItem| {

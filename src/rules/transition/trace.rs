@@ -33,7 +33,8 @@ pub struct Settled {
 pub(super) enum Cost {
     /// One attempt: the turn ended by its own doing.
     Attempt,
-    /// Nothing: the end came from outside of the turn. Interruptions in a row are counted for themselves.
+    /// Nothing: the end came from outside of the turn. Interruptions in a row are counted for
+    /// themselves.
     Interruption,
     /// The message itself: the turn has done its work, and must not do it twice.
     Message,
@@ -52,8 +53,8 @@ impl Verdict {
     }
 }
 
-/// The verdict of the turn's own end. A turn that exited with status 0 by itself has done its work, even if its
-/// tick was told to end after that.
+/// The verdict of the turn's own end. A turn that exited with status 0 by itself has done its work,
+/// even if its tick was told to end after that.
 pub(super) fn verdict(end: &TurnEnd) -> Verdict {
     let failed = |reason: &str, cost| Verdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
     if end.timed_out {

@@ -91,7 +91,8 @@ pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result
     Ok(trigger)
 }
 
-/// Revokes a trigger for good. What it has delivered stays in the inbox. A wait that names it goes on without it.
+/// Revokes a trigger for good. What it has delivered stays in the inbox. A wait that names it goes
+/// on without it.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
     let now = draft.now();
     let trigger = find(draft, id)?;

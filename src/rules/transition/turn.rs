@@ -45,8 +45,8 @@ const IN_TIME: &str = "ended within the grace";
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
-    /// The state before `running` that the claim has led to. Its hook runs in it, and `start::begin` goes on
-    /// from there. Absent: the agent is `running`.
+    /// The state before `running` that the claim has led to. Its hook runs in it, and
+    /// `start::begin` goes on from there. Absent: the agent is `running`.
     pub stands_in: Option<ExecutionState>,
     /// The checkpoint that the turn should go on from, if it is missing. The turn then begins anew.
     pub lost: Option<Checkpoint>,
@@ -91,7 +91,8 @@ pub fn claim(
         condemned: None,
         forced: false,
     };
-    // For a message that was claimed before, the ledger has this event, and the message has its continuation.
+    // For a message that was claimed before, the ledger has this event, and the message has its
+    // continuation.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
@@ -107,9 +108,9 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that `stop` is ending is aborted, unless its turn has exited in time with status 0. A condemned
-/// run has failed, and a run that has yielded is suspended, whatever its exit status. A run that is no longer
-/// current was settled already: only its output is recorded.
+/// A run that `stop` is ending is aborted, unless its turn has exited in time with status 0. A
+/// condemned run has failed, and a run that has yielded is suspended, whatever its exit status. A
+/// run that is no longer current was settled already: only its output is recorded.
 pub fn settle(
     draft: &mut Draft,
     run_id: RunId,
@@ -155,8 +156,8 @@ pub fn settle(
     conclude(draft, &run, Ended { terminal, reason, cost, usage, seen: Some(&end) })
 }
 
-/// What every run comes to that no stop has ended: it is counted, its message goes where the end says, the
-/// closure is derived, and its record is archived.
+/// What every run comes to that no stop has ended: it is counted, its message goes where the end
+/// says, the closure is derived, and its record is archived.
 fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Settled, Refusal> {
     let terminal = ended.terminal;
     count(draft, run, &ended);
@@ -201,8 +202,8 @@ fn decided_before(run: &CurrentRun) -> Option<Verdict> {
     }
 }
 
-/// Settles a run whose tick is gone. The caller must have ended its processes: otherwise they would run
-/// beside the next attempt.
+/// Settles a run whose tick is gone. The caller must have ended its processes: otherwise they would
+/// run beside the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
     draft.event(
@@ -224,7 +225,8 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     conclude(draft, &run, Ended { terminal, reason, cost, usage: None, seen: None }).map(drop)
 }
 
-/// The second half of a stop: the run's processes are gone. `killed`: they did not end by themselves.
+/// The second half of a stop: the run's processes are gone. `killed`: they did not end by
+/// themselves.
 pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else {
         return Err(Refusal::new("no_run", "there is no run to stop"));
@@ -327,8 +329,8 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     Ok(closure)
 }
 
-/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a clone. The
-/// turn begins anew and is told.
+/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a
+/// clone. The turn begins anew and is told.
 pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
     claimed.lost = claimed.run.checkpoint.take();
     claimed.run.given = None;

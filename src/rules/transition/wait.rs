@@ -94,8 +94,8 @@ pub struct Set {
     pub replaces: Vec<Wait>,
 }
 
-/// Records why work can't go on. A new wait replaces the active one on the same work item, and each wait of the
-/// agent's own for the same resource.
+/// Records why work can't go on. A new wait replaces the active one on the same work item, and each
+/// wait of the agent's own for the same resource.
 ///
 /// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
@@ -165,8 +165,8 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     Ok(Set { wait: over.unwrap_or(wait), replaces })
 }
 
-/// The active waits whose place a new one takes. Those of an item have one place; those of the agent's own
-/// have one for each resource.
+/// The active waits whose place a new one takes. Those of an item have one place; those of the
+/// agent's own have one for each resource.
 fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
     let has_place = |wait: &&Wait| {
         let is_alike = new.work_item_id.is_some() || new.resource.is_some() && wait.resource == new.resource;
@@ -257,8 +257,8 @@ pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     }
 }
 
-/// Binds the waits that a message satisfies, when a step takes it up, and ends the wait whose expiry it
-/// reports. Taking the message up again changes nothing.
+/// Binds the waits that a message satisfies, when a step takes it up, and ends the wait whose
+/// expiry it reports. Taking the message up again changes nothing.
 pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     if message.scheduler_tick() == Some(SchedulerTick::Expiry)
         && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
@@ -268,8 +268,8 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     bind(draft, message.id, resolves);
 }
 
-/// Binds waits to a message. They keep nothing from going on until a turn for the message has completed, or
-/// the message ends in another way.
+/// Binds waits to a message. They keep nothing from going on until a turn for the message has
+/// completed, or the message ends in another way.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         change(draft, id, |wait| {
@@ -298,16 +298,16 @@ pub fn resolve_bound(draft: &mut Draft, message: MessageId) {
     }
 }
 
-/// Makes the waits that are bound to a message active again, because the message has ended without a
-/// completed turn: the agent has not been told the answer.
+/// Makes the waits that are bound to a message active again, because the message has ended without
+/// a completed turn: the agent has not been told the answer.
 pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
     for id in bound_to(draft, message) {
         lose_answer(draft, id, message, why);
     }
 }
 
-/// Makes a wait active again, and notes on it that an answer was lost. An expiry that came meanwhile is
-/// reported again.
+/// Makes a wait active again, and notes on it that an answer was lost. An expiry that came
+/// meanwhile is reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
     change(draft, id, |wait| {
         wait.resolved_by = None;
@@ -350,7 +350,8 @@ fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
     }
 }
 
-/// Notes that a message which told the agent to look has left the inbox. The next moment is still to come then.
+/// Notes that a message which told the agent to look has left the inbox. The next moment is still
+/// to come then.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
@@ -401,7 +402,8 @@ fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     message
 }
 
-/// Ends a wait, if it is still active, and returns it. Its work item counts as changed, since it may go on.
+/// Ends a wait, if it is still active, and returns it. Its work item counts as changed, since it
+/// may go on.
 pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
     let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
     let mut wait = draft.records.waits.remove(at);

@@ -106,8 +106,8 @@ pub fn update(draft: &mut Draft, id: WorkId, change: WorkChange) -> Result<WorkI
     })
 }
 
-/// Makes an item the current one. `clear_blocker` is the reason for which its blocker, its recheck and its
-/// waits are cleared.
+/// Makes an item the current one. `clear_blocker` is the reason for which its blocker, its recheck
+/// and its waits are cleared.
 pub fn pick(draft: &mut Draft, id: WorkId, clear_blocker: Option<String>) -> Result<WorkItem, Refusal> {
     find(draft, id)?;
     if let Some(reason) = &clear_blocker {
@@ -150,8 +150,8 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     })
 }
 
-/// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its prose
-/// plan, which goes into the archive with it.
+/// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
+/// prose plan, which goes into the archive with it.
 pub fn complete(
     draft: &mut Draft,
     id: WorkId,
@@ -179,7 +179,8 @@ pub fn complete(
     Ok(item)
 }
 
-/// Counts an item as changed, because something around it has changed: it is then eligible for another tick.
+/// Counts an item as changed, because something around it has changed: it is then eligible for
+/// another tick.
 pub fn revise(
     draft: &mut Draft,
     id: WorkId,
