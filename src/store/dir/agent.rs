@@ -22,8 +22,8 @@ use super::snapshot::Snapshot;
 use super::view::View;
 use super::{Store, aside, config, files, inbox, lock};
 
-/// How often a reader tries at least to read one revision while other commands change the records, even if its
-/// patience is shorter.
+/// How often a reader tries at least to read one revision while other commands change the records,
+/// even if its patience is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
@@ -74,8 +74,9 @@ impl<'s> Agent<'s> {
         config::utf8(&path, &bytes).map(str::to_owned)
     }
 
-    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that of two editors one
-    /// comes first. Returns `false` where they have changed meanwhile; they then stay as they are.
+    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
+    /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
+    /// stay as they are.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         // What was moved away, or is being removed, is settled elsewhere.
@@ -102,7 +103,8 @@ impl<'s> Agent<'s> {
     pub fn peek(&self) -> Result<State> {
         let found = self.state_file()?;
         self.unless_gone(self.state_of(found.as_ref()).or_else(|error| {
-            // A power cut may have torn a file that was not synced. The journal then has its content.
+            // A power cut may have torn a file that was not synced. The journal then has its
+            // content.
             let view = View::over(&self.dir, self.pending(found.as_ref())?);
             if view.has_journal() { self.state_in(&view) } else { Err(error) }
         }))
@@ -118,7 +120,8 @@ impl<'s> Agent<'s> {
         self.checked(state)
     }
 
-    /// Tells one `state.json` from another without reading it. `None`: there is none, or it can't be looked at.
+    /// Tells one `state.json` from another without reading it. `None`: there is none, or it can't
+    /// be looked at.
     pub fn version(&self) -> Option<Version> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
@@ -132,7 +135,8 @@ impl<'s> Agent<'s> {
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
-    /// The transactions that were committed and are not applied, beside the `state.json` that was read.
+    /// The transactions that were committed and are not applied, beside the `state.json` that was
+    /// read.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<Entry>> {
         match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank | Found::Applied(_) => Ok(Vec::new()),
@@ -145,21 +149,23 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The records as they are now, without the lock. Other commands may change them while they are read.
+    /// The records as they are now, without the lock. Other commands may change them while they are
+    /// read.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         let state = self.state_file()?;
         Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
     }
 
-    /// The same without a look at the journal. For a caller that has just seen that no transaction was interrupted, or
-    /// that can use records of a moment ago.
+    /// The same without a look at the journal. For a caller that has just seen that no transaction
+    /// was interrupted, or that can use records of a moment ago.
     pub fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self, View::settled(&self.dir))
     }
 
-    /// Calls `read` with one revision of the records, without a lock. This reads `state.json` before and after that, and
-    /// begins anew if the file has changed meanwhile, or if the journal has another transaction to apply: such a
-    /// transaction changes `state.json` after the other files.
+    /// Calls `read` with one revision of the records, without a lock. This reads `state.json`
+    /// before and after that, and begins anew if the file has changed meanwhile, or if the journal
+    /// has another transaction to apply: such a transaction changes `state.json` after the other
+    /// files.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         self.unless_gone(self.look_until_settled(read))
     }
@@ -174,7 +180,8 @@ impl<'s> Agent<'s> {
                 if view.has_journal() { self.state_in(&view)? } else { self.state_of(before.as_ref())? };
             let base_revision = view.base_revision();
             let found = read(Snapshot::new(self, view), state);
-            // The journal is looked at before `state.json`, so that a line that is applied between the two shows there.
+            // The journal is looked at before `state.json`, so that a line that is applied between
+            // the two shows there.
             let now = View::over(&self.dir, self.pending(before.as_ref())?).base_revision();
             let is_overtaken = now.is_some() && now != base_revision;
             let bytes = |content: Option<Content>| content.map(|content| content.bytes);
@@ -207,12 +214,13 @@ impl<'s> Agent<'s> {
         Ok(state)
     }
 
-    /// Puts a message into the inbox as a new file, without a lock. When this returns the file is durable.
+    /// Puts a message into the inbox as a new file, without a lock. When this returns the file is
+    /// durable.
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile and its stream lacks the message, `no_agent` if the agent was
-    /// removed. The file is removed then.
+    /// `moved` if the agent was moved away meanwhile and its stream lacks the message, `no_agent`
+    /// if the agent was removed. The file is removed then.
     pub fn arrive(&self, message: &Message) -> Result<()> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
@@ -235,7 +243,8 @@ impl<'s> Agent<'s> {
         self.unless_left(here, &[name.to_owned()], now)
     }
 
-    /// Replaces a file that holds no single record, for example a ledger by one without its broken lines.
+    /// Replaces a file that holds no single record, for example a ledger by one without its broken
+    /// lines.
     pub(super) fn replace_file(&self, spot: &Spot, bytes: &[u8]) -> Result<()> {
         self.store.disk.replace(&self.dir.join(layout::TMP).join("replacement"), spot, bytes)
     }
@@ -263,8 +272,8 @@ impl<'s> Agent<'s> {
         Ok(locked)
     }
 
-    /// Syncs all that was committed and empties the journal. After that a copy of the directory is complete, and the
-    /// journal changes no file back that is then changed in another way.
+    /// Syncs all that was committed and empties the journal. After that a copy of the directory is
+    /// complete, and the journal changes no file back that is then changed in another way.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank => Ok(()),
@@ -280,7 +289,8 @@ impl<'s> Agent<'s> {
 }
 
 impl Change<'_> {
-    /// How long this process waited for the lock. `None` if the lock was free, and at every later call.
+    /// How long this process waited for the lock. `None` if the lock was free, and at every later
+    /// call.
     pub fn take_wait(&self) -> Option<Span> {
         self.held
             .take_wait()

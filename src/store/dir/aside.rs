@@ -1,4 +1,5 @@
-//! The list, in `state.json`, of the entries of an inbox that a step can neither admit nor move away.
+//! The list, in `state.json`, of the entries of an inbox that a step can neither admit nor move
+//! away.
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,13 +16,15 @@ const PASSED_OVER: &str = "passed_over";
 /// How many are remembered. Steps try the others each time, without reporting them.
 const MOST: usize = 100;
 
-/// Something in the inbox that can be neither admitted nor moved. Steps pass it over until it changes.
+/// Something in the inbox that can be neither admitted nor moved. Steps pass it over until it
+/// changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PassedOver {
     /// The path within the inbox.
     pub file: String,
     pub reason: String,
-    /// When it was last changed before a step reported it. After another change, a step tries again.
+    /// When it was last changed before a step reported it. After another change, a step tries
+    /// again.
     changed_at: Time,
 }
 
@@ -29,7 +32,8 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
-/// Whether these fields can be read; else none of the record is overwritten. `Err` says what is wrong.
+/// Whether these fields can be read; else none of the record is overwritten. `Err` says what is
+/// wrong.
 pub fn check(state: &State) -> std::result::Result<(), String> {
     let damaged = |error| format!("`{PASSED_OVER}` is not what this version writes: {error}");
     list(state).map_err(damaged).map(drop)
@@ -54,8 +58,8 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
 }
 
 impl Agent<'_> {
-    /// The names in the inbox of what no step could read or move, as far as it has not changed since.
-    /// Costs a look at each.
+    /// The names in the inbox of what no step could read or move, as far as it has not changed
+    /// since. Costs a look at each.
     pub(super) fn passed_over(&self, state: &State) -> Vec<String> {
         let mut all = passed_over(state);
         all.retain(|one| self.is_as_before(one));
@@ -66,14 +70,15 @@ impl Agent<'_> {
         self.changed_in_inbox(&one.file) == one.changed_at
     }
 
-    /// When something in the inbox was last changed, its rights included. The beginning of time for what can't be seen:
-    /// it is gone, or its name is no text.
+    /// When something in the inbox was last changed, its rights included. The beginning of time for
+    /// what can't be seen: it is gone, or its name is no text.
     fn changed_in_inbox(&self, file: &str) -> Time {
         let spot = self.dir.join(layout::INBOX).join(file);
         spot.look().ok().flatten().map_or(Time::from_millis(0), |found| files::changed_at(&found))
     }
 
-    /// Has steps pass something over that can be neither admitted nor moved. `false`: too many are remembered already.
+    /// Has steps pass something over that can be neither admitted nor moved. `false`: too many are
+    /// remembered already.
     pub fn pass_over(&self, state: &mut State, file: &Dropped, reason: &str) -> bool {
         let name = file.name().into_owned();
         let mut all = passed_over(state);
@@ -87,7 +92,8 @@ impl Agent<'_> {
         is_remembered
     }
 
-    /// Forgets what was passed over and is gone or has changed since. Returns whether there was any.
+    /// Forgets what was passed over and is gone or has changed since. Returns whether there was
+    /// any.
     pub fn forget_changed(&self, state: &mut State) -> bool {
         let mut all = passed_over(state);
         let before = all.len();

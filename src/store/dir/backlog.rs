@@ -1,19 +1,21 @@
-//! A long backlog: how a step moves many waiting messages out of `inbox/`, and brings them back in order.
+//! A long backlog: how a step moves many waiting messages out of `inbox/`, and brings them back in
+//! order.
 //!
-//! To find the first of 100,000 names a directory has to be read whole, and ext4 stays slow to read a
-//! directory that was large once. So when many messages lie in the inbox, a step exchanges it for an empty
-//! one, in one call, and the former inbox becomes a pile in the new one. From the pile that has the next
-//! message a step takes as many as make a few segments; until these are used up, no step reads the pile.
+//! To find the first of 100,000 names a directory has to be read whole, and ext4 stays slow to read
+//! a directory that was large once. So when many messages lie in the inbox, a step exchanges it for
+//! an empty one, in one call, and the former inbox becomes a pile in the new one. From the pile
+//! that has the next message a step takes as many as make a few segments; until these are used up,
+//! no step reads the pile.
 //!
 //! Invariants:
 //!
 //! 1. At every moment a message is in the inbox, in the former inbox, in a pile or in a segment.
-//! 2. A reader that finds the new inbox empty **must** find the former one: the new inbox comes with a pile,
-//!    an empty directory, whose place the former inbox takes.
-//! 3. A pile is named after its first message. A reader that trusts the name **must** know that nothing has
-//!    come since, because programs that have opened the inbox before the exchange still put files there. The
-//!    time of change says so: a step sets it to [`LOOKED_THROUGH`] before it reads the pile, and every later
-//!    arrival sets it to another time.
+//! 2. A reader that finds the new inbox empty **must** find the former one: the new inbox comes
+//!    with a pile, an empty directory, whose place the former inbox takes.
+//! 3. A pile is named after its first message. A reader that trusts the name **must** know that
+//!    nothing has come since, because programs that have opened the inbox before the exchange still
+//!    put files there. The time of change says so: a step sets it to [`LOOKED_THROUGH`] before it
+//!    reads the pile, and every later arrival sets it to another time.
 //! 4. Only empty directories are removed.
 
 use std::ffi::{OsStr, OsString};
@@ -30,8 +32,8 @@ use super::inbox::{LOOKED_THROUGH, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
 
-/// Marks a pile as looked through: its name is that of its first message. For a step that is about to read
-/// the pile, or has just made it.
+/// Marks a pile as looked through: its name is that of its first message. For a step that is about
+/// to read the pile, or has just made it.
 pub fn say_looked_through(pile: &Spot) -> Result<()> {
     // Where the time can't be set, the next step looks through the pile once more.
     pile.set_changed(LOOKED_THROUGH.0).map(drop)
@@ -44,8 +46,8 @@ pub struct Filing<'a> {
     pub disk: Disk,
 }
 
-/// How many messages a segment from a pile has. It is small because a step lists the first segment several
-/// times.
+/// How many messages a segment from a pile has. It is small because a step lists the first segment
+/// several times.
 const LISTED: usize = SEGMENT / 4;
 
 /// How often a pile is read at most, as long as something comes into it meanwhile.
@@ -67,11 +69,12 @@ impl Filing<'_> {
             || in_front(scan).is_some()
     }
 
-    /// Brings the next messages into the inbox itself or into a segment. Returns the inbox as it is then.
+    /// Brings the next messages into the inbox itself or into a segment. Returns the inbox as it is
+    /// then.
     pub fn file(&self, mut scan: Scan) -> Result<Scan> {
         if scan.direct.len() > SEGMENT {
-            // A file that can't be moved would be in the way of an exchange, and steps remember it by its
-            // place.
+            // A file that can't be moved would be in the way of an exchange, and steps remember it
+            // by its place.
             let is_exchanged = !scan.passes_over() && possible(self.exchange(scan.direct[0]))? == Some(true);
             if !is_exchanged {
                 self.move_to_segments(layout::INBOX, &scan.direct, SEGMENT)?;
@@ -108,8 +111,9 @@ impl Filing<'_> {
         self.view.agent.join(layout::INBOX)
     }
 
-    /// Exchanges the inbox for an empty one. Returns `false` where that can't be done: the file system may
-    /// have no such call, or the inbox may have an owner or rights that can't be given to another directory.
+    /// Exchanges the inbox for an empty one. Returns `false` where that can't be done: the file
+    /// system may have no such call, or the inbox may have an owner or rights that can't be given
+    /// to another directory.
     fn exchange(&self, first: InboxKey) -> Result<bool> {
         self.finish()?;
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
@@ -139,8 +143,8 @@ impl Filing<'_> {
         Ok(is_exchanged)
     }
 
-    /// Reads a pile or the former inbox, sends back what is no message, and names it after its first message.
-    /// Returns the messages in it; `None` if it has none left.
+    /// Reads a pile or the former inbox, sends back what is no message, and names it after its
+    /// first message. Returns the messages in it; `None` if it has none left.
     fn look_through(&self, path: &str) -> Result<Option<Contents>> {
         let pile = self.view.agent.join(path);
         let mut rounds = 0;
@@ -172,8 +176,8 @@ impl Filing<'_> {
             return Ok(Some(Contents { path: place, keys }));
         }
         match pile.try_rename(&self.view.agent.join(&place))? {
-            // Another pile begins with a copy of the same message. This pile then stays where it is, if that
-            // is a place for a pile.
+            // Another pile begins with a copy of the same message. This pile then stays where it
+            // is, if that is a place for a pile.
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Some(Contents { path: path.to_owned(), keys })),
             renamed => renamed.context("rename to", &pile)?,
         }
@@ -197,8 +201,8 @@ impl Filing<'_> {
         Ok((keys, strays))
     }
 
-    /// Puts a file from a pile back into the inbox, unless a file there has its name. Returns whether it is
-    /// gone from the pile.
+    /// Puts a file from a pile back into the inbox, unless a file there has its name. Returns
+    /// whether it is gone from the pile.
     fn send_back(&self, stray: &Spot) -> Result<bool> {
         let place = self.inbox().join(stray.name());
         if stray.name() == OsStr::new(layout::KEPT_NAME) && place.exists()? {
@@ -227,7 +231,8 @@ impl Filing<'_> {
     fn move_to_segments(&self, from: &str, keys: &[InboxKey], size: usize) -> Result<()> {
         let segments = || keys.chunks(size).map(|keys| self.view.agent.join(layout::segment(keys[0])));
         segments().try_for_each(|segment| segment.make_dirs())?;
-        // The directories come first: a message that has left its place must have arrived somewhere.
+        // The directories come first: a message that has left its place must have arrived
+        // somewhere.
         self.disk.sync_dir(&self.inbox())?;
         let from = self.view.agent.join(from);
         let Some(source) = from.open_dir()? else { return Ok(()) };
@@ -239,7 +244,8 @@ impl Filing<'_> {
                 if moved != Err(Errno::NOENT)
                     && let Err(error) = moved.context("move", &from.join(&name))
                 {
-                    // A file that can't be moved stays; a step that reads it finds what is wrong with it.
+                    // A file that can't be moved stays; a step that reads it finds what is wrong
+                    // with it.
                     fault_of_file(error)?;
                 }
             }
@@ -248,8 +254,8 @@ impl Filing<'_> {
     }
 }
 
-/// `None` if the fault lies in the file or directory itself, such as a directory that can't be read: a step
-/// that reads the messages finds the same fault, and sets it aside.
+/// `None` if the fault lies in the file or directory itself, such as a directory that can't be
+/// read: a step that reads the messages finds the same fault, and sets it aside.
 fn possible<T>(done: Result<T>) -> Result<Option<T>> {
     done.map(Some).or_else(|error| fault_of_file(error).map(|_| None))
 }

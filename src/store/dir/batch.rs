@@ -1,4 +1,5 @@
-//! Many arrivals at once: all of them written and synced aside before the first appears in the inbox.
+//! Many arrivals at once: all of them written and synced aside before the first appears in the
+//! inbox.
 
 use std::fs::File;
 
@@ -40,8 +41,8 @@ impl Agent<'_> {
 }
 
 impl<'a> Batch<'a> {
-    /// Begins a batch in a directory of its own. If the owner makes it, it also removes the batches of killed
-    /// commands.
+    /// Begins a batch in a directory of its own. If the owner makes it, it also removes the batches
+    /// of killed commands.
     pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
         if agent.store().guest().is_none() {
             sweep(&agent.tmp())?;
@@ -85,13 +86,13 @@ impl<'a> Batch<'a> {
         decode(&path, &bytes)
     }
 
-    /// Puts all staged messages into the inbox, for good: if there are many, as a pile, in one call. `keys`:
-    /// theirs, in any order.
+    /// Puts all staged messages into the inbox, for good: if there are many, as a pile, in one
+    /// call. `keys`: theirs, in any order.
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile. Of these messages, only those that are in the agent's
-    /// stream are then left. `no_agent` if it was removed, with all of them.
+    /// `moved` if the agent was moved away meanwhile. Of these messages, only those that are in the
+    /// agent's stream are then left. `no_agent` if it was removed, with all of them.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         let here = self.agent.here()?;
         self.agent.unless_gone(self.place(keys.clone()))?;
@@ -128,8 +129,8 @@ impl Drop for Batch<'_> {
 
 const PREFIX: &str = "batch-";
 
-/// Up to this many files are synced one by one. For more, the whole file system is synced once, which is
-/// faster.
+/// Up to this many files are synced one by one. For more, the whole file system is synced once,
+/// which is faster.
 const ONE_BY_ONE: usize = 256;
 
 /// Removes the batches whose makers are gone.

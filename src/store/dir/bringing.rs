@@ -28,7 +28,8 @@ pub struct Brought {
     pub is_program: bool,
 }
 
-/// How many bytes of messages go through the journal at most, together with the records that belong to them.
+/// How many bytes of messages go through the journal at most, together with the records that belong
+/// to them.
 const MOST_JOURNALLED: usize = 512 << 10;
 
 impl Brought {
@@ -52,8 +53,9 @@ impl Brought {
 }
 
 impl Agent<'_> {
-    /// Brings in what another clone has changed of this agent: its records whole or not at all, and only if each file
-    /// is as this clone has committed it. `false`: one is not, and nothing was changed.
+    /// Brings in what another clone has changed of this agent: its records whole or not at all, and
+    /// only if each file is as this clone has committed it. `false`: one is not, and nothing was
+    /// changed.
     fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
@@ -96,8 +98,8 @@ impl Agent<'_> {
         Ok(true)
     }
 
-    /// Returns true if this clone has taken the agent under this id, to step it alone. What a copy of the directory brings
-    /// along is the word of another clone.
+    /// Returns true if this clone has taken the agent under this id, to step it alone. What a copy
+    /// of the directory brings along is the word of another clone.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
         let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
@@ -135,7 +137,8 @@ fn is_removal(changes: &[Brought]) -> bool {
 }
 
 impl Change<'_> {
-    /// Lets an agent vanish that another clone has removed, if each of its records is as this clone has committed it.
+    /// Lets an agent vanish that another clone has removed, if each of its records is as this clone
+    /// has committed it.
     fn vanish_as_known(&self, changes: &[Brought]) -> Result<bool> {
         self.empty_journal()?;
         let dir = &self.agent.dir;
@@ -150,8 +153,8 @@ impl Change<'_> {
 }
 
 impl Store {
-    /// Brings in what another clone has changed, of one agent after the other. `false`: a file is not as this clone has
-    /// committed it, and what it belongs to was not changed.
+    /// Brings in what another clone has changed, of one agent after the other. `false`: a file is
+    /// not as this clone has committed it, and what it belongs to was not changed.
     pub fn bring(&self, changes: Vec<Brought>, now: Time) -> Result<bool> {
         let mut by_agent: BTreeMap<Option<AgentName>, Vec<Brought>> = BTreeMap::new();
         for mut change in changes {
@@ -206,8 +209,8 @@ impl Store {
         made
     }
 
-    /// Brings in what another clone has changed beside the agents: settings and shared hooks. `false`: a file is not as
-    /// this clone has committed it, and nothing was changed.
+    /// Brings in what another clone has changed beside the agents: settings and shared hooks.
+    /// `false`: a file is not as this clone has committed it, and nothing was changed.
     fn bring_in(&self, changes: &[Brought]) -> Result<bool> {
         for change in changes {
             if !change.is_as_known(&self.spot())? {

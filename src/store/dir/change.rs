@@ -34,7 +34,8 @@ pub struct Change<'a> {
     pub(super) agent: &'a Agent<'a>,
     /// The revision that was read under this lock, and the version of the `state.json` that has it.
     base: Cell<Option<(u64, Version)>>,
-    /// The segments of the inbox, once they are known. Only a process that holds the lock makes and removes segments.
+    /// The segments of the inbox, once they are known. Only a process that holds the lock makes and
+    /// removes segments.
     segments: RefCell<Option<Vec<inbox::Segment>>>,
     /// The inbox as it was listed last, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
@@ -76,8 +77,9 @@ impl<'a> Change<'a> {
         self.look_again()
     }
 
-    /// The same for a step. A long backlog is filed first, so that it stays cheap to take messages from it. The step tries
-    /// again what has changed since it was passed over, without `stuck`, the names that it has tried already.
+    /// The same for a step. A long backlog is filed first, so that it stays cheap to take messages
+    /// from it. The step tries again what has changed since it was passed over, without `stuck`,
+    /// the names that it has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
@@ -85,8 +87,8 @@ impl<'a> Change<'a> {
         Ok(self.look_again()?.remembering())
     }
 
-    /// The records as they are now. The inbox is not listed again: the last list is used, with the changes that were
-    /// committed since.
+    /// The records as they are now. The inbox is not listed again: the last list is used, with the
+    /// changes that were committed since.
     pub fn look_again(&self) -> Result<Snapshot<'_>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
@@ -135,7 +137,8 @@ impl<'a> Change<'a> {
         Ok(scan)
     }
 
-    /// Finishes an exchange of the inbox that was interrupted: the former inbox becomes a pile in the new one.
+    /// Finishes an exchange of the inbox that was interrupted: the former inbox becomes a pile in
+    /// the new one.
     pub fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
@@ -166,7 +169,8 @@ impl<'a> Change<'a> {
         Ok(found.unwrap_or(direct))
     }
 
-    /// Applies what interrupted commands have committed. Every process that takes the lock does this first.
+    /// Applies what interrupted commands have committed. Every process that takes the lock does
+    /// this first.
     pub fn finish_journal(&self) -> Result<()> {
         self.journal.replace(Place::Unknown);
         let place = match Journal::look(&self.agent.dir, true)? {
@@ -232,8 +236,9 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Syncs all that was committed and empties the journal. To be called before a file that the journal may name is
-    /// changed in any other way, since after a power cut the lines would change that back.
+    /// Syncs all that was committed and empties the journal. To be called before a file that the
+    /// journal may name is changed in any other way, since after a power cut the lines would change
+    /// that back.
     pub fn empty_journal(&self) -> Result<()> {
         if matches!(*self.journal.borrow(), Place::Unknown) {
             self.finish_journal()?;
@@ -251,17 +256,19 @@ impl<'a> Change<'a> {
     fn empty(&self, journal: &mut Journal) -> Result<()> {
         let disk = self.agent.store.disk;
         if let Err(error) = disk.sync_file_system(self.agent.dir.spot()) {
-            // The kernel takes pages that it could not write for clean. The next command applies all lines again.
+            // The kernel takes pages that it could not write for clean. The next command applies
+            // all lines again.
             let _ = journal.doubt();
             return Err(error);
         }
         journal.cut(disk)
     }
 
-    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the transaction was made from
-    /// another revision.
+    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the
+    /// transaction was made from another revision.
     ///
-    /// After an error it is not known whether the transaction has happened, so nothing more is committed under this lock.
+    /// After an error it is not known whether the transaction has happened, so nothing more is
+    /// committed under this lock.
     pub fn commit(&self, transaction: Transaction) -> Result<State> {
         let base = self.base.take().filter(|(revision, _)| *revision == transaction.base_revision);
         let Some((_, over)) = base else {
@@ -282,7 +289,8 @@ impl<'a> Change<'a> {
         Ok(state)
     }
 
-    /// Replaces records, `state.json` among them, by those of another clone, as a whole or not at all.
+    /// Replaces records, `state.json` among them, by those of another clone, as a whole or not at
+    /// all.
     pub(super) fn replace(
         &self,
         writes: Vec<Write>,
@@ -303,7 +311,8 @@ impl<'a> Change<'a> {
         self.carry_out(&mut entry, 0, true)
     }
 
-    /// Commits a line, and changes the files that it names. `is_last`: empties the journal after that.
+    /// Commits a line, and changes the files that it names. `is_last`: empties the journal after
+    /// that.
     fn carry_out(&self, entry: &mut Entry, revision: u64, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         let mut journal = self.take_journal()?;
@@ -317,7 +326,8 @@ impl<'a> Change<'a> {
         journal.commit(&line, disk)?;
         let left = journal::changes([&*entry]).apply(dir, disk)?;
         self.base.set(left.map(|left| (revision, left)));
-        // The journal need not stay where nothing is synced, and it can't be marked where a boot has no name.
+        // The journal need not stay where nothing is synced, and it can't be marked where a boot
+        // has no name.
         let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
         match left {
             Some(left) if !is_over => journal.mark(left)?,
@@ -375,10 +385,12 @@ impl<'a> Change<'a> {
     fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<Entry> {
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
-        // If there is no cache, none is made here, because a cache with one key would pass for a whole one. The next
-        // search for a key makes it from the records, which then have this key as well.
+        // If there is no cache, none is made here, because a cache with one key would pass for a
+        // whole one. The next search for a key makes it from the records, which then have this key
+        // as well.
         let has_cache = keys::has_cache(&self.agent.dir)?;
-        // From the last to the first: a file that changes twice is written once, with its last content.
+        // From the last to the first: a file that changes twice is written once, with its last
+        // content.
         for put in transaction.puts.iter().rev() {
             let is_forgotten = matches!(put, Put::Dedupe(entry)
                 if !has_cache || dedupe::is_outdated(&self.view(), entry)?);
@@ -386,7 +398,8 @@ impl<'a> Change<'a> {
                 writes.extend(Some(self.write(put)?).filter(|write| written.insert(write.path.clone())));
             }
         }
-        // `state.json` comes last, so that a reader in between finds the old revision beside new records.
+        // `state.json` comes last, so that a reader in between finds the old revision beside new
+        // records.
         writes.push(write(layout::STATE.to_owned(), encode(&*state)));
         let mut deletes = Vec::with_capacity(transaction.deletes.len());
         for delete in &transaction.deletes {
@@ -449,8 +462,8 @@ impl<'a> Change<'a> {
         })
     }
 
-    /// An append at the present end of the file. If a person has edited the file and its last line has no end, the line
-    /// is ended first, so that no two lines become one.
+    /// An append at the present end of the file. If a person has edited the file and its last line
+    /// has no end, the line is ended first, so that no two lines become one.
     fn append(&self, path: String, content: Vec<u8>) -> Result<Append> {
         let full = self.agent.dir.join(&path);
         let (offset, ends_whole) = files::end_of(&full)?;

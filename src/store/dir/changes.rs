@@ -1,8 +1,8 @@
 //! What a transaction does to the files of an agent, as values, and how it is applied to the files.
 //!
-//! Applying it twice is the same as applying it once: contents are whole, lines have a recorded offset, and a
-//! file that is to be deleted may be gone already. Nothing is synced here: the journal has all of it until
-//! the disk has it.
+//! Applying it twice is the same as applying it once: contents are whole, lines have a recorded
+//! offset, and a file that is to be deleted may be gone already. Nothing is synced here: the
+//! journal has all of it until the disk has it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -36,8 +36,8 @@ pub struct Append {
 /// The changes of one transaction, or of several consecutive ones together.
 #[derive(Debug, Default)]
 pub struct Changes<'e> {
-    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision beside the
-    /// new records.
+    /// Each path once. `state.json` comes last, so that a reader in between finds the old revision
+    /// beside the new records.
     writes: Vec<&'e Write>,
     /// In the order in which they were committed.
     appends: Vec<&'e Append>,
@@ -65,13 +65,14 @@ impl<'e> Changes<'e> {
         all
     }
 
-    /// Applies it to the files. Returns the version of the new `state.json`, if that is among the writes.
+    /// Applies it to the files. Returns the version of the new `state.json`, if that is among the
+    /// writes.
     pub fn apply(&self, agent: &AgentDir, disk: Disk) -> Result<Option<Version>> {
         let (state, others): (Vec<&Write>, Vec<&Write>) =
             self.writes.iter().partition(|write| write.path == layout::STATE);
         for write in others {
-            // If there is no cache of keys, no entry is written: a cache with one key would pass for a whole
-            // one.
+            // If there is no cache of keys, no entry is written: a cache with one key would pass
+            // for a whole one.
             let is_key = write.path.starts_with(layout::DEDUPE);
             if is_key && !keys::has_cache(agent)? {
                 continue;
@@ -92,8 +93,8 @@ impl<'e> Changes<'e> {
     }
 }
 
-/// Puts a file in place as a whole. The temporary name is always the same, because only the holder of the
-/// lock does this.
+/// Puts a file in place as a whole. The temporary name is always the same, because only the holder
+/// of the lock does this.
 fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     let staged = agent.join(layout::TMP).join("apply");
     let put = || {
@@ -109,8 +110,8 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     version
 }
 
-/// Removes the directory of a deleted file if it is empty and no longer needed: a pile or segment of the
-/// inbox, or the directory of a settled run of which only a checkpoint was left.
+/// Removes the directory of a deleted file if it is empty and no longer needed: a pile or segment
+/// of the inbox, or the directory of a settled run of which only a checkpoint was left.
 fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     let path = Path::new(deleted);
     let may_go = [layout::INBOX, layout::RUNS].iter().any(|dir| path.starts_with(dir));
@@ -119,8 +120,8 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     }
 }
 
-/// Adds lines to a file at their offset, unless they are there. If other lines are there, as after a merge,
-/// these stay, and the missing lines come after them.
+/// Adds lines to a file at their offset, unless they are there. If other lines are there, as after
+/// a merge, these stay, and the missing lines come after them.
 fn add_lines(spot: &Spot, append: &Append) -> Result<()> {
     let (file, length) = open_lines(spot)?;
     let there = read_from(&file, append.offset, append.content.len().min(beyond(length, append.offset)))
@@ -174,7 +175,8 @@ pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     }
 }
 
-/// Whether nothing but a part of `content` is in its place. What was not synced may be missing, or zeros.
+/// Whether nothing but a part of `content` is in its place. What was not synced may be missing, or
+/// zeros.
 fn is_free(there: &[u8], content: &[u8]) -> bool {
     there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
 }

@@ -112,8 +112,9 @@ impl Agent<'_> {
 }
 
 impl Change<'_> {
-    /// Collects all but what readers may be at: that goes after the next commit, for a reader sees meanwhile by the
-    /// revision that it was overtaken. `is_leased`: the caller holds the agent's lease.
+    /// Collects all but what readers may be at: that goes after the next commit, for a reader sees
+    /// meanwhile by the revision that it was overtaken. `is_leased`: the caller holds the agent's
+    /// lease.
     pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
         // What it names would be put back by it.
         self.empty_journal()?;

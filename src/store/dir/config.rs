@@ -1,5 +1,5 @@
-//! `dormouse.toml` and `agent.toml`: reads them, overlays them, and checks them. Errors have the line and
-//! column of the fault.
+//! `dormouse.toml` and `agent.toml`: reads them, overlays them, and checks them. Errors have the
+//! line and column of the fault.
 
 use std::path::Path;
 
@@ -91,7 +91,8 @@ fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c T
     })
 }
 
-/// The error for a fault in `dormouse.toml` that comes to light with the agent whose policy is at `path`.
+/// The error for a fault in `dormouse.toml` that comes to light with the agent whose policy is at
+/// `path`.
 fn in_settings(path: &Path, table: &str, error: &toml::de::Error) -> Error {
     let above = path.ancestors().nth(3).unwrap_or(path);
     Error::damaged(above.join(super::layout::CONFIG), format!("{table}: {}", error.message()))

@@ -1,8 +1,8 @@
 //! Two clones of a state directory, and what they had in common: which files the merged one has.
 //!
-//! Arrivals and lines of all clones merge. Of an agent whose `state.json` both have changed one clone is believed:
-//! its records are kept together, for they were written together, and what the other one has changed of them is
-//! put into `quarantine/`.
+//! Arrivals and lines of all clones merge. Of an agent whose `state.json` both have changed one
+//! clone is believed: its records are kept together, for they were written together, and what the
+//! other one has changed of them is put into `quarantine/`.
 
 mod both;
 
@@ -49,8 +49,8 @@ pub struct Converged {
 
 type Files<'t> = BTreeMap<&'t str, &'t Blob>;
 
-/// Refuses what no clone of ours pushes: links, records of one machine, and names that lead out of the state
-/// directory. What was there before stays.
+/// Refuses what no clone of ours pushes: links, records of one machine, and names that lead out of
+/// the state directory. What was there before stays.
 pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
     for (path, blob) in theirs.iter().filter(|(path, blob)| ours.get(*path) != Some(*blob)) {
         let parts: Vec<&str> = path.split('/').collect();

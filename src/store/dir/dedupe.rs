@@ -1,5 +1,5 @@
-//! The cache of dedupe keys. It is beside the records, and is made again from them if it is missing or
-//! broken.
+//! The cache of dedupe keys. It is beside the records, and is made again from them if it is missing
+//! or broken.
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
@@ -24,8 +24,8 @@ pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// Whether the key stands for a later message by now, so that the end of this one is not to be noted under
-/// it.
+/// Whether the key stands for a later message by now, so that the end of this one is not to be
+/// noted under it.
 pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
         // This is only a cache: an entry that can't be read is written again.
@@ -38,8 +38,8 @@ pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
 
 /// The message that a key stands for, if one was admitted under it within the window.
 ///
-/// `revision` is the agent's. An entry of a later revision shows that the records were put back (by a
-/// checkout, for instance); the cache is then made anew from the records as they are.
+/// `revision` is the agent's. An entry of a later revision shows that the records were put back (by
+/// a checkout, for instance); the cache is then made anew from the records as they are.
 pub fn find(
     view: &View<'_>,
     key: &str,
@@ -53,7 +53,8 @@ pub fn find(
         rebuild(view, now, window, disk)?;
     }
     let mut entry = match look_up(view, key, now, window) {
-        // This is only a cache: if an entry can't be read, the cache is made again from the records.
+        // This is only a cache: if an entry can't be read, the cache is made again from the
+        // records.
         Err(error) if error.is_of_file() => {
             rebuild(view, now, window, disk)?;
             look_up(view, key, now, window)?
@@ -67,8 +68,8 @@ pub fn find(
     Ok(entry)
 }
 
-/// The same for a command that only looks: the message that the cache knows, if the cache belongs to these
-/// records.
+/// The same for a command that only looks: the message that the cache knows, if the cache belongs
+/// to these records.
 pub fn peek(
     view: &View<'_>,
     key: &str,
@@ -101,8 +102,8 @@ fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option
     }
 }
 
-/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole, and
-/// durable: a message whose entry a power cut took away would be admitted again.
+/// Makes the cache from the inbox, the timers and the archive of the window. It appears as a whole,
+/// and durable: a message whose entry a power cut took away would be admitted again.
 fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
     let staged = view.agent.join(layout::TMP).join("dedupe");
     let in_the_way = view.agent.join(layout::TMP).join("dedupe-old");
@@ -124,7 +125,8 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
-        // What was in its way is not needed either: if there is no cache, the next command makes one.
+        // What was in its way is not needed either: if there is no cache, the next command makes
+        // one.
         let _ = staged.remove_tree();
         let _ = in_the_way.remove_tree();
         return made;

@@ -1,7 +1,8 @@
-//! Files that others put into an inbox: how a step takes one, and where it goes if it is no message.
+//! Files that others put into an inbox: how a step takes one, and where it goes if it is no
+//! message.
 //!
-//! What can't be admitted is moved to `inbox/rejected/` with the reason beside it. What can't be moved
-//! either stays where it is, and every step passes it over.
+//! What can't be admitted is moved to `inbox/rejected/` with the reason beside it. What can't be
+//! moved either stays where it is, and every step passes it over.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -29,8 +30,8 @@ use super::{Agent, Change, aside, authors, layout};
 /// How many bytes the name of a dropped file may have: the program puts a few before and behind it.
 const LONGEST_NAME: usize = 200;
 
-/// How many a name has at most that the program makes of a longer one. Longer than what is admitted, so
-/// that it is told from those.
+/// How many a name has at most that the program makes of a longer one. Longer than what is
+/// admitted, so that it is told from those.
 const LONGEST_TAKEN: usize = 240;
 
 /// How the name of a hand-written file begins once a step has taken it.
@@ -39,16 +40,16 @@ const TAKEN: &str = "taken~";
 /// How the name of the file ends that says why another one was rejected.
 const REASON: &str = ".reason";
 
-/// The name under which a hand-written file is taken: who drops another one of its name from then on
-/// replaces nothing, and no step removes what it has not read.
+/// The name under which a hand-written file is taken: who drops another one of its name from then
+/// on replaces nothing, and no step removes what it has not read.
 fn taken_name(given: &Path) -> PathBuf {
     let mut name = OsString::from(TAKEN);
     name.push(cut(given.as_os_str(), LONGEST_TAKEN));
     PathBuf::from(name)
 }
 
-/// The name that a hand-written file had when it was dropped, as far as that is known; `None` if it is not
-/// taken yet.
+/// The name that a hand-written file had when it was dropped, as far as that is known; `None` if it
+/// is not taken yet.
 fn given_name(taken: &Path) -> Option<&Path> {
     let name = taken.as_os_str().as_bytes().strip_prefix(TAKEN.as_bytes())?;
     Some(Path::new(OsStr::from_bytes(name)))
@@ -90,7 +91,8 @@ fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
-/// A file in the inbox that others have put there, or that has the name of a message or a hint and is none.
+/// A file in the inbox that others have put there, or that has the name of a message or a hint and
+/// is none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
     /// From the inbox.
@@ -217,7 +219,8 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 }
 
 impl Change<'_> {
-    /// Takes a hand-written file by giving it another name: from then on no other process changes it.
+    /// Takes a hand-written file by giving it another name: from then on no other process changes
+    /// it.
     pub fn take_drop(&self, file: &Dropped) -> Result<Taken> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
@@ -246,7 +249,8 @@ impl Change<'_> {
         self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }
 
-    /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason beside it.
+    /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason
+    /// beside it.
     pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
         match self.try_to_set_aside(&file.place, reason) {
             Err(error) => fault_of_file(error).map(Aside::Stays),
@@ -278,8 +282,8 @@ impl Change<'_> {
         Ok(Aside::Moved(name.to_string_lossy().into_owned()))
     }
 
-    /// A file or a link that lies where `rejected/` is to be, or another user's directory, is taken like any
-    /// other dropped file.
+    /// A file or a link that lies where `rejected/` is to be, or another user's directory, is taken
+    /// like any other dropped file.
     fn clear_the_way(&self, inbox: &Spot, rejected: &Spot) -> Result<()> {
         if is_ours(rejected)? {
             return Ok(());
@@ -294,12 +298,14 @@ impl Change<'_> {
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
     }
 
-    /// Says anew why a file that could not be admitted still can't. One that stays where it is has no other reason.
+    /// Says anew why a file that could not be admitted still can't. One that stays where it is has
+    /// no other reason.
     pub fn reject_again(&self, one: &Rejected, reason: &str) -> Result<()> {
         if one.stays { Ok(()) } else { self.write_reason(&rejected_dir(self.agent), &one.name, reason) }
     }
 
-    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. One that stays is there.
+    /// Moves a file from `rejected/` back into the inbox, where the next step finds it. One that
+    /// stays is there.
     pub fn bring_back(&self, one: &Rejected) -> Result<()> {
         if one.stays {
             return Ok(());
@@ -341,8 +347,8 @@ fn reason_name(name: &OsStr) -> OsString {
     name
 }
 
-/// A name that nothing in a directory has yet, and whose reason would not replace anything: this one, or
-/// this one and a number.
+/// A name that nothing in a directory has yet, and whose reason would not replace anything: this
+/// one, or this one and a number.
 fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     let numbered = |number: u32| {
         let mut numbered = name.to_owned();
@@ -372,8 +378,8 @@ fn free_name(dir: &Spot, name: &OsStr) -> Result<OsString> {
     Ok(numbered(free))
 }
 
-/// The name under which a rejected file goes back into the inbox: a record under its own, any other under
-/// one that is not too long.
+/// The name under which a rejected file goes back into the inbox: a record under its own, any other
+/// under one that is not too long.
 fn name_in_inbox(name: &OsStr) -> OsString {
     let unnumbered = name
         .to_str()
@@ -443,7 +449,8 @@ pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
     Ok(rejected_names(view, is_ours(&dir)?)?.is_empty())
 }
 
-/// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the inbox.
+/// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the
+/// inbox.
 pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let inbox = view.agent.join(layout::INBOX);
     let dir = inbox.join(layout::REJECTED);

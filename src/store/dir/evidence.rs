@@ -31,8 +31,8 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
     Ok(months.into_iter().flat_map(|month| month.files).collect())
 }
 
-/// Calls `each` with every event of the ledger, oldest first, each once even if a merge has doubled its line. `since`
-/// skips the months before it without opening them.
+/// Calls `each` with every event of the ledger, oldest first, each once even if a merge has doubled
+/// its line. `since` skips the months before it without opening them.
 pub fn events(view: &View<'_>, since: Option<Time>, mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
     let mut seen = HashSet::new();
     let first_month = since.map(Time::month);
@@ -89,8 +89,8 @@ fn in_order(view: &View<'_>, month: &Month) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// The records of one kind in the archive, newest first, until `each` says stop (`false`). A line that a merge
-/// has left twice is one. No more is read of it than that takes.
+/// The records of one kind in the archive, newest first, until `each` says stop (`false`). A line
+/// that a merge has left twice is one. No more is read of it than that takes.
 pub fn archived<T: Record>(view: &View<'_>, mut each: impl FnMut(T) -> bool) -> Result<()> {
     for month in months::archive(view, T::KIND)?.iter().rev() {
         if !months::newest_first(view, month, |spot, number, line| Ok(each(decode_at(spot, number, line)?)))?
@@ -118,8 +118,8 @@ pub fn archived_message(view: &View<'_>, id: MessageId) -> Result<Option<Message
     last_word(view, &id.to_string(), id.minted_at(), |message: &Message| message.id == id)
 }
 
-/// The newest record of the archive that is the one meant, whose line has `needle` in it. Months before it came to
-/// be are not looked at.
+/// The newest record of the archive that is the one meant, whose line has `needle` in it. Months
+/// before it came to be are not looked at.
 fn last_word<T: Record>(
     view: &View<'_>,
     needle: &str,
@@ -150,8 +150,8 @@ fn contains(line: &[u8], needle: &[u8]) -> bool {
     line.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Those of the messages that the archive says something about, in one pass. Months before the first of
-/// them came to be are not looked at.
+/// Those of the messages that the archive says something about, in one pass. Months before the
+/// first of them came to be are not looked at.
 pub fn archived_among(view: &View<'_>, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
     let mut found = HashSet::new();
     let born = ids.iter().map(|id| id.minted_at().unwrap_or(Time::from_millis(0))).min();
@@ -177,8 +177,9 @@ fn mentions(line: &[u8], ids: &HashSet<MessageId>) -> bool {
         .any(|id: MessageId| ids.contains(&id))
 }
 
-/// The newest records of this month's and last month's archive, at most `count` that satisfy `wanted`,
-/// newest first. Reads a bounded tail: what a turn is told of the past must not cost more with every turn.
+/// The newest records of this month's and last month's archive, at most `count` that satisfy
+/// `wanted`, newest first. Reads a bounded tail: what a turn is told of the past must not cost more
+/// with every turn.
 pub fn recent<T: Record>(
     view: &View<'_>,
     now: Time,
@@ -253,7 +254,8 @@ pub(super) fn tasks_among(view: &View<'_>, ids: &HashSet<TaskId>) -> Result<Hash
     Ok(found)
 }
 
-/// Adds the last words of the archive about these. Months before the first of them came to be are not looked at.
+/// Adds the last words of the archive about these. Months before the first of them came to be are
+/// not looked at.
 fn among<T: Record, Id: FromStr + Eq + Hash + Copy>(
     view: &View<'_>,
     ids: &HashSet<Id>,
@@ -294,7 +296,8 @@ pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
     Ok((found.into_values().rev().take(count).collect(), more))
 }
 
-/// The records of the settled runs of the months from a moment on, newest first. Months before are not opened.
+/// The records of the settled runs of the months from a moment on, newest first. Months before are
+/// not opened.
 pub fn runs_since(view: &View<'_>, since: Time) -> Result<Vec<Run>> {
     let mut found = BTreeMap::new();
     let first = since.month();

@@ -1,5 +1,5 @@
-//! An agent as one revision, for `export`: taken under its lock in a moment, and written out without the
-//! lock.
+//! An agent as one revision, for `export`: taken under its lock in a moment, and written out
+//! without the lock.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -22,7 +22,8 @@ use super::layout;
 use super::moved::Taken;
 use super::travel::{Place, place};
 
-/// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and their length.
+/// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and
+/// their length.
 const COPIED: u64 = 64 << 10;
 
 /// What an agent consists of at one revision.
@@ -34,8 +35,8 @@ pub struct Leaving {
     /// The contents of small files, one after the other. It has no name.
     copies: File,
     copied: u64,
-    /// Files that do not travel and are not this machine's own either, from the agent's directory: links,
-    /// pipes, unknown names.
+    /// Files that do not travel and are not this machine's own either, from the agent's directory:
+    /// links, pipes, unknown names.
     left_out: Vec<PathBuf>,
 }
 
@@ -56,8 +57,8 @@ enum Content {
 }
 
 impl Change<'_> {
-    /// Takes everything of the agent that travels. For an agent that is marked as moved, that is what was
-    /// taken the first time: messages may have come into its inbox since.
+    /// Takes everything of the agent that travels. For an agent that is marked as moved, that is
+    /// what was taken the first time: messages may have come into its inbox since.
     pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
         self.agent.store.files_only("an export")?;
         self.empty_journal()?;
@@ -75,7 +76,8 @@ impl Change<'_> {
         Ok(leaving)
     }
 
-    /// Takes what this machine has of an agent whose records are elsewhere. The records are to be added.
+    /// Takes what this machine has of an agent whose records are elsewhere. The records are to be
+    /// added.
     pub(in crate::store) fn leaving_room(&self) -> Result<Leaving> {
         let mut leaving = self.leaving_nothing()?;
         leaving.walk(Path::new(""), true)?;
@@ -100,9 +102,9 @@ impl Change<'_> {
 }
 
 impl Leaving {
-    /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and when they were written, in
-    /// seconds since 1970. `known`: when a file was written that has this path and these bytes, by their digest, if it is
-    /// known better.
+    /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and
+    /// when they were written, in seconds since 1970. `known`: when a file was written that has
+    /// this path and these bytes, by their digest, if it is known better.
     pub(in crate::store) fn add(
         &mut self,
         put: impl FnOnce(&mut dyn FnMut(&str, &[u8], u64) -> Result<()>) -> Result<()>,
@@ -150,7 +152,8 @@ impl Leaving {
         Ok(at)
     }
 
-    /// Takes the files of a directory, in the order of their names. `is_room`: its records are elsewhere.
+    /// Takes the files of a directory, in the order of their names. `is_room`: its records are
+    /// elsewhere.
     fn walk(&mut self, below: &Path, is_room: bool) -> Result<()> {
         for entry in self.dir.join(below).entries()? {
             let path = below.join(&entry.name);
@@ -217,7 +220,8 @@ impl Leaving {
         self.files.iter().filter(|file| is_arrival(&file.path)).count()
     }
 
-    /// Writes all of it to a stream. No other command waits for that. `written` is told how many bytes each file has.
+    /// Writes all of it to a stream. No other command waits for that. `written` is told how many
+    /// bytes each file has.
     pub fn write<W: Write>(&self, writer: &mut Writer<W>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);

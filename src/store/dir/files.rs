@@ -15,8 +15,8 @@ use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
-/// The most that a record may have, in bytes. It also bounds every other file that is read as a whole, unless
-/// that file's reader names a bound of its own.
+/// The most that a record may have, in bytes. It also bounds every other file that is read as a
+/// whole, unless that file's reader names a bound of its own.
 pub const MAX_RECORD: u64 = 16 << 20;
 
 /// The most that a file of lines may have, in bytes, where it is read as a whole.
@@ -25,8 +25,8 @@ pub const MAX_LINES: u64 = 256 << 20;
 /// The most that a journal may have, in bytes, and so the most that one transaction may change.
 pub const MAX_JOURNAL: u64 = 256 << 20;
 
-/// The content of a record's file; `None` if there is none. A file that is not a plain one, or is too large
-/// for a record, is refused unread.
+/// The content of a record's file; `None` if there is none. A file that is not a plain one, or is
+/// too large for a record, is refused unread.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
     spot.read(MAX_RECORD)
 }
@@ -36,7 +36,8 @@ pub fn read_owned(spot: &Spot) -> Result<Option<Content>> {
     spot.read_owned(MAX_RECORD)
 }
 
-/// Makes a directory that a clone lacks because it was empty, and if need be the directory above it.
+/// Makes a directory that a clone lacks because it was empty, and if need be the directory above
+/// it.
 fn make_dir_again(spot: &Spot) -> Result<()> {
     let above = spot.parent();
     if !above.exists()? {
@@ -110,7 +111,8 @@ impl Disk {
         }
     }
 
-    /// Makes a new file at `temporary` with this content, durably. On any failure the file is removed again.
+    /// Makes a new file at `temporary` with this content, durably. On any failure the file is
+    /// removed again.
     pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
         let mut unfinished = Unfinished(Some(temporary));
         let file = self.stage_unsynced(temporary, bytes)?;
@@ -135,8 +137,8 @@ impl Disk {
         Ok(file)
     }
 
-    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds either the old
-    /// content or the new, also after a power cut.
+    /// Puts a file in place as a whole: stage, rename, sync the directory. A reader finds either
+    /// the old content or the new, also after a power cut.
     pub fn replace(self, temporary: &Spot, target: &Spot, bytes: &[u8]) -> Result<()> {
         self.stage(temporary, bytes)?;
         self.place(temporary, target)
@@ -150,8 +152,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Does the same for many files that go into one directory. It syncs the very directory that has them,
-    /// even if another one has its name by then.
+    /// Does the same for many files that go into one directory. It syncs the very directory that
+    /// has them, even if another one has its name by then.
     pub fn place_all(self, staged: impl IntoIterator<Item = (Spot, Spot)>) -> Result<()> {
         let (mut dir, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
@@ -161,11 +163,11 @@ impl Disk {
                     None => dir.insert((dir_for(&target)?, target.parent())),
                 };
                 match temporary.rename_into(open, &target) {
-                    // The inbox was opened, then exchanged, used up and removed: another inbox has its name
-                    // now.
+                    // The inbox was opened, then exchanged, used up and removed: another inbox has
+                    // its name now.
                     Err(error) if error.is_not_found() && was_removed(open) => dir = None,
-                    // A member of the sharing group stages a file in the inbox itself. If the inbox is
-                    // exchanged, the file comes back.
+                    // A member of the sharing group stages a file in the inbox itself. If the inbox
+                    // is exchanged, the file comes back.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
                         std::thread::sleep(COMES_BACK / PATIENCE);
@@ -179,16 +181,17 @@ impl Disk {
     }
 }
 
-/// How long a file that was staged in an inbox may be gone while the inbox is exchanged, and how often to
-/// look for it.
+/// How long a file that was staged in an inbox may be gone while the inbox is exchanged, and how
+/// often to look for it.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
-/// How many files are open and synced at once: enough to share the cost, few enough for the tightest limits
-/// of open files that are in use.
+/// How many files are open and synced at once: enough to share the cost, few enough for the
+/// tightest limits of open files that are in use.
 const TOGETHER: usize = 32;
 
-/// Open files that are written but not durable yet. However many are added, no more than 32 are ever open.
+/// Open files that are written but not durable yet. However many are added, no more than 32 are
+/// ever open.
 #[derive(Debug)]
 pub struct Unsynced {
     disk: Disk,
@@ -205,15 +208,15 @@ impl Unsynced {
         if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
     }
 
-    /// Makes all of them durable. The kernel is asked to begin writing all of them before the first is waited
-    /// for: the file system then flushes its own journal once or twice for all of them instead of once for
-    /// each.
+    /// Makes all of them durable. The kernel is asked to begin writing all of them before the first
+    /// is waited for: the file system then flushes its own journal once or twice for all of them
+    /// instead of once for each.
     pub fn sync(&mut self) -> Result<()> {
         let files = std::mem::take(&mut self.files);
         if files.len() > 1 {
             for (file, _) in &files {
-                // The kernel writes at once what it need not cache. This is only a hint, and does nothing for
-                // directories.
+                // The kernel writes at once what it need not cache. This is only a hint, and does
+                // nothing for directories.
                 let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
             }
         }
@@ -228,8 +231,8 @@ pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.try_rename(to)?)
 }
 
-/// Renames a file whose content the journal has until the disk has it. It replaces another file without being
-/// written to the disk.
+/// Renames a file whose content the journal has until the disk has it. It replaces another file
+/// without being written to the disk.
 pub fn supplant(from: &Spot, to: &Spot) -> Result<()> {
     or_into_new_dir(from, to, from.supplant(to)?)
 }
@@ -304,8 +307,8 @@ pub fn end_of(spot: &Spot) -> Result<(u64, bool)> {
     Ok((length, last == *b"\n"))
 }
 
-/// Why a file can't be read, or moved, if the reason lies in that file. Any other error comes from the disk
-/// or from this process, and stays an error.
+/// Why a file can't be read, or moved, if the reason lies in that file. Any other error comes from
+/// the disk or from this process, and stays an error.
 pub fn fault_of_file(error: Error) -> Result<String> {
     match error {
         Error::Damaged { line: 0, message, .. } => Ok(message),

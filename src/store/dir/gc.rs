@@ -1,11 +1,12 @@
 //! Months that are over: packed, or dropped once the retention keeps them no longer.
 //!
-//! 1. What is new **must** be in its place, and durable, before what it stands for goes: a kill leaves one or the other,
-//!    or both, and both are one.
-//! 2. A reader that has listed the files of a month and opens one that has gone meanwhile **must** see that it was
-//!    overtaken. So there is a commit in between: the revision moves on, and the reader starts over.
-//! 3. What has ended **must not** run again because its file came back: of a month that is dropped the ids of the messages
-//!    that ended in it stay, packed, as a kind of record of their own.
+//! 1. What is new **must** be in its place, and durable, before what it stands for goes: a kill
+//!    leaves one or the other, or both, and both are one.
+//! 2. A reader that has listed the files of a month and opens one that has gone meanwhile **must**
+//!    see that it was overtaken. So there is a commit in between: the revision moves on, and the
+//!    reader starts over.
+//! 3. What has ended **must not** run again because its file came back: of a month that is dropped
+//!    the ids of the messages that ended in it stay, packed, as a kind of record of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
@@ -119,8 +120,8 @@ impl Agent<'_> {
         Ok(found)
     }
 
-    /// Packs the lines of a file that no packed file of its month has. Needs no lock, and should have none: it may take
-    /// its time.
+    /// Packs the lines of a file that no packed file of its month has. Needs no lock, and should
+    /// have none: it may take its time.
     pub fn stage_packed(&self, seen: &Snapshot<'_>, old: Old) -> Result<Staged> {
         let view = &seen.view;
         let (last, parts) = parts_of(view, old.dir, &old.stem)?;
@@ -131,7 +132,8 @@ impl Agent<'_> {
         Ok(Staged { old, parts })
     }
 
-    /// Packs each content into a file of its own, numbered from after `last`, that has no place yet.
+    /// Packs each content into a file of its own, numbered from after `last`, that has no place
+    /// yet.
     fn stage_parts(&self, dir: &str, stem: &str, contents: &[Vec<u8>], last: u32) -> Result<Vec<Part>> {
         let mut parts = Vec::with_capacity(contents.len());
         let staged = contents.iter().zip(last + 1..).try_for_each(|(content, number)| {
@@ -205,7 +207,8 @@ pub struct Dropping {
     ended: Vec<Part>,
 }
 
-/// What the lines of a month are about. The month stays as long as an open record is about one of these.
+/// What the lines of a month are about. The month stays as long as an open record is about one of
+/// these.
 #[derive(Debug, Default)]
 pub struct Subjects {
     /// The messages that ended in it.
@@ -243,8 +246,8 @@ impl Drop for Dropping {
 }
 
 impl Agent<'_> {
-    /// The months that are kept no longer, each with what is to stay of it if it is `staged`. A month stays in which a
-    /// dead letter lies that no person has requeued or dropped.
+    /// The months that are kept no longer, each with what is to stay of it if it is `staged`. A
+    /// month stays in which a dead letter lies that no person has requeued or dropped.
     pub fn to_drop(
         &self,
         seen: &Snapshot<'_>,
@@ -333,8 +336,8 @@ impl Dropping {
 }
 
 impl Change<'_> {
-    /// Takes the lines out of a plain file that are packed already, as a command leaves it that was killed between
-    /// the two; without any other line the file goes.
+    /// Takes the lines out of a plain file that are packed already, as a command leaves it that was
+    /// killed between the two; without any other line the file goes.
     pub(super) fn forget_packed_lines(&self, plain: &Spot) -> Result<()> {
         let view = self.view();
         let path = plain.below(self.agent.dir.spot()).to_string_lossy().into_owned();
@@ -350,7 +353,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Puts packed lines in their place. `false`: what they were packed from is another file by now, or gone.
+    /// Puts packed lines in their place. `false`: what they were packed from is another file by
+    /// now, or gone.
     pub fn place_packed(&self, staged: &Staged) -> Result<bool> {
         let is_same = self.is_same(&staged.old)?;
         if is_same {
@@ -366,7 +370,8 @@ impl Change<'_> {
         }))
     }
 
-    /// Puts what is to stay of a month in its place. `false`: an open record is about something in it, so it stays.
+    /// Puts what is to stay of a month in its place. `false`: an open record is about something in
+    /// it, so it stays.
     pub fn place_ended(&self, dropping: &Dropping, state: &State) -> Result<bool> {
         let view = self.view();
         let queued: Vec<_> = inbox::all(&view, &inbox::scan(&view)?)?.iter().map(|key| key.id).collect();
@@ -388,13 +393,15 @@ impl Change<'_> {
         }
     }
 
-    /// Removes a file whose lines are packed. Only after a commit since they were put in their place.
+    /// Removes a file whose lines are packed. Only after a commit since they were put in their
+    /// place.
     pub fn remove_packed(&self, staged: &Staged) -> Result<()> {
         // That commit may have added to it: then it stays, and the next `gc` packs the rest.
         if self.is_same(&staged.old)? { self.remove_lines(&staged.old.path) } else { Ok(()) }
     }
 
-    /// Removes a month that is kept no longer. Only after a commit since what stays of it was put in its place.
+    /// Removes a month that is kept no longer. Only after a commit since what stays of it was put
+    /// in its place.
     pub fn remove_month(&self, dropping: &Dropping) -> Result<()> {
         dropping.files.iter().try_for_each(|path| self.remove_lines(path))
     }

@@ -1,5 +1,5 @@
-//! The files that tell git what to leave out of a state directory and how to merge it, and keep it from
-//! mistaking one inbox for another.
+//! The files that tell git what to leave out of a state directory and how to merge it, and keep it
+//! from mistaking one inbox for another.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{Agent, Store, files, layout};
 
-/// The content of the file that is in every inbox. If all messages of one agent have gone and another agent
-/// has got some, git may take the first inbox for a directory that was renamed, and then puts messages that a
-/// clone has enqueued for the first agent into the inbox of the second. As long as a file stays in the inbox,
-/// git does not do that.
+/// The content of the file that is in every inbox. If all messages of one agent have gone and
+/// another agent has got some, git may take the first inbox for a directory that was renamed, and
+/// then puts messages that a clone has enqueued for the first agent into the inbox of the second.
+/// As long as a file stays in the inbox, git does not do that.
 pub const KEPT: &str = "\
 This file keeps the inbox in git, and keeps git from taking it for a directory that was renamed
 when its messages have gone and others have come elsewhere. Leave it here.
@@ -51,8 +51,8 @@ const ATTRIBUTES: &str = "\
 *.jsonl.zst binary
 ";
 
-/// Puts that file into every inbox that lacks it: `init` may complete a state directory that has agents
-/// already.
+/// Puts that file into every inbox that lacks it: `init` may complete a state directory that has
+/// agents already.
 pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     let agents = root.spot().join(layout::AGENTS).entries()?;
     let names =
@@ -79,8 +79,8 @@ impl Store {
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
-    /// Adds these lines to a file for git. They come first, so that lines that people have written go over
-    /// them.
+    /// Adds these lines to a file for git. They come first, so that lines that people have written
+    /// go over them.
     pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
         let path = self.spot().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
@@ -90,8 +90,8 @@ impl Store {
     }
 }
 
-/// The lines of `wanted` whose pattern does not occur in a text. A pattern that occurs as a comment was taken
-/// out by a person, and counts as there.
+/// The lines of `wanted` whose pattern does not occur in a text. A pattern that occurs as a comment
+/// was taken out by a person, and counts as there.
 fn missing(text: &str, wanted: &str) -> Vec<String> {
     let pattern = |line: &str| {
         let line = line.trim_start_matches(|c: char| c == '#' || c.is_whitespace());

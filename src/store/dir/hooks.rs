@@ -16,7 +16,8 @@ pub struct Hook {
 }
 
 impl Agent<'_> {
-    /// The plain files among the agent's own hooks, sorted by name; and of what else lies there the names, for people.
+    /// The plain files among the agent's own hooks, sorted by name; and of what else lies there the
+    /// names, for people.
     pub fn own_hooks(&self) -> Result<(Vec<Hook>, Vec<String>)> {
         let dir = self.dir.join(layout::HOOKS);
         let (mut hooks, mut others) = (Vec::new(), Vec::new());

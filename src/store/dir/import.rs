@@ -98,8 +98,8 @@ impl<'s> Arriving<'s> {
         self.bytes
     }
 
-    /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind may be, is
-    /// refused.
+    /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind
+    /// may be, is refused.
     pub fn add(&mut self, meta: &Meta, from: &mut impl Source) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
@@ -192,7 +192,8 @@ impl<'s> Arriving<'s> {
         disk.sync_file_system(dir.spot())
     }
 
-    /// Lets the agent appear, whole. `false`: there is an agent of its name, be it one that was moved away.
+    /// Lets the agent appear, whole. `false`: there is an agent of its name, be it one that was
+    /// moved away.
     pub fn place_if_free(mut self) -> Result<bool> {
         self.appear()
     }
@@ -211,8 +212,8 @@ impl<'s> Arriving<'s> {
         Ok(true)
     }
 
-    /// Lets the agent appear, whole. An agent of its name that was moved away is replaced; what has come into
-    /// its inbox since goes into the inbox of the new one.
+    /// Lets the agent appear, whole. An agent of its name that was moved away is replaced; what has
+    /// come into its inbox since goes into the inbox of the new one.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.appear()? {
             return Ok(Appeared::New);

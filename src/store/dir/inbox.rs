@@ -1,12 +1,13 @@
-//! The inbox: arrivals without a lock, and the next message at a cost that does not grow with the backlog.
+//! The inbox: arrivals without a lock, and the next message at a cost that does not grow with the
+//! backlog.
 //!
-//! An arrival is a file right in `inbox/`. Large numbers of messages are in directories, each named after its
-//! first message: piles, of any number, and segments, of at most [`SEGMENT`] messages, which steps take from
-//! a pile when its turn comes (`backlog`). So a step finds the next message by a look at the files in
-//! `inbox/` and at the first segment.
+//! An arrival is a file right in `inbox/`. Large numbers of messages are in directories, each named
+//! after its first message: piles, of any number, and segments, of at most [`SEGMENT`] messages,
+//! which steps take from a pile when its turn comes (`backlog`). So a step finds the next message
+//! by a look at the files in `inbox/` and at the first segment.
 //!
-//! A message only ever moves from the inbox to a pile and from there to a segment. A reader without the lock
-//! reads in the same order, so it may see a message twice but never misses it.
+//! A message only ever moves from the inbox to a pile and from there to a segment. A reader without
+//! the lock reads in the same order, so it may see a message twice but never misses it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -29,8 +30,8 @@ use super::view::View;
 /// How many messages may lie in `inbox/` itself, and in one segment.
 pub const SEGMENT: usize = 1024;
 
-/// The time of change that a pile has, in seconds and nanoseconds since 1970, if nothing has come into it
-/// since a step looked through it.
+/// The time of change that a pile has, in seconds and nanoseconds since 1970, if nothing has come
+/// into it since a step looked through it.
 pub const LOOKED_THROUGH: (i64, u64) = (1, 0);
 
 /// Stands for the time of change of a pile that was not looked at yet.
@@ -54,8 +55,8 @@ pub enum Name {
     Other,
 }
 
-/// Reads a name. A name that is neither hidden nor of a form that the program uses is that of a hand-written
-/// file.
+/// Reads a name. A name that is neither hidden nor of a form that the program uses is that of a
+/// hand-written file.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
     if text.starts_with('.') {
@@ -154,16 +155,16 @@ impl Scan {
         !self.passed_over.is_empty()
     }
 
-    /// Whether a message of background priority may wait. Of a backlog that is not known without a look, so
-    /// the answer is yes.
+    /// Whether a message of background priority may wait. Of a backlog that is not known without a
+    /// look, so the answer is yes.
     pub fn has_background(&self) -> bool {
         !self.segments.is_empty()
             || self.direct.last().is_some_and(|key| key.priority == Priority::Background)
     }
 }
 
-/// Whether there is anything in the inbox at all but what is passed over: the one look of a step that finds
-/// nothing to do.
+/// Whether there is anything in the inbox at all but what is passed over: the one look of a step
+/// that finds nothing to do.
 pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
     view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
@@ -174,8 +175,8 @@ pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. A reader without the lock lists it until no directory has come since the time before: if
-/// a message was moved meanwhile, the reader has seen either its name or the directory.
+/// Lists the inbox. A reader without the lock lists it until no directory has come since the time
+/// before: if a message was moved meanwhile, the reader has seen either its name or the directory.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
     let mut found = list(view)?;
     while !view.is_locked() {
@@ -188,8 +189,8 @@ pub fn scan(view: &View<'_>) -> Result<Scan> {
     Ok(found)
 }
 
-/// Looks into the directories of a scan. A reader without the lock starts over if messages may have been
-/// moved from one directory to another meanwhile.
+/// Looks into the directories of a scan. A reader without the lock starts over if messages may have
+/// been moved from one directory to another meanwhile.
 fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) -> Result<T> {
     let mut found = look(scan)?;
     if view.is_locked() || scan.segments.is_empty() {
@@ -241,9 +242,9 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
     })
 }
 
-/// Lists the former inbox, which a step is just exchanging, or was when it was killed. What is in it goes
-/// back into the new inbox, except the messages, which become a pile. Then this lists the inbox once more for
-/// what has gone back meanwhile.
+/// Lists the former inbox, which a step is just exchanging, or was when it was killed. What is in
+/// it goes back into the new inbox, except the messages, which become a pile. Then this lists the
+/// inbox once more for what has gone back meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());
@@ -262,9 +263,9 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// Looks at when each pile was last changed, since a pile that may have something new in it may have any
-/// message. And looks at the owner of each directory: one that another user has made is never a segment or a
-/// pile, whatever its name, and is set aside like any other dropped thing.
+/// Looks at when each pile was last changed, since a pile that may have something new in it may
+/// have any message. And looks at the owner of each directory: one that another user has made is
+/// never a segment or a pile, whatever its name, and is set aside like any other dropped thing.
 fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
@@ -304,8 +305,8 @@ fn filed_path(segment: &Segment, key: InboxKey) -> String {
     format!("{}/{key}.json", segment.path)
 }
 
-/// The messages of a segment, and their paths. A segment that can't be opened stands for the message of its
-/// name: a step that reads that finds what is wrong with it.
+/// The messages of a segment, and their paths. A segment that can't be opened stands for the
+/// message of its name: a step that reads that finds what is wrong with it.
 fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(InboxKey, String)>> {
     let mut keys = Vec::new();
     let listed = view.agent.join(&segment.path).each_entry(|name, is_dir| {
@@ -325,8 +326,8 @@ fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(I
 
 /// The first `count` messages in processing order, without those to skip, and their paths.
 ///
-/// A segment has no message before its own name, so segments are opened only until the next one begins behind
-/// what was found.
+/// A segment has no message before its own name, so segments are opened only until the next one
+/// begins behind what was found.
 pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
@@ -362,8 +363,8 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
 
 /// The path of a message in a pile or segment; `None` if it is in none.
 ///
-/// Segments may overlap where late arrivals were filed, so every segment that begins before the message is
-/// looked at.
+/// Segments may overlap where late arrivals were filed, so every segment that begins before the
+/// message is looked at.
 pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<String>> {
     within(view, scan, |scan| find_in(view, &scan.segments, key))
 }
@@ -393,8 +394,8 @@ pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(In
     Ok(None)
 }
 
-/// Reads a message at its path, or where it was moved since. It must have the id in its name and belong to
-/// this agent. A file of another user speaks in that user's name, whatever it claims.
+/// Reads a message at its path, or where it was moved since. It must have the id in its name and
+/// belong to this agent. A file of another user speaks in that user's name, whatever it claims.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
     let mut found = view.arrival::<Message>(path)?;
     // A reader without the lock looks where the message was moved since, as often as that happens.
@@ -424,8 +425,8 @@ fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
     view.agent.path().file_name().is_some_and(|name| name == agent.as_str())
 }
 
-/// Reads a message for a caller that goes on with the next one: a file that can't be read, or is another
-/// agent's, is a misfit.
+/// Reads a message for a caller that goes on with the next one: a file that can't be read, or is
+/// another agent's, is a misfit.
 pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Result<Message, Misfit>>> {
     match read(view, key, path) {
         Ok(found) => Ok(found.map(Ok)),

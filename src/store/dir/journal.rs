@@ -1,19 +1,22 @@
-//! The journal: a transaction over several files happens whole or not at all, at the price of one sync.
+//! The journal: a transaction over several files happens whole or not at all, at the price of one
+//! sync.
 //!
 //! Invariants, and the order of writes that follows from them:
 //!
-//! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names **must** be
-//!    touched before that.
+//! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names
+//!    **must** be touched before that.
 //! 2. Lines **must not** be cut off before all that they say is durable.
-//! 3. What is not durable is at the end: one line that was never committed, and the mark in the last one that
-//!    was. A line that can't be read anywhere else is damage.
-//! 4. The mark says that a line was applied, and which `state.json` was left then. Within one boot that is
-//!    true. After another boot it says nothing: the power may have failed, and any line counts as not applied.
+//! 3. What is not durable is at the end: one line that was never committed, and the mark in the
+//!    last one that was. A line that can't be read anywhere else is damage.
+//! 4. The mark says that a line was applied, and which `state.json` was left then. Within one boot
+//!    that is true. After another boot it says nothing: the power may have failed, and any line
+//!    counts as not applied.
 //! 5. All lines were written in one boot, and each goes on from the one before.
-//! 6. A reader reads in the other order: first the journal, then the files. The lines that are not applied count over
-//!    the files.
-//! 7. A journal belongs to the machine on which it was written, and never to git. One of another machine, or one
-//!    that git tracks, **must not** be applied: its transactions belong to other files than these.
+//! 6. A reader reads in the other order: first the journal, then the files. The lines that are not
+//!    applied count over the files.
+//! 7. A journal belongs to the machine on which it was written, and never to git. One of another
+//!    machine, or one that git tracks, **must not** be applied: its transactions belong to other
+//!    files than these.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -65,8 +68,8 @@ impl Entry {
         Ok(())
     }
 
-    /// Refuses an entry with a path that no transaction writes by the layout: settings, hooks, anything outside the agent's
-    /// directory.
+    /// Refuses an entry with a path that no transaction writes by the layout: settings, hooks,
+    /// anything outside the agent's directory.
     pub fn check_paths(&self, journal: &Path) -> Result<()> {
         let writes = self.writes.iter().map(|write| &write.path);
         let appends = self.appends.iter().map(|append| &append.path);
@@ -104,8 +107,8 @@ pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> 
         .fold(Changes::default(), |all, entry| all.and(&entry.writes, &entry.appends, &entry.deletes))
 }
 
-/// A line is `{"sum":"…",` and an entry without its first brace, of which that is the sum, and then what may
-/// change after it is durable: the boot in which it was written, and its mark.
+/// A line is `{"sum":"…",` and an entry without its first brace, of which that is the sum, and then
+/// what may change after it is durable: the boot in which it was written, and its mark.
 const HEAD: usize = 8 + 32 + 2;
 const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
 const BOOT: usize = 32;
@@ -146,8 +149,8 @@ pub struct Line {
     tail: Tail,
 }
 
-/// `None`: it was not written to its end. Of the tail only the length and the end of the line have to be
-/// right: it changes after the rest is durable.
+/// `None`: it was not written to its end. Of the tail only the length and the end of the line have
+/// to be right: it changes after the rest is durable.
 fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> {
     let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
         return Ok(None);
@@ -170,8 +173,8 @@ const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
 /// The most lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
-/// How much room a journal keeps beyond its end, so that a step can settle its turn on a full disk; and how much is
-/// added when there is less.
+/// How much room a journal keeps beyond its end, so that a step can settle its turn on a full disk;
+/// and how much is added when there is less.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
@@ -228,8 +231,8 @@ impl Journal {
         Unfinished::read(spot, file).map(Found::Open)
     }
 
-    /// Whether the lines that count can be read, and name what transactions write. Those that were applied in
-    /// this boot are only waiting for the disk.
+    /// Whether the lines that count can be read, and name what transactions write. Those that were
+    /// applied in this boot are only waiting for the disk.
     pub fn check(agent: &AgentDir) -> Result<()> {
         match Journal::look(agent, false)? {
             Found::Open(found) => found.check_paths(),
@@ -258,15 +261,15 @@ impl Journal {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// Whether another line may come: it goes on from the `state.json` that the last one left, and there is
-    /// room for it.
+    /// Whether another line may come: it goes on from the `state.json` that the last one left, and
+    /// there is room for it.
     pub fn goes_on(&self, entry: &Entry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
 
-    /// Adds a line and makes it durable: with that the transaction has happened. If writing fails it has not. If the sync
-    /// fails it is not known whether it has.
+    /// Adds a line and makes it durable: with that the transaction has happened. If writing fails
+    /// it has not. If the sync fails it is not known whether it has.
     pub fn commit(&mut self, line: &Encoded, disk: Disk) -> Result<()> {
         let end = self.length + line.0.len() as u64;
         let written = self.make_room(end).and_then(|()| self.file.write_all_at(&line.0, self.length));
@@ -300,16 +303,18 @@ impl Journal {
         Ok(())
     }
 
-    /// Has the next command apply all lines again, because it is not known which of their changes are durable.
+    /// Has the next command apply all lines again, because it is not known which of their changes
+    /// are durable.
     pub fn doubt(&mut self) -> Result<()> {
         self.left = None;
         self.write_tail(TAIL - 9, NONE)
     }
 
-    /// Syncs the last line, which has no mark: it is not known whether its command has synced it, or whether that sync
-    /// has failed.
+    /// Syncs the last line, which has no mark: it is not known whether its command has synced it,
+    /// or whether that sync has failed.
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
-        // The kernel takes pages that it could not write for clean, so the line is written again before the sync.
+        // The kernel takes pages that it could not write for clean, so the line is written again
+        // before the sync.
         let mut bytes = vec![0; usize::try_from(self.length).unwrap_or(usize::MAX)];
         let read = read_all(&self.file, &mut bytes).context("read", &self.spot)?;
         self.file.write_all_at(&bytes[..read], 0).context("write", &self.spot)?;
@@ -421,7 +426,8 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
 const READ_ATTEMPTS: usize = 100;
 
 impl Unfinished {
-    /// Reads every line. The reader need not hold the lock: what a command writes meanwhile is read again.
+    /// Reads every line. The reader need not hold the lock: what a command writes meanwhile is read
+    /// again.
     fn read(spot: Spot, file: File) -> Result<Unfinished> {
         let look = || rustix::fs::fstat(&file).context("look at", &spot);
         let mut attempts = 0;
@@ -441,7 +447,8 @@ impl Unfinished {
         Ok(Unfinished { journal, lines, is_torn, written })
     }
 
-    /// What is to be applied: the last line where its command was interrupted, and all of another boot.
+    /// What is to be applied: the last line where its command was interrupted, and all of another
+    /// boot.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         let is_applied = |line: &Line| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {
@@ -469,12 +476,13 @@ impl Unfinished {
         self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
     }
 
-    /// Whether the lines to apply go on from the records as they are. They do not if the records were put back since from
-    /// git or a backup.
+    /// Whether the lines to apply go on from the records as they are. They do not if the records
+    /// were put back since from git or a backup.
     ///
-    /// Within one boot the revision tells. After another boot `state.json` may be older than the last line, or
-    /// torn, because the power failed: it is then one that a line replaces, or was not changed after the last
-    /// line was written. Records that are put back are new files, and later.
+    /// Within one boot the revision tells. After another boot `state.json` may be older than the
+    /// last line, or torn, because the power failed: it is then one that a line replaces, or was
+    /// not changed after the last line was written. Records that are put back are new files, and
+    /// later.
     pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
         #[derive(Deserialize)]
         struct Revision {

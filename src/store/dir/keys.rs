@@ -1,4 +1,5 @@
-//! The place of the cache of dedupe keys. It is there as a whole or not at all: a part of it would pass for all of it.
+//! The place of the cache of dedupe keys. It is there as a whole or not at all: a part of it would
+//! pass for all of it.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ pub fn has_cache(agent: &AgentDir) -> Result<bool> {
     is_there(&agent.join(layout::DEDUPE))
 }
 
-/// The place of the cache as a whole, which may be lost. Of what lies in it nothing may be lost alone.
+/// The place of the cache as a whole, which may be lost. Of what lies in it nothing may be lost
+/// alone.
 pub fn whole(agent: &AgentDir) -> Spot {
     let name = Path::new(layout::DEDUPE).file_name().unwrap_or_default();
     agent.join(layout::CACHE).join(name)

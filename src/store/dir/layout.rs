@@ -54,8 +54,8 @@ pub const ARCHIVE: &str = "archive";
 /// How the name of a file of lines ends.
 pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
-/// The directory for files that could not be read, that a merge has replaced by another version, or that belong to
-/// another agent.
+/// The directory for files that could not be read, that a merge has replaced by another version, or
+/// that belong to another agent.
 pub const QUARANTINE: &str = "quarantine";
 /// The lock that every process holds that has hooks to tell of a transition.
 pub const TELLING: &str = "tmp/telling.lock";
@@ -67,7 +67,8 @@ pub const SWEEP: &str = "cache/sweep.json";
 /// The ids under which this clone has taken the agent, so that no other clone steps it.
 pub const TICKED_BY: &str = "cache/ticked-by";
 
-/// The directories that `create` makes. A clone may lack those that are empty: a command that needs one makes it again.
+/// The directories that `create` makes. A clone may lack those that are empty: a command that needs
+/// one makes it again.
 pub const AGENT_DIRS: &[&str] =
     &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];
 
@@ -98,7 +99,8 @@ impl AgentDir {
 
     pub fn join(&self, relative: impl AsRef<Path>) -> Spot {
         let relative = relative.as_ref();
-        // A lost part of the dedupe keys must be seen: without it a message would be admitted twice.
+        // A lost part of the dedupe keys must be seen: without it a message would be admitted
+        // twice.
         let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
         for scratch in scratch {
             if let Ok(below) = relative.strip_prefix(scratch) {
@@ -159,8 +161,8 @@ pub fn uses(id: TriggerId) -> String {
     format!("cache/uses/{id}")
 }
 
-/// The file with the key of a trigger's signatures. Its name has the hash of the key, so that a record names exactly
-/// one.
+/// The file with the key of a trigger's signatures. Its name has the hash of the key, so that a
+/// record names exactly one.
 pub fn key(id: TriggerId, hash: &str) -> String {
     format!("{KEYS}/{}", key_name(id, hash))
 }
@@ -252,8 +254,8 @@ fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// The file of a dedupe key, in the directory of the day on which it was admitted, so that a day can be removed as a
-/// whole. `hash` is that of the key.
+/// The file of a dedupe key, in the directory of the day on which it was admitted, so that a day
+/// can be removed as a whole. `hash` is that of the key.
 pub fn dedupe(admitted_at: Time, hash: &str) -> String {
     format!("{DEDUPE}/{}/{hash}.json", admitted_at.day())
 }

@@ -40,8 +40,8 @@ impl Agent<'_> {
         lock::is_held(&self.place_of(subject))
     }
 
-    /// The process of this machine that has the lease, in words. `None` if none has. The second part is true if it is
-    /// stopped.
+    /// The process of this machine that has the lease, in words. `None` if none has. The second
+    /// part is true if it is stopped.
     pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
         if !self.is_leased(subject)? {
             return Ok(None);
@@ -67,16 +67,16 @@ impl Agent<'_> {
         Ok(spot)
     }
 
-    /// The lock of telling. Processes that have transitions to tell share it; a process that tells what
-    /// others have left takes it alone. `None`: it is not free.
+    /// The lock of telling. Processes that have transitions to tell share it; a process that tells
+    /// what others have left takes it alone. `None`: it is not free.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 
-    /// Makes and locks the file of a section in which a command runs. The section is open for as long as the
-    /// returned file is.
+    /// Makes and locks the file of a section in which a command runs. The section is open for as
+    /// long as the returned file is.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
         let spot = self.section(run, number);
         // An earlier section of this number was left by a process that is gone.
@@ -98,9 +98,9 @@ impl Agent<'_> {
         self.tmp().join(layout::section(run, number))
     }
 
-    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
-    /// The right is a lock on a directory that no other user can open: a user who may drop files could hold a
-    /// lock on the inbox for ever.
+    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is
+    /// doing it. The right is a lock on a directory that no other user can open: a user who may
+    /// drop files could hold a lock on the inbox for ever.
     pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }

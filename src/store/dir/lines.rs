@@ -1,13 +1,13 @@
-//! Files of lines as git merges leave them: a line may be there twice, two lines may be joined, and lines may
-//! be out of order.
+//! Files of lines as git merges leave them: a line may be there twice, two lines may be joined, and
+//! lines may be out of order.
 
 use std::collections::HashSet;
 
 /// How every line begins that this program writes.
 const BEGINNING: &[u8] = b"{\"schema\":";
 
-/// The records of a file, one a line, each with the number of its line from 1. Blank lines are skipped, and a
-/// line of two records that a merge has joined gives both.
+/// The records of a file, one a line, each with the number of its line from 1. Blank lines are
+/// skipped, and a line of two records that a merge has joined gives both.
 pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> {
     let mut found = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {

@@ -1,9 +1,10 @@
 //! What killed commands have left behind, and what living ones are at.
 //!
-//! A process that makes something in `tmp/` either holds the agent's lock or a lock on the very thing, from when it
-//! is made until it is in its place. So what no process holds, seen under the agent's lock, has lost its maker,
-//! whatever its name says and wherever the maker ran. One that was made and is not locked yet may be taken
-//! for that: its maker sees that it is gone once it has the lock, and makes another.
+//! A process that makes something in `tmp/` either holds the agent's lock or a lock on the very
+//! thing, from when it is made until it is in its place. So what no process holds, seen under the
+//! agent's lock, has lost its maker, whatever its name says and wherever the maker ran. One that
+//! was made and is not locked yet may be taken for that: its maker sees that it is gone once it has
+//! the lock, and makes another.
 
 use std::fs::File;
 use std::io::Write;
@@ -20,15 +21,16 @@ use super::{Agent, Change, Store, layout, lock, moved};
 /// How much one step removes: what is left after that is the next one's.
 const AT_ONCE: usize = 256;
 
-/// How the names of directories begin in which hooks run: what is left of one may have processes, which end
-/// before it goes.
+/// How the names of directories begin in which hooks run: what is left of one may have processes,
+/// which end before it goes.
 const HOOK: &str = "hook-";
 
-/// How the name of an agent that is being made begins, and of what a member of the sharing group makes in an
-/// inbox.
+/// How the name of an agent that is being made begins, and of what a member of the sharing group
+/// makes in an inbox.
 const NEW: &str = ".new-";
 
-/// How the rest of such a name begins if the agent is being removed. No agent's name begins like this.
+/// How the rest of such a name begins if the agent is being removed. No agent's name begins like
+/// this.
 const GONE: &str = ".gone-";
 
 impl Disk {
@@ -38,8 +40,8 @@ impl Disk {
         self.place(temporary, target)
     }
 
-    /// Makes a new file at `temporary` with this content, durably. No other command takes it for litter while the returned
-    /// file is open.
+    /// Makes a new file at `temporary` with this content, durably. No other command takes it for
+    /// litter while the returned file is open.
     pub fn stage_unlocked(self, temporary: &Spot, bytes: &[u8]) -> Result<File> {
         loop {
             let mut file = self.stage_unsynced(temporary, b"")?;
@@ -56,7 +58,8 @@ impl Disk {
     }
 }
 
-/// Locks what was just made. `false`: it was taken for litter meanwhile. What can't be locked goes again.
+/// Locks what was just made. `false`: it was taken for litter meanwhile. What can't be locked goes
+/// again.
 fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
     let links = || file.metadata().context("look at", spot.path()).map(|found| found.nlink());
     let is_ours = lock::try_hold(file, spot.path()).and_then(|is_held| Ok(is_held && links()? > 0));
@@ -67,8 +70,8 @@ fn is_ours(file: &File, spot: &Spot) -> Result<bool> {
     is_ours
 }
 
-/// Makes a new directory, and those above it that are missing. No other command takes it for litter while the returned
-/// file is open.
+/// Makes a new directory, and those above it that are missing. No other command takes it for litter
+/// while the returned file is open.
 pub fn make_dir_unlocked(spot: &Spot, access: Access) -> Result<File> {
     loop {
         if !spot.parent().exists()? {
@@ -100,8 +103,8 @@ fn is_of_hook(entry: &Entry) -> bool {
 }
 
 impl Change<'_> {
-    /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether directories of
-    /// hooks are among it, which are not removed here.
+    /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether
+    /// directories of hooks are among it, which are not removed here.
     pub fn sweep(&self) -> Result<bool> {
         let tmp = self.agent.tmp();
         let mut has_hooks = false;
@@ -145,8 +148,8 @@ impl Agent<'_> {
         self.dir.join(layout::TMP)
     }
 
-    /// Where an arrival of this name is made: in `tmp/`. A member of the sharing group may write to the inbox alone, so
-    /// there it is made in the inbox under a name that no reader looks at.
+    /// Where an arrival of this name is made: in `tmp/`. A member of the sharing group may write to
+    /// the inbox alone, so there it is made in the inbox under a name that no reader looks at.
     pub(super) fn staging(&self, name: &str) -> Spot {
         match self.store.guest() {
             None => self.tmp().join(name),
@@ -156,7 +159,8 @@ impl Agent<'_> {
 }
 
 impl Store {
-    /// Agents whose making was killed, and files of the state directory itself that never came to their place.
+    /// Agents whose making was killed, and files of the state directory itself that never came to
+    /// their place.
     pub(super) fn litter(&self) -> Result<Vec<Spot>> {
         let is_new = |name: &str, entry: &Entry| entry.name.as_encoded_bytes().starts_with(name.as_bytes());
         let agents = self.spot().join(layout::AGENTS);
@@ -190,8 +194,8 @@ impl Store {
         self.spot().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
     }
 
-    /// Removes one of these, if it still has no maker. What an import has left of an agent that is back may have
-    /// arrivals: these go to the agent.
+    /// Removes one of these, if it still has no maker. What an import has left of an agent that is
+    /// back may have arrivals: these go to the agent.
     pub(in crate::store) fn sweep(&self, spot: &Spot) -> Result<()> {
         let entry = Entry { name: spot.name().to_owned(), is_dir: spot.is_dir()? };
         match abandoned(&spot.parent(), &entry) {

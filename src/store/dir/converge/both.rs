@@ -1,4 +1,5 @@
-//! An agent that two clones have changed: which of them is believed, and what becomes of the other's records.
+//! An agent that two clones have changed: which of them is believed, and what becomes of the
+//! other's records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +34,8 @@ pub struct Both<'t> {
 }
 
 impl<'t> Both<'t> {
-    /// An agent of the files that lie in its directory: in what the clones had in common, in ours and in theirs.
+    /// An agent of the files that lie in its directory: in what the clones had in common, in ours
+    /// and in theirs.
     pub fn new(prefix: String, name: AgentName, [base, ours, theirs]: [Files<'t>; 3]) -> Both<'t> {
         Both { prefix, name, base, ours, theirs, loser: None }
     }
@@ -67,8 +69,9 @@ impl<'t> Both<'t> {
         Ok(())
     }
 
-    /// Revokes a trigger that the clone which is not believed has revoked, whatever else has become of it, because its
-    /// secret may be known to others. Only the trigger of a wait which goes on is kept.
+    /// Revokes a trigger that the clone which is not believed has revoked, whatever else has become
+    /// of it, because its secret may be known to others. Only the trigger of a wait which goes on
+    /// is kept.
     fn revoke(&self, around: &mut dyn Around, merged: &mut Converged) -> Result<()> {
         let (lost, won) = self.sides();
         let is_revoked = |path: &&str| {
@@ -111,9 +114,9 @@ impl<'t> Both<'t> {
         }
     }
 
-    /// The clone that has moved the agent away is believed, for its stream is on its way. Else the one that has taken the
-    /// agent to step it; else the one whose records have come further, and where both have come as far the one that was
-    /// heard first.
+    /// The clone that has moved the agent away is believed, for its stream is on its way. Else the
+    /// one that has taken the agent to step it; else the one whose records have come further, and
+    /// where both have come as far the one that was heard first.
     fn loser(&self, [base, ours, theirs]: &[Value; 3], around: &dyn Around) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
             Some(id) => around.is_own(&self.name, id).map(Some),
@@ -274,8 +277,8 @@ impl<'t> Both<'t> {
         merged.files.entry(place).or_insert(Kept::As(blob.clone()));
     }
 
-    /// The state that is believed goes on from both: no number of the other clone comes again, and nothing that was
-    /// found at rest is taken for the merged records.
+    /// The state that is believed goes on from both: no number of the other clone comes again, and
+    /// nothing that was found at rest is taken for the merged records.
     fn settle_state(&self, [base, ours, theirs]: &[Value; 3], merged: &mut Converged) {
         let (won, lost) = if self.loser == Some(Side::Ours) { (theirs, ours) } else { (ours, theirs) };
         let mut state = won.clone();

@@ -31,8 +31,8 @@ struct End {
 }
 
 impl End {
-    /// Whether a message that ended like this can end like that next: a person brought it back, or dropped
-    /// a dead letter.
+    /// Whether a message that ended like this can end like that next: a person brought it back, or
+    /// dropped a dead letter.
     fn leads_to(&self, next: &Settlement) -> bool {
         let was_requeued = self.settlement.status == MessageStatus::Queued;
         let is_requeued = next.status == MessageStatus::Queued;
@@ -58,8 +58,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// A file of lines: those that can't be read are told together, and so are those that a merge has left
-    /// twice or in one.
+    /// A file of lines: those that can't be read are told together, and so are those that a merge
+    /// has left twice or in one.
     fn lines(&mut self, path: &Spot, known: &mut Seen, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
         let is_packed = months::is_packed(&path.to_string_lossy());
         let bytes = if is_packed { packed::read(path) } else { path.read(files::MAX_LINES) };
@@ -100,8 +100,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// The ledger and the archive, that every message has ended once, and that every run has its record. Returns how many
-    /// dead letters there are.
+    /// The ledger and the archive, that every message has ended once, and that every run has its
+    /// record. Returns how many dead letters there are.
     pub fn history(&mut self, state: &State) -> u64 {
         let view = View::settled(self.agent.dir());
         for month in months::ledger(&view).unwrap_or_default() {
@@ -146,8 +146,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// Two clones may both have settled a message. What one of them has processed is over, else the last word
-    /// counts; the other ends are to go, and are gone from `ends`.
+    /// Two clones may both have settled a message. What one of them has processed is over, else the
+    /// last word counts; the other ends are to go, and are gone from `ends`.
     fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<End>) {
         if ends.windows(2).all(|pair| pair[0].leads_to(&pair[1].settlement)) {
             return;

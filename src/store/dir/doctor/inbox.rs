@@ -1,4 +1,5 @@
-//! Looking at an inbox: what waits there, what could not be admitted, and what is in the wrong place.
+//! Looking at an inbox: what waits there, what could not be admitted, and what is in the wrong
+//! place.
 
 use std::collections::{HashMap, HashSet};
 
@@ -50,8 +51,8 @@ impl Checkup<'_> {
         self.note(dir, "rejected_files", message, Remedy::Sort);
     }
 
-    /// The inbox and its segments: names, contents, and that no message is there twice. Returns the messages, and the tasks
-    /// that they tell the end of.
+    /// The inbox and its segments: names, contents, and that no message is there twice. Returns the
+    /// messages, and the tasks that they tell the end of.
     pub(super) fn inbox(&mut self) -> (HashSet<MessageId>, HashSet<TaskId>) {
         let mut places: HashMap<MessageId, Spot> = HashMap::new();
         let mut results = HashSet::new();
@@ -97,7 +98,8 @@ impl Checkup<'_> {
         (places.into_keys().collect(), results)
     }
 
-    /// A message by its name and content, and that no other file has it. Returns the task that it tells the end of.
+    /// A message by its name and content, and that no other file has it. Returns the task that it
+    /// tells the end of.
     fn message(
         &mut self,
         key: InboxKey,

@@ -11,8 +11,9 @@ use super::super::{Agent, Change, Store, files, keys, layout, lines};
 use super::{Finding, Remedy};
 
 impl Change<'_> {
-    /// Mends a finding of the agent, under the lock under which it was found, so that no other command has changed the place
-    /// since. `false`: people must decide, or the command, which knows the rules.
+    /// Mends a finding of the agent, under the lock under which it was found, so that no other
+    /// command has changed the place since. `false`: people must decide, or the command, which
+    /// knows the rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = self.agent;
         agent.store.files_only("`dormouse doctor`")?;
@@ -113,8 +114,8 @@ fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     files::rename(path, &place)
 }
 
-/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone here. A file with no
-/// other lines is no file of ours, and is kept there byte for byte.
+/// Rewrites a file without some of its lines; the lines are in quarantine before they are gone
+/// here. A file with no other lines is no file of ours, and is kept there byte for byte.
 fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
@@ -131,8 +132,8 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result
     agent.replace_file(path, &lines::join(kept))
 }
 
-/// Rewrites a file with each of its lines once. Events come in their order; what the archive says stays as
-/// it stands, for its last word counts.
+/// Rewrites a file with each of its lines once. Events come in their order; what the archive says
+/// stays as it stands, for its last word counts.
 fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();

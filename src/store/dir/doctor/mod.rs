@@ -1,5 +1,6 @@
-//! What is wrong with the files of a state directory, without changing anything, and how that is mended: what has one right
-//! answer (contract, store §6). `engine::checks` looks at how the records go together.
+//! What is wrong with the files of a state directory, without changing anything, and how that is
+//! mended: what has one right answer (contract, store §6). `engine::checks` looks at how the
+//! records go together.
 
 mod history;
 mod inbox;
@@ -50,7 +51,8 @@ pub enum Remedy {
     Join,
     /// Set the counters right: of dead letters, and of the messages in the outbox.
     Recount(u64, Outbox),
-    /// Remove what killed commands have left. What is left of hooks is for the command, which may end processes.
+    /// Remove what killed commands have left. What is left of hooks is for the command, which may
+    /// end processes.
     Sweep,
     /// Remove what lies in the place of a cache. The next command makes the cache again.
     Renew,
@@ -64,7 +66,8 @@ pub enum Remedy {
     Sort,
     /// The records are right: a person should look at what they say, and acknowledge it.
     Acknowledge,
-    /// What came too late for the stream of an agent that was moved away: a person brings it there, or removes it.
+    /// What came too late for the stream of an agent that was moved away: a person brings it there,
+    /// or removes it.
     Forward,
     /// People must see to it that one machine ticks here, and no other.
     OneTicker,
@@ -182,8 +185,9 @@ impl Finding {
         }
     }
 
-    /// The same finding, made at records of another store that were written out as files at `agent`. `named`: what people call
-    /// a place among the records. Only what is in the state can be mended there.
+    /// The same finding, made at records of another store that were written out as files at
+    /// `agent`. `named`: what people call a place among the records. Only what is in the state can
+    /// be mended there.
     pub(in crate::store) fn of_records(
         self,
         agent: &Agent<'_>,
@@ -238,7 +242,8 @@ impl Store {
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
     }
 
-    /// What this machine has of agents that are gone: another machine has removed them or given them another name.
+    /// What this machine has of agents that are gone: another machine has removed them or given
+    /// them another name.
     pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
@@ -297,7 +302,8 @@ impl Store {
 }
 
 impl<'a> Agent<'a> {
-    /// Begins to look at its files one by one. To be called under its lock, so that no command changes anything meanwhile.
+    /// Begins to look at its files one by one. To be called under its lock, so that no command
+    /// changes anything meanwhile.
     pub fn checkup(&'a self) -> Checkup<'a> {
         Checkup { agent: self, checked: 0, findings: Vec::new() }
     }

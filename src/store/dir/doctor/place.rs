@@ -1,7 +1,7 @@
 //! On which file system the state directory lies, and what locks are worth there.
 //!
-//! One that several machines share gives no fence: a machine that was cut off goes on with its turn while another one
-//! takes the agent over. So only one machine may tick there (contract, fleet §1).
+//! One that several machines share gives no fence: a machine that was cut off goes on with its turn
+//! while another one takes the agent over. So only one machine may tick there (contract, fleet §1).
 
 use std::fs::File;
 
@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use super::super::{Store, layout, lock, machine};
 use super::{Finding, Remedy};
 
-/// File systems that several machines share, and whether their locks reach from one machine to the other.
+/// File systems that several machines share, and whether their locks reach from one machine to the
+/// other.
 const SHARED: &[(&str, Reach)] = &[
     ("nfs", Reach::UnlessMountedSo(&["nolock", "local_lock=all", "local_lock=flock"])),
     ("nfs4", Reach::UnlessMountedSo(&["local_lock=all", "local_lock=flock"])),
@@ -92,7 +93,8 @@ fn shared(mount: &str) -> Option<String> {
     })
 }
 
-/// Why locks don't hold here, if they don't: one that is held must be refused to a second descriptor, as to another process.
+/// Why locks don't hold here, if they don't: one that is held must be refused to a second
+/// descriptor, as to another process.
 fn locks_fail(root: &Spot) -> Result<Option<String>> {
     let settings = root.join(layout::CONFIG);
     let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));

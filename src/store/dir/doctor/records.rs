@@ -44,7 +44,8 @@ pub struct Open {
 }
 
 impl Checkup<'_> {
-    /// What every step needs: settings, identity, journal, and `state.json`, which is returned if it can be read.
+    /// What every step needs: settings, identity, journal, and `state.json`, which is returned if
+    /// it can be read.
     pub fn essentials(&mut self) -> Option<State> {
         self.checked += 1;
         if let Err(error) = self.agent.policy() {

@@ -20,8 +20,8 @@ use super::records::Checkup;
 use super::{Finding, Remedy};
 
 impl Store {
-    /// Who may write to the state directory itself; who may come to it and should not, or should and may not, and why
-    /// that can't be put right.
+    /// Who may write to the state directory itself; who may come to it and should not, or should
+    /// and may not, and why that can't be put right.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
         let settings = self.spot().join(layout::CONFIG);
         let places = [self.spot(), self.spot().join(layout::AGENTS), settings.clone()];
@@ -66,7 +66,8 @@ struct Foreign {
     dir: Spot,
     /// The owner of the state directory, by number and by name.
     owner: (u32, String),
-    /// Those that the owner may read, and those that the owner may not: the first of each, and their number.
+    /// Those that the owner may read, and those that the owner may not: the first of each, and
+    /// their number.
     open: Option<(PathBuf, u32, usize)>,
     closed: Option<(PathBuf, u32, usize)>,
 }
@@ -136,7 +137,8 @@ fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
     (beneath::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
 }
 
-/// What others than the owner may write. `is_meant` knows what members of the sharing group may write.
+/// What others than the owner may write. `is_meant` knows what members of the sharing group may
+/// write.
 fn writable_by_others(
     agent: Option<&AgentName>,
     place: &Spot,
@@ -160,7 +162,8 @@ fn writable_by_others(
 }
 
 impl Checkup<'_> {
-    /// What others can write, down to the files of runs. Last, so that their rights are what is left of all repairs.
+    /// What others can write, down to the files of runs. Last, so that their rights are what is
+    /// left of all repairs.
     pub fn rights(&mut self) {
         let store = self.agent.store();
         let members = store.sharing_group().ok().flatten();

@@ -1,4 +1,5 @@
-//! Looks at `cache/` and `tmp/`: nothing in them is needed, and nothing of the wrong kind may stay in the way there.
+//! Looks at `cache/` and `tmp/`: nothing in them is needed, and nothing of the wrong kind may stay
+//! in the way there.
 
 use rustix::fs::{FileType, Stat};
 
