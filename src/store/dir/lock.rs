@@ -16,8 +16,8 @@ use crate::model::time::Time;
 
 use super::machine;
 
-/// The process that holds a lock. It is written into the lock file so that waiting commands can name it;
-/// nothing depends on it.
+/// The process that holds a lock. It is written into the lock file so that waiting commands can
+/// name it; nothing depends on it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
@@ -51,8 +51,8 @@ pub struct Guard {
     waited: Cell<Option<Duration>>,
 }
 
-/// Whether the name of a lock still means the file that was opened: an agent may have made room for another one of its
-/// name meanwhile, and its lock went with it.
+/// Whether the name of a lock still means the file that was opened: an agent may have made room for
+/// another one of its name meanwhile, and its lock went with it.
 fn is_still_named(file: &File, spot: &Spot) -> Result<bool> {
     let here = file.metadata().context("look at lock", spot)?;
     Ok(spot.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
@@ -63,8 +63,9 @@ fn open(spot: &Spot) -> Result<File> {
     opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", spot))
 }
 
-/// Takes the lock if it is free; `None` if another process holds it. A process that only looks ([`is_held`])
-/// shares the lock for a moment. This function waits for it, so that a look keeps no command from its work.
+/// Takes the lock if it is free; `None` if another process holds it. A process that only looks
+/// ([`is_held`]) shares the lock for a moment. This function waits for it, so that a look keeps no
+/// command from its work.
 pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>> {
     let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -88,9 +89,9 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
     Ok(None)
 }
 
-/// How often the lock is tried, so that a look whose process was stopped in the middle does not block for
-/// ever. Tries are counted rather than time, because on a busy machine the looking processes are as slow as
-/// this one.
+/// How often the lock is tried, so that a look whose process was stopped in the middle does not
+/// block for ever. Tries are counted rather than time, because on a busy machine the looking
+/// processes are as slow as this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl Guard {
@@ -98,14 +99,14 @@ impl Guard {
         Guard { file, spot: path.clone(), waited: Cell::new(None) }
     }
 
-    /// How long this process waited for the lock, the first time that this is called; `None` if the lock was
-    /// free.
+    /// How long this process waited for the lock, the first time that this is called; `None` if the
+    /// lock was free.
     pub fn take_wait(&self) -> Option<Duration> {
         self.waited.take()
     }
 
-    /// The same lock once more, for a process that is to hold it after this one. The lock is free when both
-    /// have released it.
+    /// The same lock once more, for a process that is to hold it after this one. The lock is free
+    /// when both have released it.
     pub fn share(&self) -> Result<File> {
         self.file.try_clone().context("share lock", &self.spot)
     }
@@ -131,7 +132,8 @@ pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }
 
-/// Locks an open file for a moment. Waits for the processes before, each of which needs it for a moment only.
+/// Locks an open file for a moment. Waits for the processes before, each of which needs it for a
+/// moment only.
 pub fn hold(file: &File, spot: &Spot) -> Result<()> {
     let begun = Instant::now();
     for _ in 0..TRIES_BESIDE_LOOKS {
@@ -184,8 +186,9 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard
     }
 }
 
-/// The part of a pause that does not count as waiting. If the pause took much longer than asked, the whole
-/// machine must have stood still, and the process that holds the lock has got on no more than this one.
+/// The part of a pause that does not count as waiting. If the pause took much longer than asked,
+/// the whole machine must have stood still, and the process that holds the lock has got on no more
+/// than this one.
 fn stood_still(asked: Duration, took: Duration) -> Duration {
     const STANDS_STILL: Duration = Duration::from_secs(1);
     Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
@@ -199,7 +202,8 @@ fn sign(file: &File, holder: &Holder) {
     let _ = file.set_len(line.len() as u64);
 }
 
-/// The holder of a lock in words, as far as the lock file names it. A holder that is stopped is said to be.
+/// The holder of a lock in words, as far as the lock file names it. A holder that is stopped is
+/// said to be.
 pub fn describe_holder(path: &Spot) -> String {
     let Some(holder) = holder(path) else { return "another process".to_owned() };
     if !holder.is_stopped() {
@@ -238,8 +242,8 @@ fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Takes a lock that is held for long, alone or shared, or `None` if another process has it. The lock is not
-/// signed yet: its file still names the process that had it before.
+/// Takes a lock that is held for long, alone or shared, or `None` if another process has it. The
+/// lock is not signed yet: its file still names the process that had it before.
 pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
@@ -252,9 +256,9 @@ pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
     would_get(path, sharing)
 }
 
-/// Looking whether a lock could be taken alone means to take it for a moment. So that one looking process
-/// does not mistake another one for the holder, they look one after the other: each locks the directory
-/// meanwhile.
+/// Looking whether a lock could be taken alone means to take it for a moment. So that one looking
+/// process does not mistake another one for the holder, they look one after the other: each locks
+/// the directory meanwhile.
 fn turn_to_look(path: &Spot) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
@@ -286,7 +290,8 @@ mod tests {
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {
-        // A child that another test is just starting has what is open here, and keeps it locked, until it is its program.
+        // A child that another test is just starting has what is open here, and keeps it locked,
+        // until it is its program.
         let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("run.lock");
@@ -361,7 +366,8 @@ mod tests {
                     is_still_named(&held.file, &path).unwrap()
                 };
                 let (one, other) = (scope.spawn(waits), scope.spawn(waits));
-                // The directory exchanges its name with another one, as at an import over an agent that was moved away.
+                // The directory exchanges its name with another one, as at an import over an agent
+                // that was moved away.
                 here.try_exchange(&there).unwrap().unwrap();
                 drop(first);
                 assert!(one.join().unwrap() && other.join().unwrap());

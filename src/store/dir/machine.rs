@@ -1,4 +1,5 @@
-//! Which machine this is, which boot of it, and what its directories lie on, as far as that can be known.
+//! Which machine this is, which boot of it, and what its directories lie on, as far as that can be
+//! known.
 
 use std::fs;
 use std::io::{self, Read};
@@ -9,15 +10,16 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::model::digest::hex;
 
-/// Identifies this machine, if it has an id; many containers have none. The id is given as a hash, because
-/// the system's own id should not be published.
+/// Identifies this machine, if it has an id; many containers have none. The id is given as a hash,
+/// because the system's own id should not be published.
 pub fn id() -> Option<&'static str> {
     static ID: OnceLock<Option<String>> = OnceLock::new();
     ID.get_or_init(|| hash_of(Path::new("/etc/machine-id"), "dormouse ")).as_deref()
 }
 
-/// The file systems that other machines may write to without this one hearing of it, by the numbers of statfs(2): NFS,
-/// SMB, CIFS, SMB2, 9P, FUSE, Ceph, AFS, Lustre, OCFS2, GFS2, and those of VirtualBox and Parallels.
+/// The file systems that other machines may write to without this one hearing of it, by the numbers
+/// of statfs(2): NFS, SMB, CIFS, SMB2, 9P, FUSE, Ceph, AFS, Lustre, OCFS2, GFS2, and those of
+/// VirtualBox and Parallels.
 #[cfg(target_os = "linux")]
 const REMOTE: [u64; 13] = [
     0x6969,
@@ -43,7 +45,8 @@ pub fn is_remote(dir: &Path) -> bool {
     kind.is_ok_and(|kind| REMOTE.contains(&kind))
 }
 
-/// The line of `/proc/self/mountinfo` for the file system of a directory. `None`: the kernel does not say which it is.
+/// The line of `/proc/self/mountinfo` for the file system of a directory. `None`: the kernel does
+/// not say which it is.
 pub fn mount_of(dir: &Path) -> Option<String> {
     let found = rustix::fs::statx(CWD, dir, AtFlags::empty(), StatxFlags::MNT_ID).ok()?;
     let id = (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then(|| found.stx_mnt_id.to_string())?;
@@ -51,7 +54,8 @@ pub fn mount_of(dir: &Path) -> Option<String> {
     mounts.lines().find(|line| line.split(' ').next() == Some(id.as_str())).map(str::to_owned)
 }
 
-/// The pid namespace of this process: containers of one machine have one each. Empty if the system does not say.
+/// The pid namespace of this process: containers of one machine have one each. Empty if the system
+/// does not say.
 pub fn pid_namespace() -> String {
     fs::read_link("/proc/self/ns/pid").map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -74,8 +78,8 @@ pub fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Identifies this boot of the machine among all boots of all machines: 32 hexadecimal digits. `None` if the
-/// system has no boot id.
+/// Identifies this boot of the machine among all boots of all machines: 32 hexadecimal digits.
+/// `None` if the system has no boot id.
 pub fn boot() -> Option<&'static str> {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
     BOOT.get_or_init(|| hash_of(Path::new("/proc/sys/kernel/random/boot_id"), "dormouse boot ")).as_deref()

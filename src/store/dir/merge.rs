@@ -11,8 +11,8 @@ use crate::model::json;
 
 use super::{layout, lines};
 
-/// The files that git is to have merged here, below the state directory: those that only grow, and those that only the
-/// clone that ticks may write.
+/// The files that git is to have merged here, below the state directory: those that only grow, and
+/// those that only the clone that ticks may write.
 pub const MERGED: &[&str] = &[
     "agents/*/ledger/*.jsonl",
     "agents/*/archive/*/*.jsonl",
@@ -57,7 +57,8 @@ impl InWorkTree {
 pub enum Merged {
     /// Everything is in it.
     Whole(Vec<u8>),
-    /// One side as it is, for only one clone may write the record; the other side is to be kept elsewhere.
+    /// One side as it is, for only one clone may write the record; the other side is to be kept
+    /// elsewhere.
     Side { kept: Vec<u8>, other: Vec<u8> },
     /// Only a person can decide.
     Conflict,
@@ -85,8 +86,8 @@ fn moment(record: &Value) -> &str {
     places.iter().find_map(|place| place.as_str()).or(record["created_at"].as_str()).unwrap_or_default()
 }
 
-/// Every line that either has, once, but for those that one has taken out. Each side's lines stay in their
-/// order; what they have added is put together by its number or its moment.
+/// Every line that either has, once, but for those that one has taken out. Each side's lines stay
+/// in their order; what they have added is put together by its number or its moment.
 pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
     let set = |bytes| lines::once(bytes).map(|(_, line)| line).collect::<HashSet<&[u8]>>();
     let (before, our, their) = (set(base), set(ours), set(theirs));

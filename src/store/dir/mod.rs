@@ -1,4 +1,5 @@
-//! The state directory as a store: plain files that people read, scripts write and git merges. It knows no rules.
+//! The state directory as a store: plain files that people read, scripts write and git merges. It
+//! knows no rules.
 
 mod agent;
 pub mod archive;
@@ -105,7 +106,8 @@ use super::anchor::Anchor;
 use files::Disk;
 use layout::AgentDir;
 
-/// The process that opens a store: how other processes see it while it holds locks, and how long it waits for theirs.
+/// The process that opens a store: how other processes see it while it holds locks, and how long it
+/// waits for theirs.
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
@@ -181,11 +183,12 @@ impl Store {
         self.config.store.url.as_deref()
     }
 
-    /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the records are kept, if
-    /// not there.
+    /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the
+    /// records are kept, if not there.
     pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
-        // Above the state directory, and its own name, are where the user wants them: links are followed.
+        // Above the state directory, and its own name, are where the user wants them: links are
+        // followed.
         if !path.exists() {
             refuse_root_in_the_way(anchor.home())?;
             make_dirs(path).context("make directory", path)?;
@@ -301,8 +304,8 @@ impl Store {
         Ok(Agent::new(self, name.clone(), dir))
     }
 
-    /// The policy that a text would make, read as the settings of an agent of this store. `origin`: where the
-    /// text comes from, which errors name.
+    /// The policy that a text would make, read as the settings of an agent of this store. `origin`:
+    /// where the text comes from, which errors name.
     pub fn policy_from(&self, origin: &str, text: &str) -> Result<Policy> {
         config::policy_from(Path::new(origin), text.as_bytes(), &self.config)
     }
@@ -387,7 +390,8 @@ impl Store {
     }
 }
 
-/// Makes a directory and the missing ones above it, each of which the user may use whatever the umask says.
+/// Makes a directory and the missing ones above it, each of which the user may use whatever the
+/// umask says.
 fn make_dirs(path: &Path) -> std::io::Result<()> {
     let make = || match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
@@ -403,8 +407,8 @@ fn make_dirs(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Refuses root a state directory beneath a directory of another user: that user would find it there and could
-/// not use it.
+/// Refuses root a state directory beneath a directory of another user: that user would find it
+/// there and could not use it.
 fn refuse_root_in_the_way(home: &Path) -> Result<()> {
     let found = home.ancestors().find_map(|dir| Some((dir, dir.metadata().ok()?.uid())));
     match found {

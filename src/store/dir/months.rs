@@ -1,7 +1,7 @@
 //! The ledger and the archive, month by month: their files of lines, and how they are read.
 //!
-//! A month has a plain file, which grows, or packed files, which never change, or both. It has the lines of
-//! all its files, each line once.
+//! A month has a plain file, which grows, or packed files, which never change, or both. It has the
+//! lines of all its files, each line once.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,8 @@ use super::lines;
 use super::packed;
 use super::view::View;
 
-/// The kind of record that is left of a month of the archive that was dropped: the messages that ended in it.
+/// The kind of record that is left of a month of the archive that was dropped: the messages that
+/// ended in it.
 pub const ENDED: &str = "ended";
 
 /// One month of the ledger, or of one kind of the archive.
@@ -139,9 +140,10 @@ pub fn read(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
 /// How much of the end of a file is read at first if the newest lines are needed.
 const TAIL: u64 = 256 * 1024;
 
-/// Calls `each` with the lines of a month, newest first and each once, until `each` returns `false`; returns
-/// what the last call returned. `each` gets the place of the file and the number of the line, from 1; 0 if
-/// the number is not known. Of a long file this reads no more than is needed.
+/// Calls `each` with the lines of a month, newest first and each once, until `each` returns
+/// `false`; returns what the last call returned. `each` gets the place of the file and the number
+/// of the line, from 1; 0 if the number is not known. Of a long file this reads no more than is
+/// needed.
 pub fn newest_first(
     view: &View<'_>,
     month: &Month,
@@ -178,8 +180,8 @@ pub fn newest_first(
     Ok(true)
 }
 
-/// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those that the
-/// journal appends to it; and whether these are all its lines.
+/// The last whole lines of a file that only grows, at most about [`TAIL`] bytes of it, with those
+/// that the journal appends to it; and whether these are all its lines.
 pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
     let (mut bytes, is_whole) = if view.is_appended(path) {
         let mut whole = view.lines(path)?;
@@ -202,8 +204,8 @@ pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
     Ok((bytes, is_whole))
 }
 
-/// The hashes of lines that were met already. The hash is keyed at random, so no writer can make two lines
-/// that have the same.
+/// The hashes of lines that were met already. The hash is keyed at random, so no writer can make
+/// two lines that have the same.
 #[derive(Default)]
 pub struct Seen {
     keys: (RandomState, RandomState),

@@ -1,10 +1,10 @@
-//! An agent that was moved away: which files of the inbox its stream has, and what happens to arrivals that
-//! come later.
+//! An agent that was moved away: which files of the inbox its stream has, and what happens to
+//! arrivals that come later.
 //!
-//! The command that moves an agent commits the mark first and then lists the inbox, both under the agent's
-//! lock. A command that puts something into the inbox looks for the mark afterwards. If it finds no mark, the
-//! list is made later and has the arrival. If it finds the mark, the list decides: what is listed is in the
-//! stream, and everything else is taken back and refused.
+//! The command that moves an agent commits the mark first and then lists the inbox, both under the
+//! agent's lock. A command that puts something into the inbox looks for the mark afterwards. If it
+//! finds no mark, the list is made later and has the arrival. If it finds the mark, the list
+//! decides: what is listed is in the stream, and everything else is taken back and refused.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -30,14 +30,15 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// Those of an agent's files that are in its inbox. The given paths are from the agent's directory.
+    /// Those of an agent's files that are in its inbox. The given paths are from the agent's
+    /// directory.
     pub(super) fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
         let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
         Taken { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
-    /// Whether a file of the agent was taken; its path is from the agent's directory. Files outside of the
-    /// inbox all were.
+    /// Whether a file of the agent was taken; its path is from the agent's directory. Files outside
+    /// of the inbox all were.
     pub(super) fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
@@ -47,7 +48,8 @@ impl Taken {
         self.paths.iter().filter_map(|path| path.file_name()).collect()
     }
 
-    /// A line for each path; a byte that is not printable ASCII becomes `%` and two hexadecimal digits.
+    /// A line for each path; a byte that is not printable ASCII becomes `%` and two hexadecimal
+    /// digits.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for path in &self.paths {
@@ -95,7 +97,8 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Agent<'_> {
-    /// The files of the inbox that the stream of a moved agent has. `None`: they were not listed yet.
+    /// The files of the inbox that the stream of a moved agent has. `None`: they were not listed
+    /// yet.
     pub(super) fn taken(&self) -> Result<Option<Taken>> {
         taken_in(&self.dir)
     }
@@ -103,14 +106,15 @@ impl Agent<'_> {
     /// Writes that list, durably. To be called under the lock.
     pub(super) fn note_taken(&self, taken: &Taken) -> Result<()> {
         if self.store.is_shared() {
-            // Members of the sharing group can't read the mark, so this takes away their right to add files.
+            // Members of the sharing group can't read the mark, so this takes away their right to
+            // add files.
             self.dir.join(layout::INBOX).set_mode(0o700)?;
         }
         self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
     }
 
-    /// The files that came too late for the stream of a moved agent, as paths from the inbox. None for an
-    /// agent that was not moved.
+    /// The files that came too late for the stream of a moved agent, as paths from the inbox. None
+    /// for an agent that was not moved.
     pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
         let Some(taken) = self.taken()? else { return Ok(late) };
@@ -127,9 +131,9 @@ impl Agent<'_> {
         Ok(self.late()?.len())
     }
 
-    /// To be called after files were put into the inbox under these names, without the lock: takes back what came
-    /// too late, and refuses it. `here`: what [`Agent::here`] said before. A user who can't read the mark is not
-    /// told of a move.
+    /// To be called after files were put into the inbox under these names, without the lock: takes
+    /// back what came too late, and refuses it. `here`: what [`Agent::here`] said before. A user
+    /// who can't read the mark is not told of a move.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.here()? != here {
             return self.unless_replaced(names, now);
@@ -141,8 +145,9 @@ impl Agent<'_> {
         }
     }
 
-    /// The agent that had the name when these arrivals were made has made room for another one: what an import has
-    /// carried over to that is there, and what went with an agent that was removed is not.
+    /// The agent that had the name when these arrivals were made has made room for another one:
+    /// what an import has carried over to that is there, and what went with an agent that was
+    /// removed is not.
     fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
         let _held = self.change(now)?;
         let mut arrived = 0;
@@ -189,7 +194,8 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes an arrival from whatever directory of the inbox it is in. `false`: a step has dealt with it.
+    /// Removes an arrival from whatever directory of the inbox it is in. `false`: a step has dealt
+    /// with it.
     fn take_back(&self, name: &str) -> Result<bool> {
         let found = self.find_arrival(name)?;
         found.as_ref().map_or(Ok(()), Spot::remove)?;
@@ -215,8 +221,8 @@ impl Agent<'_> {
 }
 
 impl Change<'_> {
-    /// The opposite of noting what was taken: an agent that did not leave after all has no such list. To be called
-    /// before the mark is taken away.
+    /// The opposite of noting what was taken: an agent that did not leave after all has no such
+    /// list. To be called before the mark is taken away.
     pub fn forget_taken(&self) -> Result<()> {
         self.agent.dir.join(layout::TAKEN).remove()?;
         self.agent.store.share([&self.agent.dir]).map(drop)
@@ -262,9 +268,9 @@ pub(super) fn each_file(inbox: &Spot, below: &Path, each: &mut impl FnMut(&Path)
     Ok(())
 }
 
-/// Puts what came too late for the stream of an agent, which is now at `former`, into the inbox of the same
-/// agent that has come back. Of the old inbox this removes only what the stream has. If it is killed at any
-/// point, it can be done again.
+/// Puts what came too late for the stream of an agent, which is now at `former`, into the inbox of
+/// the same agent that has come back. Of the old inbox this removes only what the stream has. If it
+/// is killed at any point, it can be done again.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = taken_in(former)? else { return Ok(()) };
     let from = former.join(layout::INBOX);

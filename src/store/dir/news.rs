@@ -1,4 +1,5 @@
-//! What has changed in a state directory with many agents, for a process that stays: which agents to look at again.
+//! What has changed in a state directory with many agents, for a process that stays: which agents
+//! to look at again.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -46,8 +47,8 @@ enum Place {
 
 /// The watched directory was removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// A name was made, or leads to another file. The journal is the one file that is written in place: a command
-/// that was killed after its commit has changed nothing else.
+/// A name was made, or leads to another file. The journal is the one file that is written in place:
+/// a command that was killed after its commit has changed nothing else.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
 /// A file is complete.
@@ -71,8 +72,8 @@ impl News {
         news
     }
 
-    /// Watches the list of agents. Returns `false` if that can't be done: the caller then has to read the
-    /// list again and again.
+    /// Watches the list of agents. Returns `false` if that can't be done: the caller then has to
+    /// read the list again and again.
     pub fn follow_list(&mut self, store: &Store) -> bool {
         let list = store.spot().join(layout::AGENTS);
         self.has_list = !store.is_beside()
@@ -82,10 +83,10 @@ impl News {
         self.has_list
     }
 
-    /// Watches an agent, so that every later change of it is reported. To be called before each look at the
-    /// agent, because its inbox may have been exchanged for another one. Returns `false` if the system has no
-    /// more watches to give, or other machines write there: the caller then has to look at the agent again
-    /// and again.
+    /// Watches an agent, so that every later change of it is reported. To be called before each
+    /// look at the agent, because its inbox may have been exchanged for another one. Returns
+    /// `false` if the system has no more watches to give, or other machines write there: the caller
+    /// then has to look at the agent again and again.
     pub fn follow(&mut self, agent: &Agent<'_>) -> bool {
         if !self.has_list {
             return false;

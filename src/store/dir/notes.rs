@@ -16,7 +16,8 @@ impl Agent<'_> {
         Workdir::of(self.dir.spot(), &self.store.spot())
     }
 
-    /// Writes a checkpoint aside, durably. It may be large, so this should be called without the lock.
+    /// Writes a checkpoint aside, durably. It may be large, so this should be called without the
+    /// lock.
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may do this at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
@@ -32,8 +33,8 @@ impl Agent<'_> {
         self.store.disk.sync_dir(&path.parent())
     }
 
-    /// Removes every other checkpoint of the same run, which no record names any more. The caller must hold
-    /// the lock.
+    /// Removes every other checkpoint of the same run, which no record names any more. The caller
+    /// must hold the lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         let dir = path.parent();
@@ -46,8 +47,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Keeps a file in `quarantine/`, under its old path, if it is to have no place among the records.
-    /// Content that is there already is not kept twice. Returns where it is, for people.
+    /// Keeps a file in `quarantine/`, under its old path, if it is to have no place among the
+    /// records. Content that is there already is not kept twice. Returns where it is, for people.
     pub fn put_aside(&self, old: &str, bytes: &[u8]) -> Result<String> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;

@@ -1,7 +1,8 @@
-//! Workspaces and slots: locks of the state directory that a tick holds for as long as its turn lasts.
+//! Workspaces and slots: locks of the state directory that a tick holds for as long as its turn
+//! lasts.
 //!
-//! The kernel releases them however the tick ends. No tick waits for one: if it is taken, a later step tries
-//! again.
+//! The kernel releases them however the tick ends. No tick waits for one: if it is taken, a later
+//! step tries again.
 
 use std::num::NonZeroU32;
 
@@ -25,8 +26,8 @@ pub struct Occupant {
 }
 
 impl Store {
-    /// Occupies a workspace: `None` if another tick has it. Until the lock is signed, `occupant` names the agent
-    /// that had it before.
+    /// Occupies a workspace: `None` if another tick has it. Until the lock is signed, `occupant`
+    /// names the agent that had it before.
     pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<Guard>> {
         let lock = self.lock_of(workspace);
         lock.parent().make_dirs()?;

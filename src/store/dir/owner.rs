@@ -1,8 +1,9 @@
 //! Identity under which this machine owns leases in a store that machines share.
 //!
-//! A process that has the local lock of a run knows that the former owner of the lease is dead, if that owner held the same
-//! lock. So the identity belongs to the directory in which the locks lie. It is drawn when it is first needed, and holds for
-//! one boot, one pid namespace, and one device and inode: what a machine image brings along belongs to another owner.
+//! A process that has the local lock of a run knows that the former owner of the lease is dead, if
+//! that owner held the same lock. So the identity belongs to the directory in which the locks lie.
+//! It is drawn when it is first needed, and holds for one boot, one pid namespace, and one device
+//! and inode: what a machine image brings along belongs to another owner.
 
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
@@ -17,10 +18,12 @@ const OWNER: &str = "owner-";
 const DIGITS: usize = 32;
 /// The most that is read of the file, in bytes.
 const MOST: u64 = 4 << 10;
-/// After how many seconds without use by a new boot a former identity is removed: its machine is gone.
+/// After how many seconds without use by a new boot a former identity is removed: its machine is
+/// gone.
 const FORMER: i64 = 30 * 24 * 3600;
 
-/// Returns the identity of the owner whose locks lie in the state directory `root`, and draws one if there is none.
+/// Returns the identity of the owner whose locks lie in the state directory `root`, and draws one
+/// if there is none.
 pub(super) fn owner(root: &Spot, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
@@ -56,7 +59,8 @@ fn here(root: &Spot) -> Result<String> {
     Ok(hex(&[boot.as_bytes(), b" ", namespace.as_bytes(), b" ", numbers.as_bytes()], 16))
 }
 
-/// Removes the identities of boots and containers that are long gone. One that can't be removed does no harm.
+/// Removes the identities of boots and containers that are long gone. One that can't be removed
+/// does no harm.
 fn remove_former(root: &Spot, current: &Spot) {
     let written = |spot: &Spot| spot.look().ok().flatten().map(|found| found.st_mtime);
     let (Some(now), Ok(entries)) = (written(current), root.entries()) else { return };

@@ -1,9 +1,9 @@
 //! Packed files of lines: compressed, written once, never changed.
 //!
 //! A packed file is named after its month, its kind, its number and its own bytes:
-//! `2026-01.message.0001-<16 hex digits>.jsonl.zst`.
-//! So two clones that pack the same month make the same file. If they have packed different lines, both files
-//! stay: a month has the lines of all its files, each line once.
+//! `2026-01.message.0001-<16 hex digits>.jsonl.zst`. So two clones that pack the same month make
+//! the same file. If they have packed different lines, both files stay: a month has the lines of
+//! all its files, each line once.
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
@@ -20,8 +20,8 @@ pub const ENDING: &str = ".jsonl.zst";
 /// How many bytes of lines go into one packed file, unless a single line is longer.
 const PART: usize = 4 << 20;
 
-/// The most bytes that a packed file may unpack to: a line has at most what a record may have, and is not
-/// cut.
+/// The most bytes that a packed file may unpack to: a line has at most what a record may have, and
+/// is not cut.
 const MOST: usize = MAX_RECORD as usize + PART;
 
 /// How far back packed data may refer, in bytes. Unpacking keeps that much in memory.
@@ -30,7 +30,8 @@ const WINDOW: u64 = 8 << 20;
 /// How many bytes are unpacked at a time before the bound is checked.
 const AT_ONCE: usize = 1 << 20;
 
-/// The content of a packed file; `None` if there is none. Memory is taken for no more than a packed file may hold.
+/// The content of a packed file; `None` if there is none. Memory is taken for no more than a packed
+/// file may hold.
 pub fn read(spot: &Spot) -> Result<Option<Vec<u8>>> {
     let Some(bytes) = spot.read(MOST as u64)? else { return Ok(None) };
     unpack(&bytes)

@@ -2,11 +2,13 @@
 //!
 //! 1. The machine prepares the room, whole, in a hidden directory.
 //! 2. The agent's records appear, and name that directory.
-//! 3. The prepared room takes the place of what another agent of this name may have left on the machine.
+//! 3. The prepared room takes the place of what another agent of this name may have left on the
+//!    machine.
 //!
-//! A command can be killed at any point of that. Before 2 no command looks at what is prepared. After 2 the next command that needs
-//! the room finds the name among the records, and does 3. So the new agent has all of its hooks and outputs, and none of another.
-//! A room that no records name a day later is left over, and goes.
+//! A command can be killed at any point of that. Before 2 no command looks at what is prepared.
+//! After 2 the next command that needs the room finds the name among the records, and does 3. So
+//! the new agent has all of its hooks and outputs, and none of another. A room that no records name
+//! a day later is left over, and goes.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -18,11 +20,12 @@ use crate::model::time::Time;
 use super::layout::{self, AgentDir};
 use super::{Agent, Arriving, Hook, Store, litter, lock};
 
-/// For how long a room is kept that no records name and whose maker is gone. A server that is held up may still have to commit what the
-/// maker sent it last.
+/// For how long a room is kept that no records name and whose maker is gone. A server that is held
+/// up may still have to commit what the maker sent it last.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How the name of the directory begins, and how it ends once the room that was there before is gone.
+/// How the name of the directory begins, and how it ends once the room that was there before is
+/// gone.
 const PREPARED: &str = ".room-";
 const TAKEN: &str = ".taken";
 
@@ -94,7 +97,8 @@ impl Agent<'_> {
         self.take_in(&self.store.prepared(&prepared.name))
     }
 
-    /// Puts a room in its place that the records name, if it is still to be done, and if it was prepared on this machine.
+    /// Puts a room in its place that the records name, if it is still to be done, and if it was
+    /// prepared on this machine.
     pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
         // Another name is none that a machine has given.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

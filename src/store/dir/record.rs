@@ -1,4 +1,5 @@
-//! The codec: a record to its bytes and back, with its schema and the fields that this version does not know.
+//! The codec: a record to its bytes and back, with its schema and the fields that this version does
+//! not know.
 
 use std::path::Path;
 
@@ -38,13 +39,14 @@ pub fn encode_plain_line<T: Serialize>(value: &T) -> Vec<u8> {
     bytes
 }
 
-/// This can't fail: records have nothing that JSON can't express, and all keys of their maps are strings.
+/// This can't fail: records have nothing that JSON can't express, and all keys of their maps are
+/// strings.
 fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
     encoded.unwrap_or_default()
 }
 
-/// Reads a record. Errors name the path, and the line and column if they are known. A record of a newer schema is refused
-/// with `newer`, whatever is in it.
+/// Reads a record. Errors name the path, and the line and column if they are known. A record of a
+/// newer schema is refused with `newer`, whatever is in it.
 pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
     decode_at(path, 0, bytes)
 }
@@ -61,8 +63,9 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
     decode_any(path, line, bytes)
 }
 
-/// The fields of a record that begins with its schema, as every record does that this program writes. Such a record is
-/// read faster, because its schema need not be searched for among the unknown fields.
+/// The fields of a record that begins with its schema, as every record does that this program
+/// writes. Such a record is read faster, because its schema need not be searched for among the
+/// unknown fields.
 fn behind_schema<T: Record>(bytes: &[u8]) -> Option<Vec<u8>> {
     let rest = bytes.strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"schema\":")?.trim_ascii_start();
     let rest = rest.strip_prefix(b"\"dormouse/")?.strip_prefix(T::KIND.as_bytes())?.strip_prefix(b"/")?;
@@ -151,8 +154,8 @@ pub const ESSENTIAL: &[&str] = &[layout::STATE, layout::IDENTITY, layout::POLICY
 /// The cure where one of them can't be read.
 pub const RESTORE: &str = "bring it back from git, a backup or an export: without it there is no agent, so `dormouse doctor --repair` leaves it where it is";
 
-/// The cure of a record that can't be read. Without some records there is no agent: nothing is put in their
-/// place, and they are not moved away.
+/// The cure of a record that can't be read. Without some records there is no agent: nothing is put
+/// in their place, and they are not moved away.
 fn hint(path: &Path) -> &'static str {
     let is_essential =
         path.file_name().is_some_and(|name| ESSENTIAL.iter().any(|essential| name == *essential));

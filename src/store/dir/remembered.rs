@@ -1,12 +1,12 @@
-//! A cache of the open records of a kind, in one file. To look at many small files takes a fifth of the time of opening
-//! and reading them.
+//! A cache of the open records of a kind, in one file. To look at many small files takes a fifth of
+//! the time of opening and reading them.
 //!
-//! A record is taken from there only where its file is still the one that was read: the same inode and length, written
-//! and changed at the same moments. So all that puts another content there is seen: a transaction, a merge, a restore,
-//! an edit in place.
-//! The clock of a file system moves in steps, and a second change within one step would not show. So a record that was
-//! changed less than [`SETTLED`] before a step has read it is not cached.
-//! If anything is wrong with the cache, the records are read without it.
+//! A record is taken from there only where its file is still the one that was read: the same inode
+//! and length, written and changed at the same moments. So all that puts another content there is
+//! seen: a transaction, a merge, a restore, an edit in place. The clock of a file system moves in
+//! steps, and a second change within one step would not show. So a record that was changed less
+//! than [`SETTLED`] before a step has read it is not cached. If anything is wrong with the cache,
+//! the records are read without it.
 
 use std::fs::File;
 use std::io::Write;
@@ -24,7 +24,8 @@ use super::view::View;
 /// How many records are worth the look into one more file.
 pub const MANY: usize = 32;
 
-/// How long a file has to be unchanged, in nanoseconds: file systems count in steps of up to two seconds.
+/// How long a file has to be unchanged, in nanoseconds: file systems count in steps of up to two
+/// seconds.
 const SETTLED: u64 = 2_100_000_000;
 
 /// A part of the records, of which more had to be read, has a step remember them anew.
@@ -37,7 +38,8 @@ const MOST: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"open-1\n\0";
 const HEAD: usize = MAGIC.len() + 8;
 
-/// The records of a plane that lie at these paths, which are in order. Those that are gone are left out.
+/// The records of a plane that lie at these paths, which are in order. Those that are gone are left
+/// out.
 pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Result<Vec<T>> {
     let spot = view.agent.join(layout::remembered(plane));
     let bytes = load(&spot);
@@ -124,7 +126,8 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
 struct Renewal {
     staged: Spot,
     file: File,
-    /// The moment from which on nothing counts, in nanoseconds since 1970, by the clock of the file system.
+    /// The moment from which on nothing counts, in nanoseconds since 1970, by the clock of the file
+    /// system.
     until: u64,
     bytes: Vec<u8>,
     added: usize,

@@ -19,8 +19,8 @@ pub struct Names<'n> {
 }
 
 impl Names<'_> {
-    /// The content of a record's file under the new name. A file that is no record of the agent stays byte
-    /// for byte.
+    /// The content of a record's file under the new name. A file that is no record of the agent
+    /// stays byte for byte.
     pub fn record(self, bytes: Vec<u8>) -> Vec<u8> {
         let Some(value) = self.renamed(&bytes) else { return bytes };
         let mut bytes = serde_json::to_vec_pretty(&value).unwrap_or(bytes);

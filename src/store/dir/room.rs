@@ -1,5 +1,5 @@
-//! What a machine has of agents whose records are elsewhere: a directory for each with its runs, tasks, hooks and locks,
-//! and no record. It is made when it is first needed.
+//! What a machine has of agents whose records are elsewhere: a directory for each with its runs,
+//! tasks, hooks and locks, and no record. It is made when it is first needed.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACH
 pub const LEASE: Span = Span::from_secs(60);
 
 impl Store {
-    /// The same directory for agents whose records are in another store, by the name that people know that one by.
+    /// The same directory for agents whose records are in another store, by the name that people
+    /// know that one by.
     pub(in crate::store) fn beside(self, shown: String) -> Store {
         Store { elsewhere: Some(shown), ..self }
     }
@@ -42,7 +43,8 @@ impl Store {
         }
     }
 
-    /// Refuses what is about files where the records are none. `what`: what was asked for, as the beginning of a sentence.
+    /// Refuses what is about files where the records are none. `what`: what was asked for, as the
+    /// beginning of a sentence.
     pub fn files_only(&self, what: &str) -> Result<()> {
         let Some(shown) = &self.elsewhere else { return Ok(()) };
         Err(Error::refused(
@@ -89,7 +91,8 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Takes the lock of the room: of the commands of this machine one comes first, and waits for those of others.
+    /// Takes the lock of the room: of the commands of this machine one comes first, and waits for
+    /// those of others.
     pub(in crate::store) fn lock_room(&self, now: Time) -> Result<Change<'_>> {
         self.make_room()?;
         let path = self.dir.join(layout::LOCK);
@@ -105,14 +108,16 @@ impl Agent<'_> {
         Ok(held.map(|held| Change::new(self, held)))
     }
 
-    /// Brings what is no record of another agent into the room, be it a room or one whose records are files here.
+    /// Brings what is no record of another agent into the room, be it a room or one whose records
+    /// are files here.
     pub(in crate::store) fn take_over(&self, other: &Agent<'_>) -> Result<()> {
         self.make_room()?;
         successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
         self.store.disk.sync_file_system(self.dir.spot())
     }
 
-    /// Removes the room with all that is in it. What can't be removed now stays, and is in nobody's way.
+    /// Removes the room with all that is in it. What can't be removed now stays, and is in nobody's
+    /// way.
     pub(in crate::store) fn clear_room(&self) {
         let _ = self.dir.spot().remove_tree();
     }

@@ -1,10 +1,11 @@
-//! Which messages have ended: caches beside the archive and the ledger. They are made again from these files
-//! if they are missing or broken.
+//! Which messages have ended: caches beside the archive and the ledger. They are made again from
+//! these files if they are missing or broken.
 //!
-//! Each file of lines has one cache: a head, then the ids of the messages that have ended according to it, 16
-//! bytes each. The head says how far the file was read, so that a look reads only what was added since, and
-//! which of the ids is the newest. Ids in order are times in order, so a message that is newer than all that
-//! have ended has not ended; for most messages the head is all that is read.
+//! Each file of lines has one cache: a head, then the ids of the messages that have ended according
+//! to it, 16 bytes each. The head says how far the file was read, so that a look reads only what
+//! was added since, and which of the ids is the newest. Ids in order are times in order, so a
+//! message that is newer than all that have ended has not ended; for most messages the head is all
+//! that is read.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -37,11 +38,11 @@ const CHUNK: usize = 64 << 10;
 /// At which byte of an archive's line its id begins at the latest.
 const ID_WITHIN: usize = 200;
 
-/// Whether a message has ended, and was not brought back since by a requeue. Only for a caller that holds the
-/// lock, as this brings the caches up to date.
+/// Whether a message has ended, and was not brought back since by a requeue. Only for a caller that
+/// holds the lock, as this brings the caches up to date.
 pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
-    // A dropped file may have a time in the future, and so its id: such a message may have ended in this
-    // month as well.
+    // A dropped file may have a time in the future, and so its id: such a message may have ended in
+    // this month as well.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
         if says_ended(view, &source, id)? {
@@ -142,8 +143,8 @@ impl Head {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Brings the cache of a file of lines up to date, packed or not. A packed file never grows, so either
-    /// all of it is known or nothing.
+    /// Brings the cache of a file of lines up to date, packed or not. A packed file never grows, so
+    /// either all of it is known or nothing.
     fn look_through(
         &mut self,
         spot: &Spot,
@@ -163,8 +164,8 @@ impl Head {
         self.note(&ids, file).context("make anew", cache)
     }
 
-    /// Reads the lines that were added since, and writes down the ids in them. The head is written last:
-    /// until then the new ids count for nothing.
+    /// Reads the lines that were added since, and writes down the ids in them. The head is written
+    /// last: until then the new ids count for nothing.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
         if self.length >= length {
             return Ok(());

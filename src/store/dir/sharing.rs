@@ -1,9 +1,9 @@
-//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files into the
-//! inboxes.
+//! The rights of the group that `[sharing]` in `dormouse.toml` names: its members may put files
+//! into the inboxes.
 //!
-//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member can add
-//! files, and can't touch those of other users: the directory is sticky, and the group has no rights on the
-//! owner's files.
+//! On the way to an inbox a member can read `dormouse.toml` and nothing else. In an inbox a member
+//! can add files, and can't touch those of other users: the directory is sticky, and the group has
+//! no rights on the owner's files.
 
 use rustix::fs::{FileType, Stat};
 use rustix::process::{getegid, geteuid, getgroups};
@@ -23,8 +23,8 @@ enum Part {
     Way,
     /// `dormouse.toml`, to read.
     Settings,
-    /// An inbox, to list and to put files into. The group owns what is made there, and only the user who made
-    /// a file and the owner of the inbox can remove it.
+    /// An inbox, to list and to put files into. The group owns what is made there, and only the
+    /// user who made a file and the owner of the inbox can remove it.
     Inbox,
 }
 
@@ -92,14 +92,14 @@ impl Store {
         })
     }
 
-    /// The name of the user of this command, if the inboxes are shared and that user is neither their owner nor
-    /// root. Such a user may put files into the inboxes, and nothing else.
+    /// The name of the user of this command, if the inboxes are shared and that user is neither
+    /// their owner nor root. Such a user may put files into the inboxes, and nothing else.
     pub fn guest(&self) -> Option<&str> {
         self.guest.as_deref()
     }
 
-    /// Why the user of this command can share nothing with the group, if that is so: an owner has to be in
-    /// the group to give it the inboxes and to read what its members put there.
+    /// Why the user of this command can share nothing with the group, if that is so: an owner has
+    /// to be in the group to give it the inboxes and to read what its members put there.
     pub fn not_in_group(&self) -> Result<Option<Error>> {
         let (Some(number), Some(group)) = (self.sharing_group()?, &self.config.sharing.group) else {
             return Ok(None);
@@ -117,8 +117,8 @@ impl Store {
         Ok((!is_in_it).then(refusal))
     }
 
-    /// Gives the group of the settings its way to the inboxes of these agents. Returns how many files and
-    /// directories have changed.
+    /// Gives the group of the settings its way to the inboxes of these agents. Returns how many
+    /// files and directories have changed.
     pub fn share<'a>(&self, agents: impl IntoIterator<Item = &'a AgentDir>) -> Result<usize> {
         if !self.is_shared() {
             return Ok(0);
@@ -144,8 +144,8 @@ impl Store {
         self.share(&agents)
     }
 
-    /// The files and directories of the state directory, without its agents, whose rights differ from what
-    /// the settings ask for.
+    /// The files and directories of the state directory, without its agents, whose rights differ
+    /// from what the settings ask for.
     pub fn unshared(&self) -> Result<Vec<Misfit>> {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
@@ -187,8 +187,8 @@ impl Store {
     }
 }
 
-/// The files in a directory on the way that other users could open by their names, although they are meant
-/// for the owner alone. Those that `is_theirs` names are meant for members.
+/// The files in a directory on the way that other users could open by their names, although they
+/// are meant for the owner alone. Those that `is_theirs` names are meant for members.
 fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<Misfit>> {
     let entries = dir.entries()?;
     let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
@@ -203,8 +203,8 @@ fn closed(spot: &Spot) -> Result<Option<Misfit>> {
     Ok((mode & 0o077 != 0).then(|| Misfit { spot: spot.clone(), mode, wanted }))
 }
 
-/// Whether a file or directory has other rights than it should. Without a group, one that was shared before
-/// has: it is known by a mode that nothing else gives.
+/// Whether a file or directory has other rights than it should. Without a group, one that was
+/// shared before has: it is known by a mode that nothing else gives.
 fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
@@ -223,8 +223,8 @@ fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>>
     Ok((!fits).then(|| Misfit { spot: spot.clone(), mode, wanted }))
 }
 
-/// Owner, mode and kind of a file. A symbolic link has no rights of its own and is never followed, so it has
-/// none here.
+/// Owner, mode and kind of a file. A symbolic link has no rights of its own and is never followed,
+/// so it has none here.
 fn permissions(spot: &Spot) -> Result<Option<Stat>> {
     Ok(spot.look()?.filter(|found| beneath::kind(found) != FileType::Symlink))
 }

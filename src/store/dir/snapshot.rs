@@ -21,7 +21,8 @@ use super::inbox::{self, Scan};
 use super::view::View;
 use super::{Agent, aside, dedupe, evidence, layout, settled};
 
-/// One revision of an agent's records. What is asked for is read when it is asked for, and the inbox listed once.
+/// One revision of an agent's records. What is asked for is read when it is asked for, and the
+/// inbox listed once.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     pub(super) agent: &'a Agent<'a>,
@@ -94,8 +95,9 @@ impl Snapshot<'_> {
         self.view.records(layout::plane(T::PLANE))
     }
 
-    /// Tells whether open records were added, replaced or removed since, by a transaction or by another program. `None` if
-    /// that can't be told. This looks at one directory for each kind, and at no record.
+    /// Tells whether open records were added, replaced or removed since, by a transaction or by
+    /// another program. `None` if that can't be told. This looks at one directory for each kind,
+    /// and at no record.
     pub fn touched(&self, state: &State) -> Option<Touched> {
         let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
         let read = if state.open_tasks > 0 { &planes[..] } else { &planes[..3] };
@@ -140,13 +142,14 @@ impl Snapshot<'_> {
         Ok(inbox::find_id(&self.view, self.scan()?, id)?.map(Waiting::from))
     }
 
-    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's, is an error.
+    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's,
+    /// is an error.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         inbox::read(&self.view, waiting.key, &waiting.place)
     }
 
-    /// The same for a caller that goes on with the next message: one that can't be read, or is another agent's, is
-    /// returned as a misfit.
+    /// The same for a caller that goes on with the next message: one that can't be read, or is
+    /// another agent's, is returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
         inbox::try_read(&self.view, waiting.key, &waiting.place)
     }
@@ -167,8 +170,8 @@ impl Snapshot<'_> {
         Ok(interjects.next_back().map(|key| key.id))
     }
 
-    /// Whether a message of background priority may be in the inbox. `true` also where the inbox has a backlog that was not
-    /// looked through.
+    /// Whether a message of background priority may be in the inbox. `true` also where the inbox
+    /// has a backlog that was not looked through.
     pub fn has_background(&self) -> Result<bool> {
         Ok(self.scan()?.has_background())
     }
@@ -186,8 +189,8 @@ impl Snapshot<'_> {
         settled::is_settled(&self.view, id, now)
     }
 
-    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision` is the agent's. Without
-    /// the lock this only looks into the cache, and may miss an entry.
+    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
+    /// is the agent's. Without the lock this only looks into the cache, and may miss an entry.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -210,8 +213,8 @@ impl Snapshot<'_> {
         Ok(drops::in_order(&self.scan()?.drops))
     }
 
-    /// When a hand-written file was put into the inbox: its last change of status, since a rename keeps the
-    /// time of its content. `None` if it has gone.
+    /// When a hand-written file was put into the inbox: its last change of status, since a rename
+    /// keeps the time of its content. `None` if it has gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
         let found = self.view.agent.join(layout::INBOX).join(file.place()).look()?;
         Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
@@ -257,8 +260,8 @@ impl Snapshot<'_> {
         evidence::archived_record(&self.view, |record: &T| record.id() == id)
     }
 
-    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`, newest first. This reads
-    /// only the end of the two files.
+    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
+    /// newest first. This reads only the end of the two files.
     pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
         evidence::recent(&self.view, now, count, wanted)
     }
@@ -288,7 +291,8 @@ impl Snapshot<'_> {
         evidence::runs(&self.view, count)
     }
 
-    /// The settled runs of the months from this moment on, and perhaps some before it, newest first.
+    /// The settled runs of the months from this moment on, and perhaps some before it, newest
+    /// first.
     pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
         evidence::runs_since(&self.view, since)
     }
@@ -303,7 +307,8 @@ impl Snapshot<'_> {
         evidence::briefs(&self.view, count)
     }
 
-    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older come as well.
+    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
+    /// are older come as well.
     pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
         evidence::events(&self.view, since, each)
     }

@@ -1,4 +1,5 @@
-//! An agent under a new name: what no stream carries goes over to it, and it is found by the name that it had.
+//! An agent under a new name: what no stream carries goes over to it, and it is found by the name
+//! that it had.
 
 use std::path::Path;
 
@@ -12,8 +13,8 @@ use super::travel::{Place, place};
 use super::{Agent, Change, Store, agent_exists, files, layout};
 
 impl Store {
-    /// The agent that had a name until it was renamed: of several, the one that had it last. This reads every identity, so
-    /// it is called only where there is no agent of the name.
+    /// The agent that had a name until it was renamed: of several, the one that had it last. This
+    /// reads every identity, so it is called only where there is no agent of the name.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
         for name in self.agents()? {
@@ -41,9 +42,10 @@ impl Change<'_> {
     }
 }
 
-/// Gives an agent what the stream of another one does not carry: keys, files of people, links among the files of turns,
-/// and what was put into the inbox too late by a program that is told nothing. Commands that have put something there
-/// too late are told so, and what they have put stays. If this is killed at any point, it can be done again.
+/// Gives an agent what the stream of another one does not carry: keys, files of people, links among
+/// the files of turns, and what was put into the inbox too late by a program that is told nothing.
+/// Commands that have put something there too late are told so, and what they have put stays. If
+/// this is killed at any point, it can be done again.
 pub fn hand_on(from: &Agent<'_>, heir: &Agent<'_>) -> Result<()> {
     hand_on_below(from.dir.spot(), Path::new(""), heir.dir.spot())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));

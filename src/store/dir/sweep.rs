@@ -1,7 +1,8 @@
-//! What has ended and is kept no longer: the directories of runs and of tasks. Their records stay in the archive.
+//! What has ended and is kept no longer: the directories of runs and of tasks. Their records stay
+//! in the archive.
 //!
-//! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all. What a record that
-//! is still open names, be it a run or a task, is never swept.
+//! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all.
+//! What a record that is still open names, be it a run or a task, is never swept.
 
 use std::collections::{HashMap, HashSet};
 
@@ -48,7 +49,8 @@ pub struct Swept {
 struct Progress {
     /// When to look again.
     next_at: Option<Time>,
-    /// Everything up to here has been measured, tasks as well: their ids are in one order with those of runs.
+    /// Everything up to here has been measured, tasks as well: their ids are in one order with
+    /// those of runs.
     measured: Option<RunId>,
     /// How much it has, together.
     bytes: u64,
@@ -62,7 +64,8 @@ impl Progress {
         json::read(&bytes).unwrap_or_default()
     }
 
-    /// Whether it is too early to look again. A moment too far ahead comes from a clock that was wrong.
+    /// Whether it is too early to look again. A moment too far ahead comes from a clock that was
+    /// wrong.
     fn is_early(&self, now: Time) -> bool {
         self.next_at.is_some_and(|at| now < at && at <= now.after(DAY))
     }
@@ -104,12 +107,14 @@ pub struct Sweeping {
     pub now: Time,
     /// Whether what is over goes, or is only counted.
     pub removes: bool,
-    /// Whether the caller holds the agent's lease: then no tick is at work in the directory of a settled run.
+    /// Whether the caller holds the agent's lease: then no tick is at work in the directory of a
+    /// settled run.
     pub is_leased: bool,
 }
 
 impl Change<'_> {
-    /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the lease.
+    /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the
+    /// lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
         self.sweep_by(&self.view(), || self.agent.peek(), retention, now)
     }
@@ -131,7 +136,8 @@ impl Change<'_> {
         let state = state()?;
         let swept = Sweep::new(self.agent, witness, &state, how, AT_ONCE, progress).run();
         if swept.is_err() {
-            // What is in the way today is in the way of every step: the next one that looks is tomorrow's.
+            // What is in the way today is in the way of every step: the next one that looks is
+            // tomorrow's.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
             note(self.agent, &progress)?;
         }
@@ -218,7 +224,8 @@ impl<'a> Sweep<'a> {
         Ok(items)
     }
 
-    /// Measures what is new, and clears what a killed command has not cleared. Returns whether more is left.
+    /// Measures what is new, and clears what a killed command has not cleared. Returns whether more
+    /// is left.
     fn measure(&mut self, items: &[Item]) -> Result<bool> {
         let new = items.iter().filter(|item| Some(item.place()) > self.progress.measured);
         let mut new: Vec<Item> = new.copied().collect();
@@ -303,7 +310,8 @@ impl<'a> Sweep<'a> {
         Ok(over)
     }
 
-    /// Removes the oldest until what is left is no more than may be. Returns whether more is left to remove.
+    /// Removes the oldest until what is left is no more than may be. Returns whether more is left
+    /// to remove.
     fn make_room<'i>(&mut self, items: impl Iterator<Item = &'i Item>) -> Result<bool> {
         let mut removed = 0;
         for item in items {
@@ -337,12 +345,14 @@ impl<'a> Sweep<'a> {
 
     fn take_away(&mut self, item: Item, dir: &Spot) -> Result<bool> {
         if !self.is_noted {
-            // If the command is killed from here on, more is removed than was noted, and the next one measures all anew.
+            // If the command is killed from here on, more is removed than was noted, and the next
+            // one measures all anew.
             self.agent.sweep_soon()?;
             self.is_noted = true;
         }
         let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
-        // No command needs the lock of a task that has ended. If a process holds it all the same it stays.
+        // No command needs the lock of a task that has ended. If a process holds it all the same it
+        // stays.
         let spot = self.agent.dir.join(layout::task_lock(id));
         let file = spot.open_file()?;
         let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, spot.path()))?;

@@ -69,7 +69,8 @@ impl Place {
     }
 }
 
-/// In the directory of a run or a task: which process led it, its pipe, and a note that is being made.
+/// In the directory of a run or a task: which process led it, its pipe, and a note that is being
+/// made.
 fn is_of_process(name: &[u8]) -> bool {
     workdir::OF_PROCESSES.iter().any(|own| name == own.as_bytes())
 }

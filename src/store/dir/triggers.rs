@@ -1,4 +1,5 @@
-//! What the store keeps for triggers beside their records: the keys of signatures, and how often each was used lately.
+//! What the store keeps for triggers beside their records: the keys of signatures, and how often
+//! each was used lately.
 
 use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
@@ -11,16 +12,16 @@ use crate::model::trigger::{Trigger, Uses};
 
 use super::{Agent, layout, lock};
 
-/// The content of `.gitignore` beside the keys. With it git never sees them, even if the `.gitignore` of the
-/// state directory is older than they are.
+/// The content of `.gitignore` beside the keys. With it git never sees them, even if the
+/// `.gitignore` of the state directory is older than they are.
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// The longest key, in bytes.
 const MAX_KEY: u64 = 4096;
 
 impl Agent<'_> {
-    /// Keeps the key of a trigger's signatures, durably. To be called before the record names the key's hash.
-    /// Only the owner can read the file.
+    /// Keeps the key of a trigger's signatures, durably. To be called before the record names the
+    /// key's hash. Only the owner can read the file.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         let ignore = self.dir().join(layout::KEYS).join(".gitignore");
         if !ignore.exists()? {
@@ -30,13 +31,15 @@ impl Agent<'_> {
         self.replace_file(&spot, key.as_bytes())
     }
 
-    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have it.
+    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
+    /// it.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let key = self.dir().join(layout::key(trigger.id, &trigger.secret_sha256)).read(MAX_KEY)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
-    /// Removes every key of a trigger but the one with this hash. To be called once no record names the others.
+    /// Removes every key of a trigger but the one with this hash. To be called once no record names
+    /// the others.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         let dir = self.dir().join(layout::KEYS);
         let kept = but.map(|hash| layout::key_name(trigger, hash));
@@ -50,8 +53,9 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in the result: how
-    /// long it is until the next one. The count is of this state directory, and lost with it.
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
+    /// the result: how long it is until the next one. The count is of this state directory, and
+    /// lost with it.
     pub fn use_trigger(
         &self,
         id: TriggerId,

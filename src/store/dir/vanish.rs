@@ -13,7 +13,8 @@ use super::travel::{self, Place};
 use super::{Agent, Change, Store, layout, lock, moved, successor};
 
 impl Store {
-    /// What a command has failed at: if that lay in the directory of an agent that is no more, there is no such agent.
+    /// What a command has failed at: if that lay in the directory of an agent that is no more,
+    /// there is no such agent.
     pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
         if self.is_beside() {
             return error;
@@ -47,7 +48,8 @@ impl Agent<'_> {
     }
 }
 
-/// Whether nothing is left of an agent but what is this machine's own: git removes what it tracks, and no more.
+/// Whether nothing is left of an agent but what is this machine's own: git removes what it tracks,
+/// and no more.
 pub fn is_husk(dir: &Spot) -> Result<bool> {
     has_only_own(dir, Path::new(""))
 }
@@ -72,14 +74,15 @@ fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
 }
 
 impl Change<'_> {
-    /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held here, goes with it:
-    /// a command that has waited for that finds no agent. Returns the names of what was in the inbox and in no stream:
-    /// a program that has put it there asked for no answer.
+    /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held
+    /// here, goes with it: a command that has waited for that finds no agent. Returns the names of
+    /// what was in the inbox and in no stream: a program that has put it there asked for no answer.
     pub fn vanish(&self) -> Result<Vec<String>> {
         self.vanish_leaving(|_| Ok(()))
     }
 
-    /// The same for an agent that is here under another name: what no stream carries goes over to it.
+    /// The same for an agent that is here under another name: what no stream carries goes over to
+    /// it.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
@@ -99,8 +102,8 @@ impl Change<'_> {
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// The same for an agent without a mark. `is_known`: whether a file of its inbox, by its path from the agent's
-    /// directory, may go. `false`: something else has arrived, so the agent stays.
+    /// The same for an agent without a mark. `is_known`: whether a file of its inbox, by its path
+    /// from the agent's directory, may go. `false`: something else has arrived, so the agent stays.
     pub(super) fn vanish_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
@@ -116,7 +119,8 @@ impl Change<'_> {
         Ok(!has_more)
     }
 
-    /// Takes the agent's name from its directory. The file keeps commands from taking the directory for litter.
+    /// Takes the agent's name from its directory. The file keeps commands from taking the directory
+    /// for litter.
     fn step_aside(&self) -> Result<(AgentDir, File)> {
         let Agent { store, name, dir } = self.agent;
         let own = dir.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;

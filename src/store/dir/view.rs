@@ -1,4 +1,5 @@
-//! The files of one agent as they are once interrupted transactions are finished, read without a lock.
+//! The files of one agent as they are once interrupted transactions are finished, read without a
+//! lock.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -106,15 +107,15 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A record; `None` if there is none. Refused if the file has the name of another record: the next change would be
-    /// written to another file and leave this one behind.
+    /// A record; `None` if there is none. Refused if the file has the name of another record: the
+    /// next change would be written to another file and leave this one behind.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
         let Some(bytes) = self.bytes(path)? else { return Ok(None) };
         self.decoded(path, &bytes).map(Some)
     }
 
-    /// The same for a file of the inbox, which may be another user's: with the name of that user if it is not the
-    /// owner.
+    /// The same for a file of the inbox, which may be another user's: with the name of that user if
+    /// it is not the owner.
     pub fn arrival<T: Record>(&self, path: &str) -> Result<Option<(T, Option<String>)>> {
         if self.overlay.as_ref().is_some_and(|overlay| overlay.content(path).is_some()) {
             return Ok(self.record(path)?.map(|record| (record, None)));
@@ -177,8 +178,8 @@ impl<'a> View<'a> {
         Ok(paths)
     }
 
-    /// Adds the names that the journal puts into a directory. The files that it deletes are found absent when they are
-    /// read.
+    /// Adds the names that the journal puts into a directory. The files that it deletes are found
+    /// absent when they are read.
     pub fn overlay_names(&self, dir: &str, paths: &mut Vec<String>) {
         let Some(Overlay { places, .. }) = &self.overlay else { return };
         let here = |path: &str| Path::new(path).parent() == Some(Path::new(dir));

@@ -9,10 +9,11 @@ use crate::workdir::Dir;
 
 use super::{Agent, layout};
 
-/// Changes of the files of some agents. None is missed that comes after `follow`, so the caller looks at the files after that.
+/// Changes of the files of some agents. None is missed that comes after `follow`, so the caller
+/// looks at the files after that.
 ///
-/// The watches are on directories, not on those below them: they report files that appear there, are
-/// replaced, or go.
+/// The watches are on directories, not on those below them: they report files that appear there,
+/// are replaced, or go.
 pub struct Watch {
     changes: Option<OwnedFd>,
     followed: Vec<AgentName>,
@@ -23,8 +24,8 @@ impl Watch {
         Watch { changes: kernel::watch().ok(), followed: Vec::new() }
     }
 
-    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox may have
-    /// been exchanged for another one.
+    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
+    /// may have been exchanged for another one.
     pub fn follow(&mut self, agent: &Agent<'_>) {
         if !self.followed.contains(agent.name()) {
             self.add(agent.dir.path());
@@ -38,8 +39,8 @@ impl Watch {
         self.add(agent.dir.path());
     }
 
-    /// The same for what a run or a task writes. To be called before each look at that: the directory of a run that has
-    /// just begun comes to be later.
+    /// The same for what a run or a task writes. To be called before each look at that: the
+    /// directory of a run that has just begun comes to be later.
     pub fn follow_output(&mut self, of: &Dir) {
         let all = of.spot().parent();
         if all.is_dir().is_ok_and(|is_dir| is_dir) {
@@ -51,18 +52,20 @@ impl Watch {
         }
     }
 
-    /// Watches one more directory. If the system has no more watches to give, nothing is told of any.
+    /// Watches one more directory. If the system has no more watches to give, nothing is told of
+    /// any.
     pub(in crate::store) fn add(&mut self, dir: &Path) {
         self.changes = self.changes.take().filter(|changes| kernel::add(changes, dir).is_ok());
     }
 
-    /// A descriptor that is readable after a change; `None` if the system has no more watches to give.
+    /// A descriptor that is readable after a change; `None` if the system has no more watches to
+    /// give.
     pub fn readable(&self) -> Option<BorrowedFd<'_>> {
         self.changes.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether something has changed since the last call. What it was does not matter: the caller looks at what it
-    /// needs.
+    /// Whether something has changed since the last call. What it was does not matter: the caller
+    /// looks at what it needs.
     pub fn has_news(&self) -> bool {
         let Some(changes) = &self.changes else { return false };
         let (mut told, mut is_changed) = ([0; 4096], false);

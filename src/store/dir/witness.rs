@@ -23,8 +23,9 @@ pub trait Witness {
     /// The records of those of the tasks that have ended.
     fn tasks_among(&self, ids: &HashSet<TaskId>) -> Result<HashMap<TaskId, Task>>;
 
-    /// Calls `each` with the texts of work items, waits, timers and tasks that are open, and of the messages in the inbox.
-    /// Returns `false` if there are more messages than `most`; then these are left out.
+    /// Calls `each` with the texts of work items, waits, timers and tasks that are open, and of the
+    /// messages in the inbox. Returns `false` if there are more messages than `most`; then these
+    /// are left out.
     fn each_open(&self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 }
 
@@ -64,8 +65,8 @@ impl Witness for View<'_> {
     }
 }
 
-/// The runs and tasks that open records name, in whatever field: the state, work items, waits, timers, tasks and what is in
-/// the inbox. `None`: there are more messages than `most`.
+/// The runs and tasks that open records name, in whatever field: the state, work items, waits,
+/// timers, tasks and what is in the inbox. `None`: there are more messages than `most`.
 pub fn named(witness: &dyn Witness, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
     let mut named = HashSet::new();
     note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
