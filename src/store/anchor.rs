@@ -1,5 +1,6 @@
-//! The anchor of a store: the state directory as a place on this machine. What a machine has for itself is found from it:
-//! settings, hooks, the repository of git, the directories where turns work. No record is reached through it.
+//! The anchor of a store: the state directory as a place on this machine. What a machine has for
+//! itself is found from it: settings, hooks, the repository of git, the directories where turns
+//! work. No record is reached through it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -24,8 +25,8 @@ pub struct Anchor {
     path: PathBuf,
 }
 
-/// A directory where turns work. Its device and inode tell it from others, so that all paths that lead to it mean the
-/// same workspace.
+/// A directory where turns work. Its device and inode tell it from others, so that all paths that
+/// lead to it mean the same workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
     path: PathBuf,
@@ -50,9 +51,9 @@ impl Anchor {
         Anchor { path }
     }
 
-    /// The state directory that a command is about: the one that is named, else the nearest `.dormouse` from the
-    /// working directory upwards. One that was only found has to be the user's own, or trusted in `settings`, the
-    /// user's own settings file (contract, cli §1).
+    /// The state directory that a command is about: the one that is named, else the nearest
+    /// `.dormouse` from the working directory upwards. One that was only found has to be the user's
+    /// own, or trusted in `settings`, the user's own settings file (contract, cli §1).
     pub fn find(named: Option<&Path>, settings: Option<&Path>) -> Result<Anchor> {
         if let Some(named) = named {
             // Both the state directory and the directory that holds it will do.
@@ -77,7 +78,8 @@ impl Anchor {
         Err(Error::NoStore { start: start.to_owned() })
     }
 
-    /// Where `init` makes a state directory: in `dir`, or as `dir` where that is the name or the place of one.
+    /// Where `init` makes a state directory: in `dir`, or as `dir` where that is the name or the
+    /// place of one.
     pub fn to_make(dir: &Path) -> Result<Anchor> {
         let dir = from_here(dir)?;
         let has_marker = || dir.join(layout::CONFIG).is_file();
@@ -85,16 +87,16 @@ impl Anchor {
         Ok(Anchor::at(if is_one { dir } else { dir.join(layout::STATE_DIR) }))
     }
 
-    /// The state directory of this machine for a store elsewhere that a URL names: under `state`, where programs of this user
-    /// keep what belongs to the machine.
+    /// The state directory of this machine for a store elsewhere that a URL names: under `state`,
+    /// where programs of this user keep what belongs to the machine.
     pub fn of_url(url: &str, state: &Path) -> Result<Anchor> {
         let digest = Sha256::digest(super::seam::shown(url)?.as_bytes());
         let name: String = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR)))
     }
 
-    /// The nearest state directory further up, which commands called below [`Anchor::home`] do not find while this one
-    /// is there.
+    /// The nearest state directory further up, which commands called below [`Anchor::home`] do not
+    /// find while this one is there.
     pub fn hides(&self) -> Option<PathBuf> {
         let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
         above.into_iter().find(|root| is_store(root).unwrap_or(false))
@@ -155,8 +157,9 @@ fn from_here(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context("find", path)
 }
 
-/// True if a state directory lies there. Only a look that says so has found nothing: what can't be looked at is an
-/// error, because the search would find another state directory further up, or `init` would be advised.
+/// True if a state directory lies there. Only a look that says so has found nothing: what can't be
+/// looked at is an error, because the search would find another state directory further up, or
+/// `init` would be advised.
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {
@@ -184,7 +187,8 @@ struct Doubt {
     owner: Option<u32>,
 }
 
-/// Why a state directory may say what another user wants, if it may: whose it is, and whether others may write in it.
+/// Why a state directory may say what another user wants, if it may: whose it is, and whether
+/// others may write in it.
 fn whose(root: &Path) -> Result<Option<Doubt>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);
@@ -276,8 +280,8 @@ fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
     Ok(if is_listed { Trusted::Yes } else { Trusted::No })
 }
 
-/// Reads a file of settings. Anything but a plain file of the size of settings is refused, and a pipe is not
-/// waited for.
+/// Reads a file of settings. Anything but a plain file of the size of settings is refused, and a
+/// pipe is not waited for.
 fn read_settings(path: &Path) -> io::Result<Vec<u8>> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let file = File::options().read(true).custom_flags(nonblocking).open(path)?;

@@ -1,10 +1,13 @@
-//! What a store answers that keeps the records elsewhere than in the state directory: in a database, or in memory.
+//! What a store answers that keeps the records elsewhere than in the state directory: in a
+//! database, or in memory.
 //!
-//! Records cross as texts, byte for byte as the directory's files have them (a record ends in a newline, a line of the
-//! archive or of the events too), so that an agent which moves from one store to another is the same there. What the
-//! texts say is not this file's concern: `seam` reads and writes them.
+//! Records cross as texts, byte for byte as the directory's files have them (a record ends in a
+//! newline, a line of the archive or of the events too), so that an agent which moves from one
+//! store to another is the same there. What the texts say is not this file's concern: `seam` reads
+//! and writes them.
 //!
-//! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the directories of runs.
+//! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the
+//! directories of runs.
 
 pub mod input;
 mod lease;
@@ -31,7 +34,8 @@ use input::TaskInput;
 pub use super::dir::months::ENDED;
 pub use lease::{Beat, Claim, Claimant, Lease};
 
-/// The kind of the error of a sight whose records have changed before all of them were read: look again.
+/// The kind of the error of a sight whose records have changed before all of them were read: look
+/// again.
 pub const CHANGED: &str = "changed";
 
 /// What a role of the database may be to a store. The owner is who has made it.
@@ -62,20 +66,22 @@ pub trait Elsewhere: Debug {
     /// The agents, in order of their names.
     fn agents(&self) -> Result<Vec<AgentName>>;
 
-    /// The agents for which a step may find something to do at `now`, and when the next of the others has something to do
-    /// by itself. At least these: a step may find nothing all the same. Costs as much as there are such agents. Only agents of
-    /// these pools are looked at. `by`: who asks in order to step them, and is not told of those whose turn runs on another
-    /// machine; that a machine ticks these pools is noted for people now and then.
+    /// The agents for which a step may find something to do at `now`, and when the next of the
+    /// others has something to do by itself. At least these: a step may find nothing all the same.
+    /// Costs as much as there are such agents. Only agents of these pools are looked at. `by`: who
+    /// asks in order to step them, and is not told of those whose turn runs on another machine;
+    /// that a machine ticks these pools is noted for people now and then.
     fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due>;
 
     /// The records of one agent. `None`: there is no such agent.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
 
-    /// Puts a message into the inbox of the agent of this name, without a look at the agent first. Once it is there, by its
-    /// id, it is not there twice. `size`: of its body. `default`: how large that may be where the agent's settings say nothing.
+    /// Puts a message into the inbox of the agent of this name, without a look at the agent first.
+    /// Once it is there, by its id, it is not there twice. `size`: of its body. `default`: how
+    /// large that may be where the agent's settings say nothing.
     ///
-    /// Returns the text of `state.json` after that. `None`: nothing has arrived, and only a look at the agent tells why, or
-    /// that it may arrive all the same.
+    /// Returns the text of `state.json` after that. `None`: nothing has arrived, and only a look at
+    /// the agent tells why, or that it may arrive all the same.
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>>;
 
     /// Makes an agent out of all of its pieces, or replaces nothing.
@@ -83,53 +89,59 @@ pub trait Elsewhere: Debug {
     /// Returns `false` if there is an agent of this name already; it stays as it is.
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool>;
 
-    /// The agents whose identity names this one as a former name of theirs, with the text of it; perhaps others, too.
+    /// The agents whose identity names this one as a former name of theirs, with the text of it;
+    /// perhaps others, too.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// Which of these rooms the records of an agent name.
     fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>>;
 
-    /// The runs that have a slot, of all machines. `under`: an agent whose lock this process has; then nobody else gets a slot
-    /// before that agent's next change, or before the lock is given back.
+    /// The runs that have a slot, of all machines. `under`: an agent whose lock this process has;
+    /// then nobody else gets a slot before that agent's next change, or before the lock is given
+    /// back.
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;
 
-    /// Has the lease of an agent's run take a slot, with the next change under the agent's lock. It has it as long as the
-    /// lease lasts.
+    /// Has the lease of an agent's run take a slot, with the next change under the agent's lock. It
+    /// has it as long as the lease lasts.
     fn take_slot(&self, under: &AgentName) -> Result<()>;
 
-    /// What is wrong with the store as a whole at `now`. `overdue_after`: the time after which something that is due
-    /// shows that nobody ticks. `is_quick`: without a look at every row.
+    /// What is wrong with the store as a whole at `now`. `overdue_after`: the time after which
+    /// something that is due shows that nobody ticks. `is_quick`: without a look at every row.
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>>;
 
     /// What hears of changes of agents, for a process that waits for one.
     fn ear(&self) -> Box<dyn Ear>;
 
-    /// The role of this process, if it may only put messages and hints into inboxes. Known once an agent was looked for.
+    /// The role of this process, if it may only put messages and hints into inboxes. Known once an
+    /// agent was looked for.
     fn guest(&self) -> Option<&str>;
 
-    /// The same store as a process sees it that has just begun, but for the connections, which go over to it.
+    /// The same store as a process sees it that has just begun, but for the connections, which go
+    /// over to it.
     fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere>;
 
-    /// Says once from inside which lease this process speaks: whatever it changes of that agent is refused as `fenced`
-    /// from when the lease is somebody else's.
+    /// Says once from inside which lease this process speaks: whatever it changes of that agent is
+    /// refused as `fenced` from when the lease is somebody else's.
     fn claim(&self, claim: Claim);
 }
 
-/// Hears of changes of agents, so that a process which waits for one need not look again and again. It is a shortcut: a change
-/// may go unheard, and what arrives in an inbox always does.
+/// Hears of changes of agents, so that a process which waits for one need not look again and again.
+/// It is a shortcut: a change may go unheard, and what arrives in an inbox always does.
 pub trait Ear: Debug {
-    /// Hears of the changes of these agents from now on, as far as the store tells of any. To be called before each look at the
-    /// agents, always with those of before, and some times a minute while the process waits. Where it fails nothing is heard,
-    /// and nothing said of it.
+    /// Hears of the changes of these agents from now on, as far as the store tells of any. To be
+    /// called before each look at the agents, always with those of before, and some times a minute
+    /// while the process waits. Where it fails nothing is heard, and nothing said of it.
     fn listen(&mut self, agents: &[AgentName]);
 
     /// Whether it is known that changes are heard.
     fn is_sure(&self) -> bool;
 
-    /// A descriptor that is readable after a change, if there is one. Something may have been heard before it was asked for.
+    /// A descriptor that is readable after a change, if there is one. Something may have been heard
+    /// before it was asked for.
     fn readable(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether a change was heard of since the last call. Which one it was does not matter: the caller looks at what it needs.
+    /// Whether a change was heard of since the last call. Which one it was does not matter: the
+    /// caller looks at what it needs.
     fn has_heard(&mut self) -> bool;
 }
 
@@ -143,7 +155,8 @@ pub struct InSlot {
     pub host: String,
 }
 
-/// What calls back with all pieces of an agent, one after the other. It may be called again, and begins anew then.
+/// What calls back with all pieces of an agent, one after the other. It may be called again, and
+/// begins anew then.
 pub type Pieces<'p> = &'p dyn Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 
 /// The same out of pieces that are in memory.
@@ -162,7 +175,8 @@ pub struct Due {
     pub machines: usize,
 }
 
-/// An agent for which a step may find something to do, and what its place among the others depends on.
+/// An agent for which a step may find something to do, and what its place among the others depends
+/// on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueAgent {
     pub name: AgentName,
@@ -188,7 +202,8 @@ pub trait Records: Debug {
     /// The text of `agent.toml`.
     fn policy(&self) -> Result<String>;
 
-    /// What the machine that has made the agent last, out of a stream for instance, calls the room that it has prepared then.
+    /// What the machine that has made the agent last, out of a stream for instance, calls the room
+    /// that it has prepared then.
     fn room(&self) -> Option<String>;
 
     /// The text of `state.json`, as it is now.
@@ -200,46 +215,49 @@ pub trait Records: Debug {
     /// Whether a message or a hint is in the inbox.
     fn has_arrivals(&self) -> Result<bool>;
 
-    /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are durable when this returns.
-    /// One that is there already, by its id, stays as it is.
+    /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
+    /// durable when this returns. One that is there already, by its id, stays as it is.
     ///
-    /// Returns `false` if the agent is shut ([`Piece::Shut`]): then none of them is there. Whoever looks at the inbox after
-    /// the agent was shut sees all that have arrived.
+    /// Returns `false` if the agent is shut ([`Piece::Shut`]): then none of them is there. Whoever
+    /// looks at the inbox after the agent was shut sees all that have arrived.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// One revision, to be read without a lock. Whatever is asked of it later is of that revision.
     fn see(&self) -> Result<Rc<dyn Sight>>;
 
-    /// Calls `each` with a checkpoint, part by part. `false`: there is none. Whoever has the agent's lock gets all parts of the
-    /// same one.
+    /// Calls `each` with a checkpoint, part by part. `false`: there is none. Whoever has the
+    /// agent's lock gets all parts of the same one.
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Takes the agent's lock, and waits for it at most so long. `None`: somebody else had it all the time.
+    /// Takes the agent's lock, and waits for it at most so long. `None`: somebody else had it all
+    /// the time.
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>>;
 
-    /// Takes the lease of a run or a task, or takes over one that nobody keeps alive. `None`: it is somebody's.
+    /// Takes the lease of a run or a task, or takes over one that nobody keeps alive. `None`: it is
+    /// somebody's.
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
 
-    /// Whether somebody at another anchor than this one keeps the lease alive. Of this one its local lock tells, and tells it at
-    /// once.
+    /// Whether somebody at another anchor than this one keeps the lease alive. Of this one its
+    /// local lock tells, and tells it at once.
     fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool>;
 
-    /// Whether the lease of this agent in whose name the process speaks is somebody else's by now. `false` where it speaks
-    /// in the name of none.
+    /// Whether the lease of this agent in whose name the process speaks is somebody else's by now.
+    /// `false` where it speaks in the name of none.
     fn is_fenced(&self) -> Result<bool>;
 
     /// What is said to a task whose supervisor is on another machine.
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
 
-    /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no piece that a sight tells.
+    /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no
+    /// piece that a sight tells.
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
 
     /// Whether that key is there. A reader of the store may ask this, and not for the key.
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool>;
 
-    /// Counts one use of a trigger, if all machines together have not used it `most` times in this minute. `Err` in the
-    /// result: how long it is until the next one. Takes no lock that a step has. `now`: where the store has no clock of its
-    /// own.
+    /// Counts one use of a trigger, if all machines together have not used it `most` times in this
+    /// minute. `Err` in the result: how long it is until the next one. Takes no lock that a step
+    /// has. `now`: where the store has no clock of its own.
     fn use_trigger(
         &self,
         trigger: TriggerId,
@@ -275,8 +293,8 @@ pub trait Sight: Debug {
     /// What is known of a dedupe key, whenever it was admitted.
     fn key(&self, key: &str) -> Result<Option<String>>;
 
-    /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest first, until it returns
-    /// `false`. With ids: only with lines of those records.
+    /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
+    /// first, until it returns `false`. With ids: only with lines of those records.
     fn ended(
         &self,
         kinds: &[&'static str],
@@ -284,16 +302,18 @@ pub trait Sight: Debug {
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Calls `each` with the lines of the archive and the events that are of a time before a moment, as the pieces that
-    /// made them, without what is left of months that were removed ([`ENDED`]). Costs as much as there are such lines.
+    /// Calls `each` with the lines of the archive and the events that are of a time before a
+    /// moment, as the pieces that made them, without what is left of months that were removed
+    /// ([`ENDED`]). Costs as much as there are such lines.
     fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 
-    /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a moment on, or the newest
-    /// first.
+    /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a
+    /// moment on, or the newest first.
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
 
-    /// Calls `each` with all that the agent consists of, as the pieces that make it: lines in the order in which they were
-    /// written. There are no dedupe keys among them, which are made out of the others.
+    /// Calls `each` with all that the agent consists of, as the pieces that make it: lines in the
+    /// order in which they were written. There are no dedupe keys among them, which are made out of
+    /// the others.
     fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 }
 
@@ -310,15 +330,17 @@ pub trait Hold: Debug {
     /// How long this process waited for the lock.
     fn waited(&self) -> Duration;
 
-    /// The current revision. What was committed under this lock is seen by what is asked for after that.
+    /// The current revision. What was committed under this lock is seen by what is asked for after
+    /// that.
     fn now(&self) -> Result<Rc<dyn Sight>>;
 
     /// Changes records as a whole or not at all.
     ///
     /// # Errors
     ///
-    /// `stale_revision` if the records are not at `base` any more; `fenced` if this process had taken a lease of this
-    /// agent, or speaks in the name of one, and it is lost. Each other change is refused as `fenced` in the same way.
+    /// `stale_revision` if the records are not at `base` any more; `fenced` if this process had
+    /// taken a lease of this agent, or speaks in the name of one, and it is lost. Each other change
+    /// is refused as `fenced` in the same way.
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()>;
 
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
@@ -330,11 +352,12 @@ pub trait Hold: Debug {
     /// Puts another text in the place of `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
 
-    /// Puts all of these pieces in the place of what the agent consists of, as a whole or not at all. Refused as `commit` is.
-    /// Its fences go on from where they are.
+    /// Puts all of these pieces in the place of what the agent consists of, as a whole or not at
+    /// all. Refused as `commit` is. Its fences go on from where they are.
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records. The keys of its triggers go over to `heir`, which has the same triggers.
+    /// Removes the agent with all of its records. The keys of its triggers go over to `heir`, which
+    /// has the same triggers.
     fn remove(&self, heir: Option<&AgentName>) -> Result<()>;
 }
 
@@ -345,8 +368,8 @@ pub enum Arrival {
     Hint { id: MessageId, text: String },
 }
 
-/// Stands for the moment of an agent that has something to do already: a run that goes on, or a task, or something that is left of the
-/// last step.
+/// Stands for the moment of an agent that has something to do already: a run that goes on, or a
+/// task, or something that is left of the last step.
 pub fn at_once() -> Time {
     Time::from_millis(0)
 }
@@ -361,7 +384,8 @@ pub enum Piece {
     Identity(String),
     /// Only when an agent is made.
     Policy(Settings),
-    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever; [`at_once`] where that is no moment.
+    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever;
+    /// [`at_once`] where that is no moment.
     State {
         revision: u64,
         due: Option<Time>,
@@ -391,7 +415,8 @@ pub enum Piece {
     Taken(InboxKey),
     /// Removes a hint from the inbox.
     Heard(MessageId),
-    /// A part of a checkpoint, from 0, with at most [`PART`] bytes. One without bytes has an empty part.
+    /// A part of a checkpoint, from 0, with at most [`PART`] bytes. One without bytes has an empty
+    /// part.
     Saved {
         checkpoint: Checkpoint,
         part: u32,
@@ -399,16 +424,19 @@ pub enum Piece {
     },
     /// Removes all that a run has saved.
     Unsaved(RunId),
-    /// What the machine that makes the agent calls the room that it has prepared. Only when an agent is made or replaced.
+    /// What the machine that makes the agent calls the room that it has prepared. Only when an
+    /// agent is made or replaced.
     Room(String),
-    /// A file that an import has brought. As long as the records are what it had, a stream has it as it was.
+    /// A file that an import has brought. As long as the records are what it had, a stream has it
+    /// as it was.
     File(Brought),
     Key {
         key: String,
         admitted_at: Time,
         text: String,
     },
-    /// The key of a trigger's signatures, in the place of the one that it has. It goes when the trigger is closed.
+    /// The key of a trigger's signatures, in the place of the one that it has. It goes when the
+    /// trigger is closed.
     TriggerKey {
         trigger: TriggerId,
         digest: String,
@@ -426,9 +454,9 @@ pub enum Piece {
         at: Time,
         text: String,
     },
-    /// Removes the lines of the archive and the events that are of a time from `from` to before `until`, unless a later
-    /// revision than `seen_at` wrote them. What is left of months that were removed before ([`ENDED`]) stays. What runs
-    /// have saved that no record names then goes, too.
+    /// Removes the lines of the archive and the events that are of a time from `from` to before
+    /// `until`, unless a later revision than `seen_at` wrote them. What is left of months that were
+    /// removed before ([`ENDED`]) stays. What runs have saved that no record names then goes, too.
     Forgotten {
         from: Time,
         until: Time,

@@ -1,20 +1,24 @@
-//! The seam: what steps and commands ask of a store. It names agents, ids, records and times, and never a file.
+//! The seam: what steps and commands ask of a store. It names agents, ids, records and times, and
+//! never a file.
 //!
 //! - [`Store`]: which agents there are, and the seats that turns share (workspaces and slots).
-//! - [`Agent`]: one agent's records. [`Agent::peek`] glances, [`Agent::look`] reads one consistent revision,
-//!   [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says who lives.
+//! - [`Agent`]: one agent's records. [`Agent::peek`] glances, [`Agent::look`] reads one consistent
+//!   revision, [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says
+//!   who lives.
 //! - [`Snapshot`]: one revision, and what can be asked of it.
 //! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
 //! - [`Leased`]: the right to work on a run or a task, for as long as this process keeps it.
-//! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding; [`Collected`]: what `gc` has done.
+//! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding;
+//!   [`Collected`]: what `gc` has done.
 //! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
 //! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
 //!
-//! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine, and [`git`].
+//! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine,
+//! and [`git`].
 //!
-//! These types are in `seam`. Behind them stands the state directory (`dir`), which nothing outside names, or a store that
-//! keeps the records elsewhere and answers the traits of `elsewhere`. The first of these is for tests: it keeps records in
-//! memory (`memory`).
+//! These types are in `seam`. Behind them stands the state directory (`dir`), which nothing outside
+//! names, or a store that keeps the records elsewhere and answers the traits of `elsewhere`. The
+//! first of these is for tests: it keeps records in memory (`memory`).
 
 pub mod anchor;
 mod dir;
@@ -29,7 +33,8 @@ pub mod stream;
 #[cfg(test)]
 pub mod tests;
 
-/// What git keeps of a state directory, by the names in its trees: how two versions merge, and how another clone's come in.
+/// What git keeps of a state directory, by the names in its trees: how two versions merge, and how
+/// another clone's come in.
 pub mod git {
     pub use super::dir::bringing::{Brought, Scratch, alone_in_clone};
     pub use super::dir::converge::{

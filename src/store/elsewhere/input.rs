@@ -1,4 +1,5 @@
-//! What is said to the command of a task, on its way from the machine where it is said to the one where the command runs.
+//! What is said to the command of a task, on its way from the machine where it is said to the one
+//! where the command runs.
 
 use std::fmt::Debug;
 
@@ -20,8 +21,9 @@ pub const WAITING: usize = 16 << 20;
 
 /// What is said to one task, until its supervisor has taken it.
 pub trait TaskInput: Debug {
-    /// Says this, behind whatever was said before, as long as the task is open and its supervisor lives: all of it or nothing.
-    /// It is durable when this returns. `words` stands for it from then on.
+    /// Says this, behind whatever was said before, as long as the task is open and its supervisor
+    /// lives: all of it or nothing. It is durable when this returns. `words` stands for it from
+    /// then on.
     fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said>;
 
     /// How much of it the supervisor has not taken, or has taken and not written.
@@ -30,8 +32,9 @@ pub trait TaskInput: Debug {
     /// Takes back what the supervisor has not taken. Returns how many bytes that were.
     fn take_back(&self, words: Uuid) -> Result<usize>;
 
-    /// For the supervisor: the next parts, in the order in which they were said, each with its number. What has a number up to
-    /// `written` is written. A part is given until then, and to nobody else. Waits for no answer longer than a moment.
+    /// For the supervisor: the next parts, in the order in which they were said, each with its
+    /// number. What has a number up to `written` is written. A part is given until then, and to
+    /// nobody else. Waits for no answer longer than a moment.
     fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>>;
 
     /// For the supervisor: the command does not read any more, so nothing that waits will be taken.

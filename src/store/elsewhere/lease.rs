@@ -1,4 +1,5 @@
-//! Leases, as a store answers that keeps the records elsewhere: who works on a run or a task, and for how long without a word.
+//! Leases, as a store answers that keeps the records elsewhere: who works on a run or a task, and
+//! for how long without a word.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub struct Claim {
 pub struct Claimant {
     /// The machine, for people.
     pub host: String,
-    /// The state directory of the machine: a process with the same one, which has the local lock of the run or task,
-    /// knows that whoever had the lease before is dead.
+    /// The state directory of the machine: a process with the same one, which has the local lock of
+    /// the run or task, knows that whoever had the lease before is dead.
     pub anchor: String,
     pub pid: u32,
     /// How long the lease lasts without a beat.
@@ -40,8 +41,8 @@ pub trait Lease: Debug {
     /// Keeps the lease alive.
     fn beat(&self) -> Beat;
 
-    /// Has the next change under the agent's lock give the lease back, where the store can do both at once. Whoever calls this
-    /// releases the lease all the same: the change may not take place.
+    /// Has the next change under the agent's lock give the lease back, where the store can do both
+    /// at once. Whoever calls this releases the lease all the same: the change may not take place.
     fn release_along(&self) {}
 
     /// Gives the lease back, so that the next one need not wait.

@@ -1,4 +1,5 @@
-//! A store in the memory of one process, for tests: the least that answers the traits of `elsewhere`.
+//! A store in the memory of one process, for tests: the least that answers the traits of
+//! `elsewhere`.
 
 mod input;
 mod texts;

@@ -91,8 +91,9 @@ struct Came {
     state: Option<String>,
 }
 
-/// Puts arrivals into an inbox, in one flight. `agent`: its number, or what stands for it. `may_lock`: whether the agent's lock can
-/// be waited for, if that is needed because an answer was lost.
+/// Puts arrivals into an inbox, in one flight. `agent`: its number, or what stands for it.
+/// `may_lock`: whether the agent's lock can be waited for, if that is needed because an answer was
+/// lost.
 fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lock: bool) -> Result<Came> {
     let schema = pool.schema();
     // The sender asks next what the agent makes of it.
@@ -115,7 +116,8 @@ fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lo
     Ok(Came { is_there: number::<u64>(count, 0) != Some(0), is_provided: holds(1), is_shut: holds(2), state })
 }
 
-/// Puts a message into the inbox of the agent of this name, if it takes it. Returns the state of the agent then.
+/// Puts a message into the inbox of the agent of this name, if it takes it. Returns the state of
+/// the agent then.
 pub fn tell(shared: &Shared, name: &AgentName, message: &Arrival, takes: &str) -> Result<Option<String>> {
     let pool = &shared.pool;
     let agent = statements::number_of(pool.schema(), name.as_str())?;

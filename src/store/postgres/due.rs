@@ -1,5 +1,5 @@
-//! Which agents a ticking process looks at: those that are due, and those that have something in the inbox. Each is a walk
-//! along an index, as long as what it finds.
+//! Which agents a ticking process looks at: those that are due, and those that have something in
+//! the inbox. Each is a walk along an index, as long as what it finds.
 
 use uuid::Uuid;
 
@@ -14,8 +14,8 @@ use super::shared::number;
 use super::wire::Row;
 use super::{sql, statements};
 
-/// Agents whose moment has come at `now`, in milliseconds, by the clock that has set the moments: that of machines that tick.
-/// `pools`: their names as statements have them, parted by commas.
+/// Agents whose moment has come at `now`, in milliseconds, by the clock that has set the moments:
+/// that of machines that tick. `pools`: their names as statements have them, parted by commas.
 pub fn due(schema: &str, now: i64, pools: &str) -> String {
     format!("SELECT d.agent_id FROM {schema}.due d WHERE d.pool IN ({pools}) AND d.due_at <= {now}")
 }
@@ -28,8 +28,9 @@ pub fn next(schema: &str, now: i64, pools: &str) -> String {
     )
 }
 
-/// Agents that have something in the inbox, one probe for each, however long its inbox is. A step may have looked at it
-/// before and left it there: it is looked at again, because a message may have expired since.
+/// Agents that have something in the inbox, one probe for each, however long its inbox is. A step
+/// may have looked at it before and left it there: it is looked at again, because a message may
+/// have expired since.
 pub fn with_arrivals(schema: &str) -> String {
     let next = |than: &str| {
         format!(
@@ -44,8 +45,9 @@ pub fn with_arrivals(schema: &str) -> String {
     )
 }
 
-/// The agents of both, with what their place among others depends on. It is one probe of each table for each agent, whatever is
-/// known of how many there are. `but`: not those whose turn runs on another machine than this one.
+/// The agents of both, with what their place among others depends on. It is one probe of each table
+/// for each agent, whatever is known of how many there are. `but`: not those whose turn runs on
+/// another machine than this one.
 pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String {
     let is_here = but.map_or_else(String::new, |anchor| {
         let now = sql::SERVER_NOW;
@@ -76,8 +78,8 @@ pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String 
 /// How long a machine that ticks need not say so again, in milliseconds.
 const SAID: i64 = 60_000;
 
-/// Notes that a machine ticks agents of these pools, and sees to it that the next months have their parts, unless that is noted
-/// already: nothing is written then.
+/// Notes that a machine ticks agents of these pools, and sees to it that the next months have their
+/// parts, unless that is noted already: nothing is written then.
 fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
     let (anchor, host) = (sql::text(&by.anchor)?, sql::text(&by.host)?);
     let (now, version) = (sql::SERVER_NOW, sql::text(env!("CARGO_PKG_VERSION"))?);

@@ -7,7 +7,8 @@ use crate::error::Result;
 use super::faults::{self, Trouble};
 use super::shared::{One, first, number};
 
-/// How long to ask for the fate of a change at least: longer than the server waits for a silent process.
+/// How long to ask for the fate of a change at least: longer than the server waits for a silent
+/// process.
 pub const FATE: Duration = Duration::from_secs(20);
 
 /// How long to wait before the same is asked again.
@@ -23,7 +24,8 @@ pub enum Sign {
 /// Whether the transaction of this number was committed, whose answer was lost.
 pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool> {
     let pool = &one.shared.pool;
-    // A server that lost its last moments in a crash may give the same number again. Then the records show nothing of it.
+    // A server that lost its last moments in a crash may give the same number again. Then the
+    // records show nothing of it.
     let asked = format!(
         "SELECT pg_xact_status('{transaction}'::xid8), (SELECT s.revision FROM {}.state s WHERE s.agent_id = {})",
         one.schema(),

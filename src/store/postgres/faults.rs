@@ -1,4 +1,5 @@
-//! What can go wrong with a server, in words: what failed, on which server (never with a password), and what to do.
+//! What can go wrong with a server, in words: what failed, on which server (never with a password),
+//! and what to do.
 
 use crate::error::{Error, Status};
 use crate::model::id::AgentName;
@@ -66,7 +67,8 @@ impl Trouble {
                     format!("{server}: {message}"),
                 )),
                 "40001" | "40P01" => Trouble::Crossed(crossed(url)),
-                // The server ends, or ends this connection: whether it did what was asked first is not known.
+                // The server ends, or ends this connection: whether it did what was asked first is
+                // not known.
                 "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
                     Trouble::Lost { is_sent: true, why: message.clone() }
                 }
@@ -183,7 +185,8 @@ pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     )
 }
 
-/// The lock went with a connection that broke, and somebody else was at the agent before it was taken again.
+/// The lock went with a connection that broke, and somebody else was at the agent before it was
+/// taken again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     Error::database(
         Status::Busy,

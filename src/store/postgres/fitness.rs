@@ -1,4 +1,5 @@
-//! Whether a server keeps what was acknowledged, and whether the tables are whole: what `doctor` says of a database.
+//! Whether a server keeps what was acknowledged, and whether the tables are whole: what `doctor`
+//! says of a database.
 
 use crate::error::Result;
 use crate::model::time::{Span, Time};
@@ -10,7 +11,8 @@ use super::tables::{Rows, TABLES, Table};
 use super::wire::literal;
 use super::{kept, sql};
 
-/// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but people who read times.
+/// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but
+/// people who read times.
 const SKEW: i64 = 1000;
 
 /// What a server says of itself.
@@ -29,14 +31,15 @@ pub struct Said {
 }
 
 impl Said {
-    /// Whether a commit is acknowledged only when another server has it. With `local` and `off` it waits for none,
-    /// whichever it names.
+    /// Whether a commit is acknowledged only when another server has it. With `local` and `off` it
+    /// waits for none, whichever it names.
     fn waits_for_followers(&self) -> bool {
         self.waits && !matches!(self.synchronous_commit.as_str(), "local" | "off")
     }
 }
 
-/// What is wrong with a server that says this. The question was asked at `asked` and answered `took` milliseconds later.
+/// What is wrong with a server that says this. The question was asked at `asked` and answered
+/// `took` milliseconds later.
 pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut find = |kind, is_warning, message: String| faults.push(Fault { kind, message, is_warning });
@@ -151,13 +154,13 @@ fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
 /// A minute, in milliseconds.
 const MINUTE: u64 = 60_000;
 
-/// Pools whose agents have had something to do for longer than `after`, and that no machine has looked at all
-/// the time.
+/// Pools whose agents have had something to do for longer than `after`, and that no machine has
+/// looked at all the time.
 fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis().saturating_sub(overdue)));
-    // An agent that has something to do at once says so by a moment long ago. What the state says is looked for in its text: in
-    // JSON with a zero character PostgreSQL finds nothing.
+    // An agent that has something to do at once says so by a moment long ago. What the state says
+    // is looked for in its text: in JSON with a zero character PostgreSQL finds nothing.
     let waiting = format!(
         r#"SELECT a.pool, a.id FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id
            WHERE substring(s.body::text FROM '"status": "([a-z_]+)"') NOT IN ('booting', 'stopped') AND NOT a.is_shut
@@ -218,7 +221,8 @@ fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
     Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
 }
 
-/// Agents that no command finds, or to which nothing arrives. Everybody else is at work without them.
+/// Agents that no command finds, or to which nothing arrives. Everybody else is at work without
+/// them.
 fn of_agents(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
     let found = |what: &str, condition: &str| {

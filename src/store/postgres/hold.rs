@@ -1,7 +1,7 @@
 //! An agent's lock, and what is changed under it.
 //!
-//! The lock is the row of the agent's state, in a transaction. A change ends the transaction; whatever is asked for after
-//! it under the same [`Hold`] begins another one.
+//! The lock is the row of the agent's state, in a transaction. A change ends the transaction;
+//! whatever is asked for after it under the same [`Hold`] begins another one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -39,7 +39,8 @@ struct Core {
     granted: RefCell<Vec<Granted>>,
     /// Leases that are given back with the next change.
     returned: RefCell<Vec<Returned>>,
-    /// The number of the transaction that sees to it that the run may have a slot with the next change.
+    /// The number of the transaction that sees to it that the run may have a slot with the next
+    /// change.
     slot: RefCell<Option<String>>,
 }
 
@@ -68,7 +69,8 @@ struct Returned {
     mark: Rc<Mark>,
 }
 
-/// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all the time.
+/// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all
+/// the time.
 pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
     let core = Rc::new(Core {
         one: Rc::clone(one),
@@ -151,8 +153,8 @@ impl Core {
         if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
     }
 
-    /// What is written along with any change: keys to forget, and leases that come and go. The fence of the last one that comes is the
-    /// agent's from then on.
+    /// What is written along with any change: keys to forget, and leases that come and go. The
+    /// fence of the last one that comes is the agent's from then on.
     fn along(&self) -> Result<(String, Option<i64>)> {
         let one = &self.one;
         let mut along = String::new();
@@ -175,7 +177,8 @@ impl Core {
         Ok((along, fence))
     }
 
-    /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried again.
+    /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried
+    /// again.
     fn finish(&self, words: &Words, sign: &Sign) -> Result<bool> {
         let (mut along, fence) = self.along()?;
         let Some(mut open) = self.open.take() else { return Ok(false) };
@@ -242,7 +245,8 @@ impl Core {
         }
     }
 
-    /// Refuses to go on if the records are not those any more that were seen in a transaction that broke.
+    /// Refuses to go on if the records are not those any more that were seen in a transaction that
+    /// broke.
     fn refuse_moved_on(&self, seen: &Seen) -> Result<()> {
         let open = self.open.borrow();
         let now = open.as_ref().map_or(seen.seen_at, |open| open.seen.seen_at);
@@ -253,7 +257,8 @@ impl Core {
         }
     }
 
-    /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is somebody else's by now.
+    /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is
+    /// somebody else's by now.
     fn check_fences(&self, seen: &Seen) -> Result<()> {
         // Since the transaction broke in which a lease was given, somebody else may have taken it.
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
@@ -291,7 +296,8 @@ impl Locked for Core {
                 }
                 Err(Trouble::Lost { .. }) if Instant::now() < until => {
                     pool.forget();
-                    // The lock went with the connection. It is taken again, and the same is asked of the same records.
+                    // The lock went with the connection. It is taken again, and the same is asked
+                    // of the same records.
                     if let Err(error) = self.begin_or_busy().and_then(|()| self.refuse_moved_on(&open.seen)) {
                         return Some(Err(error));
                     }
@@ -466,7 +472,8 @@ impl Drop for Held {
         let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
         let is_fit = || core.open.borrow().as_ref().is_some_and(|open| core.check_fences(&open.seen).is_ok());
         if is_pending && core.begin().unwrap_or(false) && is_fit() {
-            // A lease that could not be written is seen as lost by its first beat, and keys are forgotten another time.
+            // A lease that could not be written is seen as lost by its first beat, and keys are
+            // forgotten another time.
             drop(core.finish(&Words::Flights(Vec::new()), &Sign::None));
         }
         core.one.forgotten.set(None);

@@ -17,7 +17,8 @@ use super::{sql, statements};
 /// How long a supervisor waits for an answer: it looks after its task meanwhile.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// For how long parts are kept that nobody has taken and nobody has taken back, in milliseconds: whoever said them was killed.
+/// For how long parts are kept that nobody has taken and nobody has taken back, in milliseconds:
+/// whoever said them was killed.
 pub const KEPT: i64 = 3_600_000;
 
 #[derive(Debug)]
@@ -59,8 +60,9 @@ impl Input {
         )
     }
 
-    /// Says it in a transaction that has begun: whoever ends the task comes before, or finds what was said. What is said at once is
-    /// said one after the other, so numbers are in the order of commits.
+    /// Says it in a transaction that has begun: whoever ends the task comes before, or finds what
+    /// was said. What is said at once is said one after the other, so numbers are in the order of
+    /// commits.
     fn saying(&self, words: Uuid, bytes: &[u8]) -> Result<String> {
         let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
         let parts: Vec<String> = bytes
@@ -125,7 +127,8 @@ impl TaskInput for Input {
                 Ok((Some(number), Err(Trouble::Lost { why, .. }))) => {
                     pool.forget();
                     if fate(&self.one, &number, &Sign::None, &why)? {
-                        // If it is not there it was taken already, or it was nothing that could be said.
+                        // If it is not there it was taken already, or it was nothing that could be
+                        // said.
                         let is_there = self.rest(words)?.bytes > 0;
                         return if is_there {
                             Ok(Said::Waits)
@@ -202,8 +205,8 @@ impl TaskInput for Input {
     }
 }
 
-/// Statements that end what is said to a task, once its record is gone: what was not taken is refused, which whoever said it
-/// sees.
+/// Statements that end what is said to a task, once its record is gone: what was not taken is
+/// refused, which whoever said it sees.
 pub fn end(schema: &str, agent: i64, task: &str) -> String {
     format!(
         "UPDATE {schema}.task_input SET is_refused = true WHERE agent_id = {agent} AND task_id = {task} AND NOT is_taken;\

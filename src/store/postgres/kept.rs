@@ -1,7 +1,9 @@
-//! Functions of the database for what each step asks and changes: the server plans the statements of a function once for each connection.
+//! Functions of the database for what each step asks and changes: the server plans the statements
+//! of a function once for each connection.
 //!
-//! The first call over a connection costs more than a plan, so only connections that are kept from step to step call them.
-//! Unlike a prepared statement a function needs no session, so a pooler of transactions is no obstacle.
+//! The first call over a connection costs more than a plan, so only connections that are kept from
+//! step to step call them. Unlike a prepared statement a function needs no session, so a pooler of
+//! transactions is no obstacle.
 
 use crate::error::Result;
 use crate::model::record::Record;
@@ -20,7 +22,8 @@ pub const BRIEFS: usize = 5;
 
 /// Makes the functions. They run with the rights of their caller.
 pub fn make(schema: &str) -> String {
-    // With partitions the server would go on planning each call: a plan for all values seems as dear to it.
+    // With partitions the server would go on planning each call: a plan for all values seems as
+    // dear to it.
     let options = "LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan";
     format!(
         "CREATE FUNCTION {schema}.agent_of(text) RETURNS TABLE (id bigint, identity json, policy text, revision bigint, body json, \
@@ -80,14 +83,16 @@ pub fn glance(schema: &str, name: &str) -> String {
     format!("SELECT * FROM {schema}.agent_of({name})")
 }
 
-/// What [`statements::load`] asks. `with_past`: and what a claim asks next: the last briefs, at most [`BRIEFS`] (rows `b`: number and
-/// text), and how the first message of the inbox has ended, if it has (rows `e`: kind and text), the newest lines first.
+/// What [`statements::load`] asks. `with_past`: and what a claim asks next: the last briefs, at
+/// most [`BRIEFS`] (rows `b`: number and text), and how the first message of the inbox has ended,
+/// if it has (rows `e`: kind and text), the newest lines first.
 pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
     format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
 }
 
-/// What [`statements::lock`] does at once and [`load`] after it, with the rows of both. Those of `load` say what the former owner of the
-/// lock has left: each statement of such a function sees what was committed before it.
+/// What [`statements::lock`] does at once and [`load`] after it, with the rows of both. Those of
+/// `load` say what the former owner of the lock has left: each statement of such a function sees
+/// what was committed before it.
 pub fn hold(schema: &str, agent: i64, waits: u128, with_past: bool) -> String {
     let begun = statements::begin(waits);
     format!("{begun}SELECT * FROM {schema}.hold({agent}, {with_past})")
@@ -165,7 +170,8 @@ impl Call {
         Ok(what.map(|what| Call { function: format!("{schema}.change"), agent, what }))
     }
 
-    /// The statement, which tells the commands that wait, too. `fence`: of the last lease that is given with the change.
+    /// The statement, which tells the commands that wait, too. `fence`: of the last lease that is
+    /// given with the change.
     pub fn said(&self, fence: Option<i64>) -> String {
         let fence = fence.map_or_else(|| "NULL".to_owned(), |fence| fence.to_string());
         format!("SELECT {}({},{fence},{});", self.function, self.agent, self.what)
@@ -177,7 +183,8 @@ pub fn tell(schema: &str, agent: i64) -> String {
     format!("SELECT {schema}.tell({agent});")
 }
 
-/// The newest lines of the archive that no later revision than this one wrote: number and text. `None`: no function asks that.
+/// The newest lines of the archive that no later revision than this one wrote: number and text.
+/// `None`: no function asks that.
 pub fn last(
     schema: &str,
     agent: i64,

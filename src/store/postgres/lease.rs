@@ -1,7 +1,8 @@
-//! Leases: a row says which process works on a run or a task, and until when it counts as alive without a beat.
+//! Leases: a row says which process works on a run or a task, and until when it counts as alive
+//! without a beat.
 //!
-//! `expires_at` is by the server's clock. This process measures its own end by its own clock, from when a beat was sent:
-//! the clocks of two machines are never compared.
+//! `expires_at` is by the server's clock. This process measures its own end by its own clock, from
+//! when a beat was sent: the clocks of two machines are never compared.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,15 +21,16 @@ const BEAT: Duration = Duration::from_secs(2);
 /// How long before the end of the lease whoever works has to have ended.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// More leases than an agent is ever given. A higher number, or a negative one, was written by a person.
+/// More leases than an agent is ever given. A higher number, or a negative one, was written by a
+/// person.
 pub const FENCES: i64 = 1 << 62;
 
 #[derive(Debug)]
 struct Leased {
     one: Rc<One>,
     subject: String,
-    /// The machine that has it. A server that takes over after another one may not know of the last leases, and give the
-    /// number of one of them again.
+    /// The machine that has it. A server that takes over after another one may not know of the last
+    /// leases, and give the number of one of them again.
     anchor: String,
     lasts: Duration,
     mark: Rc<Mark>,
@@ -45,7 +47,8 @@ pub fn boot_time() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Takes the lease, or takes over one of the same anchor, or one that has run out. `None`: it is somebody's.
+/// Takes the lease, or takes over one of the same anchor, or one that has run out. `None`: it is
+/// somebody's.
 ///
 /// Under the agent's lock it is written together with the next change.
 pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
@@ -63,8 +66,8 @@ pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Opti
     }))
 }
 
-/// The same in a transaction of its own, in one flight. If its answer is lost it is asked for again: the lease that may have
-/// been given is of the same anchor, so it is taken over.
+/// The same in a transaction of its own, in one flight. If its answer is lost it is asked for
+/// again: the lease that may have been given is of the same anchor, so it is taken over.
 fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Option<Rc<Mark>>> {
     let (schema, id, pool) = (one.schema(), one.id, &one.shared.pool);
     let flight = format!(
@@ -205,8 +208,8 @@ impl Lease for Leased {
 }
 
 impl Drop for Leased {
-    /// Gives nothing back: another process of this machine may have taken the lease over, or is about to. One that was
-    /// asked for under the lock and not written yet is not written.
+    /// Gives nothing back: another process of this machine may have taken the lease over, or is
+    /// about to. One that was asked for under the lock and not written yet is not written.
     fn drop(&mut self) {
         self.forget();
     }

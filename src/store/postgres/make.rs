@@ -1,5 +1,5 @@
-//! What a change says to the server, and agents that are made whole, or replaced whole: one transaction of several flights, however
-//! large the agent is.
+//! What a change says to the server, and agents that are made whole, or replaced whole: one
+//! transaction of several flights, however large the agent is.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -67,8 +67,8 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     }
 }
 
-/// Writes the pieces in the transaction of this number, then `along`, and commits it. `false`: it was not committed, nothing was
-/// changed, and it may be tried again.
+/// Writes the pieces in the transaction of this number, then `along`, and commits it. `false`: it
+/// was not committed, nothing was changed, and it may be tried again.
 pub fn finish(
     one: &One,
     mut connection: Connection,
@@ -109,7 +109,8 @@ pub enum Words {
 }
 
 impl Words {
-    /// `revision`: the one that the change makes. `is_kept`: whether the connection is, so that it pays to call functions.
+    /// `revision`: the one that the change makes. `is_kept`: whether the connection is, so that it
+    /// pays to call functions.
     pub fn of(one: &One, revision: u64, pieces: &[Piece], is_kept: bool) -> Result<Words> {
         let is_one_flight = pieces.iter().map(size_of).sum::<usize>() < AT_ONCE;
         let call =
@@ -117,8 +118,8 @@ impl Words {
         call.map_or_else(|| flights(one, revision, pieces).map(Words::Flights), |call| Ok(Words::Call(call)))
     }
 
-    /// The flights before the last one, and what the last one says, which tells the commands that wait, too. `fence`: of the last lease
-    /// that is given with the change.
+    /// The flights before the last one, and what the last one says, which tells the commands that
+    /// wait, too. `fence`: of the last lease that is given with the change.
     pub fn said(&self, one: &One, fence: Option<i64>, is_kept: bool) -> (&[String], String) {
         match self {
             Words::Call(call) => (&[], call.said(fence)),
@@ -167,8 +168,8 @@ fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Re
     }
 }
 
-/// The statements that write pieces of an agent that has none of them yet. An inbox that is empty is filled at once: a
-/// message that comes alone is first looked for among all the others.
+/// The statements that write pieces of an agent that has none of them yet. An inbox that is empty
+/// is filled at once: a message that comes alone is first looked for among all the others.
 fn written(one: &One, pieces: Vec<Piece>) -> Result<String> {
     let (mut arrivals, mut others) = (Vec::new(), Vec::new());
     for piece in pieces {

@@ -1,13 +1,16 @@
 //! The records in PostgreSQL: a schema is a store, for many machines at once.
 //!
-//! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`: the lock and the
-//!   changes, `lease`: the right to work on a run or a task, `watch`: being told of changes. `triggers`: their keys and limits. `input`:
-//!   what is said to a task on another machine.
-//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`: values in it; `grants`: who may do what; `tables`: which there are.
-//!   `schema.sql`: the tables, and why they are as they are.
+//! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`:
+//!   the lock and the changes, `lease`: the right to work on a run or a task, `watch`: being told
+//!   of changes. `triggers`: their keys and limits. `input`: what is said to a task on another
+//!   machine.
+//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`:
+//!   values in it; `grants`: who may do what; `tables`: which there are. `schema.sql`: the tables,
+//!   and why they are as they are.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
 //!
-//! Whatever is asked in one go is one flight: statements that are sent together and answered together.
+//! Whatever is asked in one go is one flight: statements that are sent together and answered
+//! together.
 
 mod agent;
 mod due;
@@ -52,7 +55,8 @@ pub use wire::Url;
 /// The tables, with `@` for the schema.
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// How many months ahead have a part of their own in the archive and the events. Machines that tick see to it all the time.
+/// How many months ahead have a part of their own in the archive and the events. Machines that tick
+/// see to it all the time.
 const MONTHS_AHEAD: u32 = 1;
 
 /// All agents of one store in a database.
@@ -62,14 +66,15 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The store that a URL names. Nothing is asked of the server before something is needed from it; what it is then, and
-    /// whether it is fit, is seen with the first answer. `patience`: how long to wait for a connection and for an answer.
+    /// The store that a URL names. Nothing is asked of the server before something is needed from
+    /// it; what it is then, and whether it is fit, is seen with the first answer. `patience`: how
+    /// long to wait for a connection and for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
         Postgres { shared: Rc::new(Shared::new(Connections::new(url, patience))) }
     }
 
-    /// Makes the tables of a store where there are none. Returns `false` if they are there already; then only months that have
-    /// no part of their own get one.
+    /// Makes the tables of a store where there are none. Returns `false` if they are there already;
+    /// then only months that have no part of their own get one.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
         let pool = Connections::unread(url, patience);
         let schema = pool.schema().to_owned();
@@ -87,7 +92,8 @@ impl Postgres {
             let (functions, months) = (kept::make(&schema), statements::months(&schema, MONTHS_AHEAD));
             match pool.ask_once(&format!("BEGIN;{made}{functions}{months};COMMIT")) {
                 Ok(_) => return Ok(true),
-                // Another process makes it at the same time, or has made it, or the answer was lost: look again.
+                // Another process makes it at the same time, or has made it, or the answer was
+                // lost: look again.
                 Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))
                     if Instant::now() < until =>
                 {
@@ -100,7 +106,8 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// Lets a role of the database be something to a store that is made, and nothing else from then on.
+    /// Lets a role of the database be something to a store that is made, and nothing else from then
+    /// on.
     pub fn grant(url: Url, patience: Duration, part: Part, role: &str) -> Result<()> {
         let pool = Connections::new(url, patience);
         pool.ask(&format!("BEGIN;{};COMMIT", grants::grant(pool.schema(), part, role))).map(drop)
@@ -157,7 +164,8 @@ impl Elsewhere for Postgres {
     }
 
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
-        // What speaks in the name of a lease has to be the one that has it; a producer asks a function.
+        // What speaks in the name of a lease has to be the one that has it; a producer asks a
+        // function.
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }

@@ -1,4 +1,5 @@
-//! The connections of this process to one store: opened when they are first needed, kept, and opened anew after a loss.
+//! The connections of this process to one store: opened when they are first needed, kept, and
+//! opened anew after a loss.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -15,11 +16,12 @@ pub const FORMAT: &str = "1";
 /// The oldest server that is known to have what the statements need.
 const OLDEST_SERVER: u32 = 14;
 
-/// Lets each statement of a transaction see what was committed before it, whatever the default of the database or the role
-/// is. It has to come before any question.
+/// Lets each statement of a transaction see what was committed before it, whatever the default of
+/// the database or the role is. It has to come before any question.
 const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 
-/// After so many flights a connection is one that is kept: a command that makes one step sends fewer.
+/// After so many flights a connection is one that is kept: a command that makes one step sends
+/// fewer.
 const OF_ONE_STEP: u32 = 10;
 
 #[derive(Debug)]
@@ -112,8 +114,8 @@ impl Pool {
         Ok(connection)
     }
 
-    /// One flight that only reads, or whose repetition changes nothing more: where the connection breaks it is sent again,
-    /// over a new one.
+    /// One flight that only reads, or whose repetition changes nothing more: where the connection
+    /// breaks it is sent again, over a new one.
     pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
         self.ask_within(statements, self.patience)
     }
@@ -145,7 +147,8 @@ impl Pool {
         answers
     }
 
-    /// One flight over a connection that the caller has. `waits`: how long the server may wait for locks in it.
+    /// One flight over a connection that the caller has. `waits`: how long the server may wait for
+    /// locks in it.
     pub fn fly(
         &self,
         connection: &mut Connection,
@@ -184,8 +187,8 @@ impl Pool {
         Ok(answers)
     }
 
-    /// Sends a flight until an answer comes. Once it may have arrived, `again` is sent instead: what was asked may have been
-    /// done already.
+    /// Sends a flight until an answer comes. Once it may have arrived, `again` is sent instead:
+    /// what was asked may have been done already.
     pub fn insist(&self, first: &str, again: &str) -> Result<Vec<Answer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;

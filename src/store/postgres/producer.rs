@@ -1,4 +1,5 @@
-//! An agent as a producer has it: its inbox takes what the producer says, and nothing of it can be read.
+//! An agent as a producer has it: its inbox takes what the producer says, and nothing of it can be
+//! read.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -22,7 +23,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// An agent of this name, whether there is one or not, if this command is a producer's. `refusal`: why it can't be read.
+    /// An agent of this name, whether there is one or not, if this command is a producer's.
+    /// `refusal`: why it can't be read.
     pub fn find(shared: &Rc<Shared>, name: &AgentName, refusal: Error) -> Result<Producer> {
         let pool = &shared.pool;
         if shared.producer.get().is_none() {

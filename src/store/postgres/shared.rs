@@ -17,8 +17,8 @@ use super::wire::{Answer, Row};
 #[derive(Debug)]
 pub struct Shared {
     pub pool: Pool,
-    /// The leases that this process has: agent and subject, with the fence and the machine. A change is refused if one was taken
-    /// over.
+    /// The leases that this process has: agent and subject, with the fence and the machine. A
+    /// change is refused if one was taken over.
     pub leases: RefCell<BTreeMap<(i64, String), (i64, String)>>,
     /// The lease in whose name this process speaks, though another one has it.
     pub claim: RefCell<Option<Claim>>,
@@ -33,7 +33,8 @@ pub struct Shared {
 pub struct Spoken {
     pub subject: String,
     pub fence: u64,
-    /// The run that has it. After a failover another one may have its number, and the state then knows nothing of this run.
+    /// The run that has it. After a failover another one may have its number, and the state then
+    /// knows nothing of this run.
     pub run: Option<String>,
 }
 
@@ -63,7 +64,8 @@ pub trait Locked: Debug {
 
     fn is_of(&self, agent: &AgentName) -> bool;
 
-    /// Has the run take a slot with the next change, in the transaction that is open. `false`: none is.
+    /// Has the run take a slot with the next change, in the transaction that is open. `false`: none
+    /// is.
     fn take_slot(&self) -> bool;
 
     /// Gives a lease that is written with the next change. `None`: no transaction is open now.
@@ -87,7 +89,8 @@ pub enum Grant {
 #[derive(Debug)]
 pub struct Mark {
     pub fence: i64,
-    /// When the flight was sent that wrote it or was its last beat, by the clock that goes on while the machine sleeps.
+    /// When the flight was sent that wrote it or was its last beat, by the clock that goes on while
+    /// the machine sleeps.
     pub sent_at: Cell<std::time::Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
@@ -141,7 +144,8 @@ impl One {
         })
     }
 
-    /// A condition on the rows: the lease in whose name the process speaks is still that one. `true` if it speaks for none.
+    /// A condition on the rows: the lease in whose name the process speaks is still that one.
+    /// `true` if it speaks for none.
     pub fn not_fenced(&self) -> Result<String> {
         let Some(Spoken { subject, fence, run }) = self.claimed() else { return Ok("true".to_owned()) };
         let (schema, id, subject) = (self.schema(), self.id, sql::text(&subject)?);
@@ -171,7 +175,8 @@ impl One {
         }
     }
 
-    /// One flight that only reads: in the transaction that has the lock, if this process has it, else by itself.
+    /// One flight that only reads: in the transaction that has the lock, if this process has it,
+    /// else by itself.
     pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
         match self.lock().and_then(|lock| lock.ask(statements)) {
             Some(answers) => answers,

@@ -1,8 +1,9 @@
 //! One revision of an agent's records.
 //!
-//! A look loads in one statement what is most often asked for, and no transaction stays open for the rest. What is asked
-//! later is answered from the same revision all the same: lines of the archive and of the events say which revision wrote
-//! them, and the rest is asked together with the revision. If that is another one by then, the answer is an error.
+//! A look loads in one statement what is most often asked for, and no transaction stays open for
+//! the rest. What is asked later is answered from the same revision all the same: lines of the
+//! archive and of the events say which revision wrote them, and the rest is asked together with the
+//! revision. If that is another one by then, the answer is an error.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -65,7 +66,8 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl Seen {
-    /// Reads the rows of [`statements::load`], or of [`kept::load`]. `None`: there is no such agent any more.
+    /// Reads the rows of [`statements::load`], or of [`kept::load`]. `None`: there is no such agent
+    /// any more.
     pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<Seen>> {
         let mut seen = Seen {
             one: Rc::clone(one),
@@ -131,8 +133,9 @@ impl Seen {
         Some(())
     }
 
-    /// Asks something of this agent together with its revision, which is the first column; there is always a row. `from`: a
-    /// query in which `s` is the row of the state. Whether the revision is still this one is the second part of the answer.
+    /// Asks something of this agent together with its revision, which is the first column; there is
+    /// always a row. `from`: a query in which `s` is the row of the state. Whether the revision is
+    /// still this one is the second part of the answer.
     fn ask(&self, from: &str) -> Result<(Vec<Row>, bool)> {
         let one = &self.one;
         let schema = one.schema();
@@ -164,8 +167,8 @@ impl Seen {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
 
-    /// Lines of a table in order of a number, until `each` has enough. `first`: what asks for the first of them at less cost.
-    /// `after`: the number that they come after.
+    /// Lines of a table in order of a number, until `each` has enough. `first`: what asks for the
+    /// first of them at less cost. `after`: the number that they come after.
     fn lines(
         &self,
         of: &str,

@@ -23,12 +23,12 @@ const AS_BY_DEFAULT: i64 = -1;
 pub const HEAD: usize = 256;
 const READ: usize = 2;
 
-/// A transaction that the server ends by itself when this process says nothing for so long: a machine that is paused or cut
-/// off lets go of the agent.
+/// A transaction that the server ends by itself when this process says nothing for so long: a
+/// machine that is paused or cut off lets go of the agent.
 pub const MOST_IDLE: &str = "15s";
 
-/// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it is, then up to four
-/// texts. `agent`: its number, or what stands for it.
+/// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it
+/// is, then up to four texts. `agent`: its number, or what stands for it.
 pub fn load(schema: &str, agent: impl Display) -> String {
     let now = sql::SERVER_NOW;
     format!(
@@ -55,10 +55,12 @@ pub fn glance(schema: &str, name: &str) -> String {
     )
 }
 
-/// Begins a transaction and locks the agent. What follows it in the flight sees what the former owner of the lock has left,
-/// because each statement sees what was committed before it began. In one statement with the lock, it would not.
+/// Begins a transaction and locks the agent. What follows it in the flight sees what the former
+/// owner of the lock has left, because each statement sees what was committed before it began. In
+/// one statement with the lock, it would not.
 ///
-/// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it is without any patience.
+/// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it
+/// is without any patience.
 pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!("{}{}{nowait};", begin(waits), locked(schema, agent))
@@ -67,7 +69,8 @@ pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> St
 /// What the row of a lock says that it is.
 pub const LOCKED: &str = "x";
 
-/// Locks an agent. The row: [`LOCKED`], the number of the transaction, and the agent's last fence; as wide as those of [`load`].
+/// Locks an agent. The row: [`LOCKED`], the number of the transaction, and the agent's last fence;
+/// as wide as those of [`load`].
 pub fn locked(schema: &str, agent: impl Display) -> String {
     format!(
         "SELECT '{LOCKED}', pg_current_xact_id()::text, s.fence::text, NULL, NULL FROM {schema}.state s \
@@ -75,7 +78,8 @@ pub fn locked(schema: &str, agent: impl Display) -> String {
     )
 }
 
-/// Begins a transaction that is to lock an agent. `waits`: how long for any lock, in milliseconds; zero: as long as it takes.
+/// Begins a transaction that is to lock an agent. `waits`: how long for any lock, in milliseconds;
+/// zero: as long as it takes.
 pub fn begin(waits: u128) -> String {
     format!(
         "BEGIN;SET LOCAL lock_timeout = '{waits}ms';SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
@@ -99,14 +103,16 @@ fn arrived(arrival: &Arrival) -> Result<String> {
     })
 }
 
-/// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts it takes it alone. So what
-/// passes has arrived before the agent is shut, and what comes later sees that it is. It ends with the transaction.
+/// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts
+/// it takes it alone. So what passes has arrived before the agent is shut, and what comes later
+/// sees that it is. It ends with the transaction.
 pub fn door(schema: &str, agent: impl Display, shared: &str) -> String {
     let schema = super::wire::literal(schema);
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
 
-/// The runs that have a slot, and are alive. `alone`: until the end of the transaction nobody else gets one.
+/// The runs that have a slot, and are alive. `alone`: until the end of the transaction nobody else
+/// gets one.
 pub fn slots(schema: &str, alone: bool) -> String {
     let name = super::wire::literal(&format!("{schema} slots"));
     let alone = if alone {
@@ -131,18 +137,20 @@ pub fn number_of(schema: &str, name: &str) -> Result<String> {
     Ok(format!("(SELECT n.id FROM {schema}.agent n WHERE n.name = {})", sql::text(name)?))
 }
 
-/// A condition on an agent `a`: it takes a message with a body of this size. `default`: of the sender's machine.
+/// A condition on an agent `a`: it takes a message with a body of this size. `default`: of the
+/// sender's machine.
 pub fn takes(size: u64, default: u64) -> String {
     let by_default = if size <= default { format!(" OR a.takes = {AS_BY_DEFAULT}") } else { String::new() };
     format!("(a.takes >= {size}{by_default})")
 }
 
-/// Puts arrivals into the inbox of an agent that is there. `agent`: its number, or what stands for it. `again`: after an answer that was lost, under the agent's lock:
-/// what was put before may have ended since, and ids of messages that have ended don't come again.
+/// Puts arrivals into the inbox of an agent that is there. `agent`: its number, or what stands for
+/// it. `again`: after an answer that was lost, under the agent's lock: what was put before may have
+/// ended since, and ids of messages that have ended don't come again.
 ///
-/// `provided`: a condition, on the agent `a` for instance, without which nothing arrives. The last row of the answer says how many agents there are, whether
-/// it holds, and whether the agent is shut. It has to be one transaction, in which each statement sees what was committed
-/// before it.
+/// `provided`: a condition, on the agent `a` for instance, without which nothing arrives. The last
+/// row of the answer says how many agents there are, whether it holds, and whether the agent is
+/// shut. It has to be one transaction, in which each statement sees what was committed before it.
 pub fn arrive(
     schema: &str,
     agent: impl Display,
@@ -417,8 +425,9 @@ fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Removes what runs have saved that no record names once some lines of the archive are gone. That of a dead letter is named by
-/// its line: it can be brought back. `of_it`: a condition for the lines that go.
+/// Removes what runs have saved that no record names once some lines of the archive are gone. That
+/// of a dead letter is named by its line: it can be brought back. `of_it`: a condition for the
+/// lines that go.
 fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
     let none_names = |table: &str, which: &str| {
         format!(
@@ -440,7 +449,8 @@ pub fn not_due(schema: &str, agent: impl Display) -> String {
     format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
 }
 
-/// Has an agent be due at a moment, which is a number or stands for one. A moment that stays as it is writes nothing.
+/// Has an agent be due at a moment, which is a number or stands for one. A moment that stays as it
+/// is writes nothing.
 pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
     format!(
         "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) SELECT a.id, a.pool, {at} FROM {schema}.agent a WHERE a.id = {agent} \
@@ -454,8 +464,8 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
     format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
 }
 
-/// Sees to it that no agent that is made later gets a fence that this one has had: another agent may come in its place, or have
-/// its work under another name.
+/// Sees to it that no agent that is made later gets a fence that this one has had: another agent
+/// may come in its place, or have its work under another name.
 fn raise_floor(schema: &str, agent: i64) -> String {
     format!(
         "UPDATE {schema}.fence_floor f SET fence = s.fence FROM {schema}.state s WHERE s.agent_id = {agent} AND s.fence > f.fence;"
@@ -490,8 +500,8 @@ pub fn empty(schema: &str, agent: i64) -> String {
     all
 }
 
-/// Gives the archive and the events a part for this month and for each of those that follow, by the server's clock, where
-/// they have none.
+/// Gives the archive and the events a part for this month and for each of those that follow, by the
+/// server's clock, where they have none.
 pub fn months(schema: &str, ahead: u32) -> String {
     format!("SELECT {schema}.make_months({ahead})")
 }

@@ -1,11 +1,13 @@
-//! The tables of a store, and what has to be known of each besides `schema.sql`. A table that is added there is added here.
+//! The tables of a store, and what has to be known of each besides `schema.sql`. A table that is
+//! added there is added here.
 
 /// A table.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     pub name: &'static str,
     pub rows: Rows,
-    /// The columns that a reader may see, where these are not all: the others are what only machines that step agents may know.
+    /// The columns that a reader may see, where these are not all: the others are what only
+    /// machines that step agents may know.
     pub shown: Option<&'static str>,
 }
 
@@ -28,7 +30,8 @@ const fn shown_in_part(name: &'static str, shown: &'static str) -> Table {
     Table { name, rows: Rows::Agent, shown: Some(shown) }
 }
 
-/// All tables but the parts of partitioned ones. Which format the store has is in `meta`, which is made once.
+/// All tables but the parts of partitioned ones. Which format the store has is in `meta`, which is
+/// made once.
 pub const TABLES: [Table; 19] = [
     of(META, Rows::Store),
     of("agent", Rows::Store),

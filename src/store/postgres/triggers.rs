@@ -1,5 +1,5 @@
-//! What all machines have in common of triggers beside their records: the keys of signatures, and how often each was used
-//! lately.
+//! What all machines have in common of triggers beside their records: the keys of signatures, and
+//! how often each was used lately.
 
 use std::num::NonZeroU32;
 
@@ -45,13 +45,14 @@ pub fn hand_on(one: &One, heir: &AgentName) -> Result<String> {
     ))
 }
 
-/// Counts one use in one flight, without the agent's lock. If its answer is lost the use is counted once more: so never more
-/// uses are allowed than are meant.
+/// Counts one use in one flight, without the agent's lock. If its answer is lost the use is counted
+/// once more: so never more uses are allowed than are meant.
 pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std::result::Result<(), Span>> {
     let (schema, id, now) = (one.schema(), one.id, sql::SERVER_NOW);
     let window = Uses::WINDOW.as_millis();
-    // Whoever waited for the row of another use has asked for the time before that. So a minute that has begun a moment later
-    // than now is the current one, and only one that begins much later was written by a clock that was wrong.
+    // Whoever waited for the row of another use has asked for the time before that. So a minute
+    // that has begun a moment later than now is the current one, and only one that begins much
+    // later was written by a clock that was wrong.
     let is_current = format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
     let answers = one.shared.pool.ask(&format!(
         "{door};\

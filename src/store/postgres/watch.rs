@@ -1,9 +1,11 @@
-//! Hearing of changes: a process that waits has a row for each of its agents, and a process that commits a change of an agent
-//! sends a word to the channels of its rows, in the flight of that commit.
+//! Hearing of changes: a process that waits has a row for each of its agents, and a process that
+//! commits a change of an agent sends a word to the channels of its rows, in the flight of that
+//! commit.
 //!
-//! A commit that sends a word waits for all others that send one, in the whole server. So a word is sent only where a row says
-//! that a process waits. Nothing depends on words: a commit that is under way when a row is written sends none, and a connection may
-//! break. The row of a process that was killed counts for a while.
+//! A commit that sends a word waits for all others that send one, in the whole server. So a word is
+//! sent only where a row says that a process waits. Nothing depends on words: a commit that is
+//! under way when a row is written sends none, and a connection may break. The row of a process
+//! that was killed counts for a while.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +25,8 @@ use super::wire::Connection;
 const LASTS: u64 = 45_000;
 const RENEWED: Duration = Duration::from_secs(15);
 
-/// How long a connection and an answer are waited for: a process that waits for an agent has to look at it meanwhile.
+/// How long a connection and an answer are waited for: a process that waits for an agent has to
+/// look at it meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long nothing is tried after the server could not be reached.
@@ -32,15 +35,16 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// How many rows of processes that are gone are removed at once.
 const REMOVED: usize = 1000;
 
-/// A statement that sends a word to the processes that wait for a change of an agent, with the commit that follows. Where there
-/// are none it is one probe of an index.
+/// A statement that sends a word to the processes that wait for a change of an agent, with the
+/// commit that follows. Where there are none it is one probe of an index.
 pub fn tell(schema: &str, agent: i64) -> String {
     format!("SELECT {};", told(schema, agent))
 }
 
 /// What such a statement selects. `agent`: the number of the agent, or what stands for it.
 pub fn told(schema: &str, agent: impl Display) -> String {
-    // A server that has too many words which a session does not fetch refuses the next one, and its commit along with it.
+    // A server that has too many words which a session does not fetch refuses the next one, and its
+    // commit along with it.
     format!(
         "pg_notify(w.channel, '') FROM {schema}.watcher w \
          WHERE w.agent_id = {agent} AND w.until > {now} AND pg_notification_queue_usage() < 0.5",
@@ -96,7 +100,8 @@ impl Listener {
         let asked = "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')";
         let answers = pool.fly_within(&mut connection, asked, PATIENCE)?;
         let row = first(&answers);
-        // A pooler lends its connections: the next process that has this one would get the words, and go on listening.
+        // A pooler lends its connections: the next process that has this one would get the words,
+        // and go on listening.
         let is_own = connection.backend().is_some() && connection.backend() == number(row, 0);
         let Some(channel) = row.and_then(|row| row.get(1)).filter(|_| is_own) else { return Ok(None) };
         let channel = channel.to_owned();
@@ -112,11 +117,13 @@ impl Listener {
         self.write(line, agents, &listens).map(Some)
     }
 
-    /// Writes the rows, for the first time or once more. `along`: other statements of that transaction.
+    /// Writes the rows, for the first time or once more. `along`: other statements of that
+    /// transaction.
     fn write(&self, mut line: Box<Line>, agents: &[AgentName], along: &str) -> Result<Box<Line>, Trouble> {
         let (pool, schema, now) = (&self.shared.pool, self.shared.pool.schema(), sql::SERVER_NOW);
         let names = agents.iter().map(|name| sql::text(name.as_str())).collect::<Result<Vec<_>>>()?;
-        // Each process that waits removes the rows of those that are gone, so they never become many.
+        // Each process that waits removes the rows of those that are gone, so they never become
+        // many.
         let written = format!(
             "BEGIN;SET LOCAL synchronous_commit = off;SET LOCAL lock_timeout = '1s';{along}\
              DELETE FROM {schema}.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
@@ -198,7 +205,8 @@ impl Ear for Listener {
 }
 
 impl Drop for Listener {
-    /// Takes the rows back. Where that fails they count for a while, and the next process that waits removes them.
+    /// Takes the rows back. Where that fails they count for a while, and the next process that
+    /// waits removes them.
     fn drop(&mut self) {
         let Standing::Listens(line) = &mut self.standing else { return };
         if line.agents.is_empty() {

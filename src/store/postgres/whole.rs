@@ -1,4 +1,5 @@
-//! All that an agent consists of, piece by piece: no more of it is in memory at once than a flight brings.
+//! All that an agent consists of, piece by piece: no more of it is in memory at once than a flight
+//! brings.
 
 use uuid::Uuid;
 
@@ -17,7 +18,8 @@ use super::sight::{Seen, key};
 use super::wire::Row;
 use super::{said, sql};
 
-/// How many rows a flight brings. A record may have a megabyte, most have less than a thousandth of that.
+/// How many rows a flight brings. A record may have a megabyte, most have less than a thousandth of
+/// that.
 const AT_ONCE: usize = 64;
 
 /// Calls `each` with the pieces of this revision. An arrival may be among them that came after it.
@@ -97,8 +99,8 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     if now == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
 }
 
-/// Calls `each` with the lines of the archive and the events of this revision. `of_kind` and `when`: conditions for
-/// `t.kind` and `t.at`.
+/// Calls `each` with the lines of the archive and the events of this revision. `of_kind` and
+/// `when`: conditions for `t.kind` and `t.at`.
 pub fn lines(
     seen: &Seen,
     of_kind: &str,
@@ -130,8 +132,8 @@ pub fn lines(
     })
 }
 
-/// Asks page by page. `first`: the mark that the first page comes after; column `mark` of a row is the one of the page that
-/// comes after it.
+/// Asks page by page. `first`: the mark that the first page comes after; column `mark` of a row is
+/// the one of the page that comes after it.
 fn paged(
     seen: &Seen,
     first: &str,

@@ -31,8 +31,8 @@ use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::{Store, pieces};
 
-/// How often a reader tries at least to read one revision while other commands change the records, even if its
-/// patience is shorter.
+/// How often a reader tries at least to read one revision while other commands change the records,
+/// even if its patience is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
 /// How often a process that waits for a lease asks for it.
@@ -113,8 +113,9 @@ impl<'s> Agent<'s> {
         self.beside.as_ref().map_or_else(|| self.local.policy_text(), |beside| beside.records.policy())
     }
 
-    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that of two editors one
-    /// comes first. Returns `false` where they have changed meanwhile; they then stay as they are.
+    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
+    /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
+    /// stay as they are.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
         if self.beside.is_none() {
             return self.local.replace_policy(before, after, now);
@@ -128,8 +129,8 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
-    /// Sees to it that a checkpoint is a file of this machine. One that another machine has saved comes from the records. `false`:
-    /// it is nowhere. The caller must hold the lock.
+    /// Sees to it that a checkpoint is a file of this machine. One that another machine has saved
+    /// comes from the records. `false`: it is nowhere. The caller must hold the lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
         let place = self.workdir().checkpoint(checkpoint);
         if place.is_file().is_ok_and(|is_file| is_file) {
@@ -163,7 +164,8 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Tells one revision from another without reading it. `None`: there is none, or it can't be told.
+    /// Tells one revision from another without reading it. `None`: there is none, or it can't be
+    /// told.
     pub fn version(&self) -> Option<Version> {
         match &self.beside {
             None => self.local.version().map(Version::Dir),
@@ -201,7 +203,8 @@ impl<'s> Agent<'s> {
             let state = beside.state_of(&sight.state()?)?;
             let found = read(sight, state);
             attempts += 1;
-            // Other commands go on meanwhile: what they have changed is read anew, as long as for any lock.
+            // Other commands go on meanwhile: what they have changed is read anew, as long as for
+            // any lock.
             let is_overtaken = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
             if !is_overtaken || (attempts >= READ_ATTEMPTS && begun.elapsed() >= self.store.patience()) {
                 return found;
@@ -209,13 +212,14 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The records as they are now, without the lock. Other commands may change them while they are read.
+    /// The records as they are now, without the lock. Other commands may change them while they are
+    /// read.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         if self.beside.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
     }
 
-    /// The same without a look at what was interrupted. For a caller that has just seen that no transaction was, or that
-    /// can use records of a moment ago.
+    /// The same without a look at what was interrupted. For a caller that has just seen that no
+    /// transaction was, or that can use records of a moment ago.
     pub fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self.local.glimpse(), self.beside.as_ref().map(Seen::later))
     }
@@ -303,14 +307,14 @@ impl<'s> Agent<'s> {
         if self.beside.is_none() { self.local.empty_journal(now) } else { Ok(()) }
     }
 
-    /// The lock of telling. Processes that have transitions to tell share it; a process that tells what others have left
-    /// takes it alone. `None`: it is not free.
+    /// The lock of telling. Processes that have transitions to tell share it; a process that tells
+    /// what others have left takes it alone. `None`: it is not free.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
         self.room()?.telling(sharing)
     }
 
-    /// Makes and locks the file of a section in which a command runs. The section is open for as long as the
-    /// returned file is.
+    /// Makes and locks the file of a section in which a command runs. The section is open for as
+    /// long as the returned file is.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
         self.room()?.hold_section(run, number)
     }
@@ -325,12 +329,14 @@ impl<'s> Agent<'s> {
         self.room()?.remove_section(run, number)
     }
 
-    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is doing it.
+    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is
+    /// doing it.
     pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
         self.room()?.hand_over_alone()
     }
 
-    /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be alive.
+    /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be
+    /// alive.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
         let Some(guard) = self.room()?.lease(subject, now)? else { return Ok(None) };
         self.leased(subject, guard)
@@ -368,8 +374,8 @@ impl<'s> Agent<'s> {
         Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
-    /// The process of this machine that has the lease, in words. `None` if none has. The second part is true if it is
-    /// stopped.
+    /// The process of this machine that has the lease, in words. `None` if none has. The second
+    /// part is true if it is stopped.
     pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
         self.local.lease_holder(subject)
     }
@@ -380,12 +386,14 @@ impl<'s> Agent<'s> {
         beside.records.is_leased(subject, &self.store.claimant()?.anchor)
     }
 
-    /// What is said to a task whose supervisor is on another machine. `None`: the records are files, so there is no other one.
+    /// What is said to a task whose supervisor is on another machine. `None`: the records are
+    /// files, so there is no other one.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
         self.beside.as_ref().map(|beside| beside.records.task_input(task)).transpose()
     }
 
-    /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is somebody else's by now.
+    /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is
+    /// somebody else's by now.
     pub fn refuse_fenced(&self) -> Result<()> {
         match &self.beside {
             Some(beside) if beside.records.is_fenced()? => Err(Error::refused(
@@ -413,7 +421,8 @@ impl<'s> Agent<'s> {
         })
     }
 
-    /// Does something in the room of the agent. A command that removes or renames the agent may take the room away meanwhile.
+    /// Does something in the room of the agent. A command that removes or renames the agent may
+    /// take the room away meanwhile.
     fn in_room<T>(&self, beside: &Beside, work: impl Fn() -> Result<T>) -> Result<T> {
         self.room()?;
         match work() {

@@ -1,5 +1,6 @@
-//! Agents from a stream: each is made as files, on this machine, and is looked at there before it appears. Where the records
-//! are elsewhere it appears by one change, and what is no record of it goes to its room.
+//! Agents from a stream: each is made as files, on this machine, and is looked at there before it
+//! appears. Where the records are elsewhere it appears by one change, and what is no record of it
+//! goes to its room.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -67,8 +68,8 @@ impl Store {
         }
     }
 
-    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an agent `name` that was not
-    /// moved away.
+    /// Begins to make an agent of a stream that is named `former` there. Refused if there is an
+    /// agent `name` that was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
         self.refuse_taken(name)?;
         self.sweep_rooms();
@@ -287,7 +288,8 @@ fn arrivals(
     Ok(())
 }
 
-/// The lines of the archive and the events, each file's in its order, the oldest file of a kind first.
+/// The lines of the archive and the events, each file's in its order, the oldest file of a kind
+/// first.
 fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let dir = agent.local().dir();
     let view = View::settled(dir);
@@ -327,7 +329,8 @@ fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Re
     Ok(())
 }
 
-/// What runs have saved. No record may name the file any more: then it goes with the run's line of the archive.
+/// What runs have saved. No record may name the file any more: then it goes with the run's line of
+/// the archive.
 fn saved(agent: &Agent<'_>, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let runs = agent.local().dir().join(layout::RUNS);
     for run in runs.entries()? {
@@ -357,7 +360,8 @@ fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()>
     Ok(())
 }
 
-/// Calls `each` with the lines of a file, without their ends. Of a file that is not packed, no more than one is in memory.
+/// Calls `each` with the lines of a file, without their ends. Of a file that is not packed, no more
+/// than one is in memory.
 fn each_line(view: &View<'_>, file: &str, each: &mut dyn FnMut(&Spot, &str) -> Result<()>) -> Result<()> {
     let spot = view.agent.join(file);
     let mut all = |bytes: &[u8]| {
@@ -400,7 +404,8 @@ fn moment(value: &Value, field: &str) -> Option<Time> {
     Time::parse(value.get(field)?.as_str()?).ok()
 }
 
-/// The first moment of a month, for a line that says nothing of when it was written, or something else.
+/// The first moment of a month, for a line that says nothing of when it was written, or something
+/// else.
 fn first_of(month: &str) -> Time {
     months::begins_at(month).unwrap_or(Time::from_millis(0))
 }

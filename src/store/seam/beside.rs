@@ -1,4 +1,5 @@
-//! Where the records of an agent are, if they are not in the directory, and how their texts are read there.
+//! Where the records of an agent are, if they are not in the directory, and how their texts are
+//! read there.
 
 use std::cell::Cell;
 use std::fmt::Display;

@@ -120,7 +120,8 @@ fn nobody_hears_it_without_a_supervisor() {
     assert_eq!(fresh.count("task_input"), 0);
 }
 
-/// Several say something, some take it back again, and the task ends at some time: each byte is heard, or known not to be.
+/// Several say something, some take it back again, and the task ends at some time: each byte is
+/// heard, or known not to be.
 #[test]
 fn what_is_not_taken_back_is_heard() {
     let fresh = Fresh::made();

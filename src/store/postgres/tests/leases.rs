@@ -174,7 +174,8 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     assert!(mine.is_fenced().unwrap(), "a lease that was given back is nobody's");
 }
 
-/// A server that took over after another one, and was behind, gives numbers again that this one has given.
+/// A server that took over after another one, and was behind, gives numbers again that this one has
+/// given.
 #[test]
 fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     let fresh = Fresh::made();
@@ -185,7 +186,8 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
     assert_eq!(error.kind(), "fenced");
-    // What a run of this machine calls has that number, and a run of which the records know nothing.
+    // What a run of this machine calls has that number, and a run of which the records know
+    // nothing.
     let run = "run_00000000000070008000000000000001".parse().ok();
     command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run });
     let mine = agent_of(&command, "a");

@@ -1,5 +1,5 @@
-//! The connection breaks at every flight of every scenario, before the server has it and after. Nothing is lost, and
-//! nothing is done twice.
+//! The connection breaks at every flight of every scenario, before the server has it and after.
+//! Nothing is lost, and nothing is done twice.
 
 use super::super::super::dir::Subject;
 use super::super::super::elsewhere::input::Said;
@@ -13,7 +13,8 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Span;
 
-/// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it has.
+/// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it
+/// has.
 fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
     let fresh = Fresh::made();
     let proxy = Proxy::start(None);
@@ -168,7 +169,8 @@ fn changes() {
     assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
-/// Over a connection that is kept a function writes a change. The connection that comes after one that breaks is none of these.
+/// Over a connection that is kept a function writes a change. The connection that comes after one
+/// that breaks is none of these.
 #[test]
 fn changes_by_a_function() {
     let flights = everywhere(

@@ -310,7 +310,8 @@ fn pages(fresh: &Fresh, query: &str) -> u64 {
         .sum()
 }
 
-/// So many agents of which 100 are due and 50 others have 20,000 messages; every other one has a timer to come.
+/// So many agents of which 100 are due and 50 others have 20,000 messages; every other one has a
+/// timer to come.
 fn fleet(agents: usize) -> Fresh {
     let fresh = Fresh::made();
     fresh.run(&format!(
@@ -343,7 +344,8 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     assert_eq!((found.agents.len(), found.next), (0, Some(Time::from_millis(7))));
     assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names().eq([&name("a7")]));
     let [(few, next_of_few), (many, next_of_many)] = read;
-    // The plan walks indexes alone. An index of more rows is deeper, by a page or two for each probe.
+    // The plan walks indexes alone. An index of more rows is deeper, by a page or two for each
+    // probe.
     assert!(few <= 3000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
     assert!(next_of_few <= 10 && next_of_many <= 10, "{next_of_few} pages, {next_of_many} pages");
 }

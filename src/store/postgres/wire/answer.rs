@@ -9,7 +9,8 @@ use bytes::Bytes;
 pub struct Answer {
     /// What a query returned, in the server's order. Empty for other statements.
     pub rows: Vec<Row>,
-    /// How many rows the statement returned, inserted, changed or removed; 0 for statements that count none.
+    /// How many rows the statement returned, inserted, changed or removed; 0 for statements that
+    /// count none.
     pub affected: u64,
 }
 
@@ -21,7 +22,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// The text of a column, counted from 0. `None` for SQL's NULL and where there is no such column.
+    /// The text of a column, counted from 0. `None` for SQL's NULL and where there is no such
+    /// column.
     pub fn get(&self, at: usize) -> Option<&str> {
         let range = self.columns.get(at)?.clone()?;
         // It was looked at when the row came in.

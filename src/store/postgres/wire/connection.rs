@@ -25,7 +25,8 @@ const MOST_ANSWERED: usize = 2 << 30;
 /// The most channels that are kept until somebody asks which were told.
 const MOST_CHANNELS: usize = 1024;
 
-/// One connection to a server. It is used by one caller at a time, and says goodbye when it is dropped.
+/// One connection to a server. It is used by one caller at a time, and says goodbye when it is
+/// dropped.
 pub struct Connection {
     line: Line,
     version: u32,
@@ -37,8 +38,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects and logs in, within the patience and the `connect_timeout` of the URL. The password, if the server wants one,
-    /// comes from `PGPASSWORD` or the password file.
+    /// Connects and logs in, within the patience and the `connect_timeout` of the URL. The
+    /// password, if the server wants one, comes from `PGPASSWORD` or the password file.
     pub fn open(url: &Url, patience: Duration) -> Result<Connection, Fault> {
         Connection::open_with(url, &Sources::of_environment(), patience)
     }
@@ -57,10 +58,11 @@ impl Connection {
         })
     }
 
-    /// Sends statements as one simple query, and waits for their answers, one for each statement. Statements without `BEGIN`
-    /// are one transaction. Where the server refuses a statement it skips the rest, and the refusal is returned when the
-    /// server is ready again. After the patience the connection is lost, though the server may still be at work: a
-    /// limit for the server itself is set in SQL.
+    /// Sends statements as one simple query, and waits for their answers, one for each statement.
+    /// Statements without `BEGIN` are one transaction. Where the server refuses a statement it
+    /// skips the rest, and the refusal is returned when the server is ready again. After the
+    /// patience the connection is lost, though the server may still be at work: a limit for the
+    /// server itself is set in SQL.
     pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<Answer>, Fault> {
         if !self.is_usable {
             return Err(Fault::NotSent("the connection was lost before".to_owned()));
@@ -99,8 +101,8 @@ impl Connection {
         self.version
     }
 
-    /// The process of the server that has let this connection in, by its own word. Where it is another one that carries out the
-    /// statements, a pooler stands between.
+    /// The process of the server that has let this connection in, by its own word. Where it is
+    /// another one that carries out the statements, a pooler stands between.
     pub fn backend(&self) -> Option<i32> {
         self.backend
     }
@@ -115,8 +117,9 @@ impl Connection {
         self.is_in_transaction
     }
 
-    /// Waits for notifications. Returns the channels that were told, each once, as soon as there is one; none of them if
-    /// the patience ends first. Without any patience it only looks. PgBouncer passes none on in transaction mode.
+    /// Waits for notifications. Returns the channels that were told, each once, as soon as there is
+    /// one; none of them if the patience ends first. Without any patience it only looks. PgBouncer
+    /// passes none on in transaction mode.
     pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, Fault> {
         if !self.is_usable {
             return Err(Fault::NotSent("the connection was lost before".to_owned()));
@@ -249,8 +252,8 @@ impl Connection {
     }
 }
 
-/// Readable when something has come by itself: notifications, or the end. What has come along with the answers to a flight is
-/// taken in already, and [`Connection::notified`] knows of it.
+/// Readable when something has come by itself: notifications, or the end. What has come along with
+/// the answers to a flight is taken in already, and [`Connection::notified`] knows of it.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.line.socket()

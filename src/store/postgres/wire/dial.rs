@@ -60,8 +60,8 @@ pub(super) fn wait(
     }
 }
 
-/// Connects a nonblocking socket. Of several addresses each gets an equal part of the time that is left. Names are
-/// looked up by the system, which has limits of its own for that.
+/// Connects a nonblocking socket. Of several addresses each gets an equal part of the time that is
+/// left. Names are looked up by the system, which has limits of its own for that.
 pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
     let unreachable =
         |place: String, why: String| Fault::Unreachable(format!("can't connect to {place}: {why}"));

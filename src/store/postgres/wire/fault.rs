@@ -5,19 +5,21 @@ use std::fmt;
 /// Why something was not done, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The server refused a statement, or the login. Of a flight nothing after that statement was carried out, and
-    /// the connection can be used on.
+    /// The server refused a statement, or the login. Of a flight nothing after that statement was
+    /// carried out, and the connection can be used on.
     Server { code: String, message: String, detail: Option<String>, hint: Option<String> },
-    /// The connection is gone, or its deadline has passed. It can't be used any more. `sent`: whether the whole flight had been
-    /// handed to the system, so that the server may have carried it out, or still does. If it is false, it has not and will not.
+    /// The connection is gone, or its deadline has passed. It can't be used any more. `sent`:
+    /// whether the whole flight had been handed to the system, so that the server may have carried
+    /// it out, or still does. If it is false, it has not and will not.
     Lost { sent: bool, why: String },
-    /// The flight can't be sent at all: text with NUL, too long, or the connection was lost before. Nothing was carried out.
+    /// The flight can't be sent at all: text with NUL, too long, or the connection was lost before.
+    /// Nothing was carried out.
     NotSent(String),
-    /// No connection came about in time. Another attempt may succeed: nobody answers there, the server is just
-    /// starting or ending, or it has too many connections.
+    /// No connection came about in time. Another attempt may succeed: nobody answers there, the
+    /// server is just starting or ending, or it has too many connections.
     Unreachable(String),
-    /// Another attempt fails in the same way until somebody changes something: the server's version or encoding, TLS that
-    /// could not be agreed on, a password that is missing or lies open.
+    /// Another attempt fails in the same way until somebody changes something: the server's version
+    /// or encoding, TLS that could not be agreed on, a password that is missing or lies open.
     Unfit(String),
 }
 

@@ -1,4 +1,5 @@
-//! The files that a connection reads and that belong to no state directory: certificates and passwords.
+//! The files that a connection reads and that belong to no state directory: certificates and
+//! passwords.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -29,7 +30,8 @@ pub(super) fn read(path: &Path) -> io::Result<Contents> {
     Ok(Contents { bytes, mode: metadata.mode() })
 }
 
-/// The certificates that the system trusts, where distributions keep them; a variable of OpenSSL's says otherwise.
+/// The certificates that the system trusts, where distributions keep them; a variable of OpenSSL's
+/// says otherwise.
 pub(super) fn system_roots() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SSL_CERT_FILE").filter(|named| !named.is_empty()) {
         return Some(named.into());

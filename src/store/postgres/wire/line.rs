@@ -73,8 +73,9 @@ impl Line {
         !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Waits until the socket gives or takes something, and does both as far as it goes. Neither direction waits for the
-    /// other, so two ends that both have megabytes to say can't block each other.
+    /// Waits until the socket gives or takes something, and does both as far as it goes. Neither
+    /// direction waits for the other, so two ends that both have megabytes to say can't block each
+    /// other.
     pub(super) fn step(&mut self, deadline: Deadline) -> Result<(), Trouble> {
         if let Some(why) = &self.ended {
             return Err(Trouble::Ended(why.clone()));
@@ -108,7 +109,8 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for one byte, and takes no more than that from the socket: what follows belongs to TLS.
+    /// Waits for one byte, and takes no more than that from the socket: what follows belongs to
+    /// TLS.
     pub(super) fn one_byte(&mut self, deadline: Deadline) -> Result<u8, Trouble> {
         let mut byte = [0];
         loop {

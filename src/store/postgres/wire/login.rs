@@ -158,8 +158,9 @@ impl Login<'_> {
                 }
                 Message::AuthenticationMd5Password(body) => {
                     self.only_once()?;
-                    // Whoever hears an MD5 answer can guess passwords against it, and one who pretends to be the server can
-                    // pass it on. On this machine nobody hears it, and PgBouncer is often set up so.
+                    // Whoever hears an MD5 answer can guess passwords against it, and one who
+                    // pretends to be the server can pass it on. On this machine nobody hears it,
+                    // and PgBouncer is often set up so.
                     let is_trusted = self.url.tls == Tls::VerifyFull || self.url.host.is_here();
                     self.refuse_unless(is_trusted, "hashed with MD5")?;
                     let password = self.sources.find(self.url, &self.user)?;
@@ -226,7 +227,8 @@ impl Login<'_> {
         )))
     }
 
-    /// Begins SCRAM: both sides show that they know the password, and with TLS that nobody is between them.
+    /// Begins SCRAM: both sides show that they know the password, and with TLS that nobody is
+    /// between them.
     fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), Fault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
@@ -310,7 +312,8 @@ impl Login<'_> {
 
 /// What a refused login means: some refusals pass by themselves.
 fn refused_login(host: &str, refused: Fault) -> Fault {
-    // The server is starting or ending, has no more connections or memory; PgBouncer has no server behind it.
+    // The server is starting or ending, has no more connections or memory; PgBouncer has no server
+    // behind it.
     let passes =
         refused.code().is_some_and(|code| ["57P", "53", "08"].iter().any(|class| code.starts_with(class)));
     if passes { Fault::Unreachable(format!("{host}: {refused}")) } else { refused }

@@ -14,8 +14,8 @@ pub(super) const LONGEST: usize = 1 << 30;
 /// The longest message of a server that still has to say who it is.
 pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
 
-/// Takes the next message and says how many bytes it had; `None` while it is not whole. No space is made for a
-/// message before its bytes have come.
+/// Takes the next message and says how many bytes it had; `None` while it is not whole. No space is
+/// made for a message before its bytes have come.
 pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, Trouble> {
     let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
     let Some(header) = Header::parse(incoming).map_err(senseless)? else { return Ok(None) };

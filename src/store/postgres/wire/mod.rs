@@ -1,11 +1,13 @@
 //! A small client for PostgreSQL: one connection, simple queries, and a deadline for everything.
 //!
 //! - [`Url`]: where a store is.
-//! - [`Connection`]: opened by [`Connection::open`]; [`Connection::flight`] sends statements and waits for their answers.
+//! - [`Connection`]: opened by [`Connection::open`]; [`Connection::flight`] sends statements and
+//!   waits for their answers.
 //! - [`Fault`]: what can go wrong, by what a caller can do about it.
 //!
-//! It speaks only the simple query protocol, because that is what PgBouncer passes on in transaction mode. Every answer
-//! of a server is taken for hostile until it is read: a torn, huge or senseless message is a [`Fault`], and never a panic.
+//! It speaks only the simple query protocol, because that is what PgBouncer passes on in
+//! transaction mode. Every answer of a server is taken for hostile until it is read: a torn, huge
+//! or senseless message is a [`Fault`], and never a panic.
 
 #![cfg_attr(
     not(test),
@@ -36,9 +38,9 @@ pub use connection::Connection;
 pub use fault::Fault;
 pub use url::Url;
 
-/// A text as an SQL literal, quotes included. Nothing in the text can end it, because a connection is refused where
-/// `standard_conforming_strings` is off. PostgreSQL has no text with NUL in it, as JSON text has none: a flight with
-/// one is refused before any of it is sent.
+/// A text as an SQL literal, quotes included. Nothing in the text can end it, because a connection
+/// is refused where `standard_conforming_strings` is off. PostgreSQL has no text with NUL in it, as
+/// JSON text has none: a flight with one is refused before any of it is sent.
 pub fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');

@@ -1,4 +1,5 @@
-//! Where a password comes from: `PGPASSWORD`, or a file that only its owner can read. Never the URL.
+//! Where a password comes from: `PGPASSWORD`, or a file that only its owner can read. Never the
+//! URL.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -55,7 +55,8 @@ fn roots(url: &Url) -> Result<RootCertStore, Fault> {
     read_roots(&path, url.roots.is_some())
 }
 
-/// `is_named`: whether a person has chosen this file. In the system's, a certificate that is not understood is passed over.
+/// `is_named`: whether a person has chosen this file. In the system's, a certificate that is not
+/// understood is passed over.
 fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, Fault> {
     let shown = path.display();
     let contents = files::read(path).map_err(|error| {
@@ -78,7 +79,8 @@ fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, Fault> {
     Ok(roots)
 }
 
-/// Looks at less of a certificate than its name. That the server has the key of its certificate is always looked at.
+/// Looks at less of a certificate than its name. That the server has the key of its certificate is
+/// always looked at.
 #[derive(Debug)]
 struct Verifier {
     /// Who may have signed it; `None`: anybody.
@@ -126,8 +128,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// What binds an authentication to this certificate (RFC 5929, `tls-server-end-point`): its hash, by the algorithm of its
-/// signature. `None` for a signature that goes with no hash, as Ed25519.
+/// What binds an authentication to this certificate (RFC 5929, `tls-server-end-point`): its hash,
+/// by the algorithm of its signature. `None` for a signature that goes with no hash, as Ed25519.
 pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04];

@@ -15,7 +15,8 @@ const SCHEMA: &str = "dormouse";
 /// How long it may take to connect if nothing else is said.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a store is. It never holds a password: it is shown, handed on to turns, and kept in settings.
+/// Where a store is. It never holds a password: it is shown, handed on to turns, and kept in
+/// settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
     pub(super) host: Host,
@@ -40,7 +41,8 @@ pub(super) enum Host {
 }
 
 impl Host {
-    /// Whether nothing leaves this machine. The name `localhost` counts: `dial` takes no other address for it.
+    /// Whether nothing leaves this machine. The name `localhost` counts: `dial` takes no other
+    /// address for it.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Host::Socket(_) => true,
@@ -66,7 +68,8 @@ pub(super) enum Tls {
     Require,
     /// The server has a certificate of a trusted authority, made out to anybody.
     VerifyCa,
-    /// The server has a certificate of a trusted authority, made out to the name or address in the URL.
+    /// The server has a certificate of a trusted authority, made out to the name or address in the
+    /// URL.
     VerifyFull,
 }
 
@@ -89,7 +92,8 @@ impl Tls {
 }
 
 impl Url {
-    /// Reads a URL. The error is a sentence for the person who wrote it, and never repeats a password.
+    /// Reads a URL. The error is a sentence for the person who wrote it, and never repeats a
+    /// password.
     pub fn parse(text: &str) -> Result<Url, String> {
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
         let rest = rest.ok_or("a store in PostgreSQL begins with postgres://")?;
@@ -151,7 +155,8 @@ impl Url {
         &self.schema
     }
 
-    /// The canonical text: what is the default is left out, except for the schema. It parses to the same URL.
+    /// The canonical text: what is the default is left out, except for the schema. It parses to the
+    /// same URL.
     pub fn shown(&self) -> String {
         let mut shown = "postgres://".to_owned();
         if let Some(user) = &self.user {
@@ -233,7 +238,8 @@ fn host_of(text: &str) -> Result<Host, String> {
     Ok(Host::Name(text.to_ascii_lowercase()))
 }
 
-/// What is demanded of TLS. Only where nothing leaves this machine is it not the strictest by itself.
+/// What is demanded of TLS. Only where nothing leaves this machine is it not the strictest by
+/// itself.
 fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls, String> {
     let is_socket = matches!(host, Host::Socket(_));
     let mode = match asked {

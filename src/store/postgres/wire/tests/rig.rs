@@ -9,7 +9,8 @@ mod server;
 
 pub use server::{Bouncer, LONG, Server, free_port};
 
-/// The server that all tests of this process share. It starts when no other test of this process ends its children.
+/// The server that all tests of this process share. It starts when no other test of this process
+/// ends its children.
 pub fn server() -> &'static Server {
     static IS_THERE: OnceLock<&'static Server> = OnceLock::new();
     IS_THERE.get_or_init(|| {
