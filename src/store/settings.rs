@@ -22,7 +22,8 @@ pub enum Takes {
     ByDefault,
     /// At most so many bytes.
     AtMost(u64),
-    /// Only a command that reads the settings together with those of its machine can tell: they name a profile, or are damaged.
+    /// Only a command that reads the settings together with those of its machine can tell: they
+    /// name a profile, or are damaged.
     Unknown,
 }
 

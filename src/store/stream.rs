@@ -1,9 +1,10 @@
-//! The stream that `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md §7).
+//! The stream that `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md
+//! §7).
 //!
-//! The stream is a tar archive in the one form that the writer here gives it, so the same agents are always
-//! the same bytes. From what a header says the reader makes the header anew, and refuses the stream if the
-//! two differ. So links, devices, sparse files and other encodings of names and numbers never reach the code
-//! behind it.
+//! The stream is a tar archive in the one form that the writer here gives it, so the same agents
+//! are always the same bytes. From what a header says the reader makes the header anew, and refuses
+//! the stream if the two differ. So links, devices, sparse files and other encodings of names and
+//! numbers never reach the code behind it.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -90,7 +91,8 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a stream of these agents, whose files follow in this order. `name` is what errors call the stream.
+    /// Begins a stream of these agents, whose files follow in this order. `name` is what errors
+    /// call the stream.
     pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<Writer<W>> {
         let mut writer = Writer { out, sum: Sha256::new(), name: PathBuf::from(name) };
         let contents = Contents { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
@@ -161,7 +163,8 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins to read: the first file has to say that this is such a stream. `name` is what errors call it.
+    /// Begins to read: the first file has to say that this is such a stream. `name` is what errors
+    /// call it.
     pub fn begin(input: R, name: &str) -> Result<Reader<R>> {
         let mut reader = Reader {
             input,
@@ -372,8 +375,8 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// Compares two files by their order in a stream: agent by agent, and directories in the order of their
-/// names.
+/// Compares two files by their order in a stream: agent by agent, and directories in the order of
+/// their names.
 fn order(one: &Meta, other: &Meta) -> Ordering {
     one.agent.cmp(&other.agent).then_with(|| one.path.components().cmp(other.path.components()))
 }
@@ -397,7 +400,8 @@ fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     bytes
 }
 
-/// A path as it is in a POSIX extended header: the length of the whole line, itself included, comes first.
+/// A path as it is in a POSIX extended header: the length of the whole line, itself included, comes
+/// first.
 fn pax_path(path: &[u8]) -> Vec<u8> {
     let rest = path.len() + " path=\n".len();
     let mut length = rest;

@@ -1,8 +1,9 @@
-//! The readers of records, lines, journals and settings on bytes of every kind: none panics, and what one reads it writes
-//! and reads again as the same.
+//! The readers of records, lines, journals and settings on bytes of every kind: none panics, and
+//! what one reads it writes and reads again as the same.
 //!
-//! `cargo test --bin dormouse readers` tries each for a moment, `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour
-//! each. `cargo bolero test store::tests::readers::records` lets libFuzzer look for what was never reached.
+//! `cargo test --bin dormouse readers` tries each for a moment,
+//! `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour each. `cargo bolero test
+//! store::tests::readers::records` lets libFuzzer look for what was never reached.
 
 pub use readers::{positional, tried};
 
@@ -186,7 +187,8 @@ mod readers {
         tried(&[lines.to_vec()], |bytes| drop(decode_all(Path::new("journal.jsonl"), bytes)));
     }
 
-    /// A JSON document with the fields of one of its objects as an array, in their order, and the path to that object.
+    /// A JSON document with the fields of one of its objects as an array, in their order, and the
+    /// path to that object.
     pub fn positional(document: &Value) -> Vec<(String, Vec<u8>)> {
         let mut found = Vec::new();
         let mut paths = vec![String::new()];

@@ -30,8 +30,8 @@ pub struct Change<'a> {
     dir: dir::Change<'a>,
 }
 
-/// How far ahead of now a dedupe key may have been admitted and still stand for its message, as the clock may have been
-/// set back since. The directory looks as far ahead.
+/// How far ahead of now a dedupe key may have been admitted and still stand for its message, as the
+/// clock may have been set back since. The directory looks as far ahead.
 const AHEAD: Span = Span::from_secs(24 * 3600);
 
 /// The lock of an agent whose records are elsewhere.
@@ -53,12 +53,14 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Whether a dedupe key stands for a later message by now, so that the end of this one is not to be noted under it.
+    /// Whether a dedupe key stands for a later message by now, so that the end of this one is not
+    /// to be noted under it.
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
-        // Here a key has one entry, whereas the directory has one for each day. So one that a clock wrote while it ran ahead
-        // gives way to any other: it would keep the key from standing for a message until its time has come.
+        // Here a key has one entry, whereas the directory has one for each day. So one that a clock
+        // wrote while it ran ahead gives way to any other: it would keep the key from standing for
+        // a message until its time has come.
         let is_possible = |entry: &DedupeEntry| entry.admitted_at <= self.now.after(AHEAD);
         Ok(noted.is_some_and(|noted| {
             noted.message_id != entry.message_id
@@ -113,8 +115,9 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Keeps a checkpoint with the records, from the next commit under this lock on, in the place of what its run has saved before:
-    /// the run may go on from it on another machine. Where the records are files of this machine, its own file is enough.
+    /// Keeps a checkpoint with the records, from the next commit under this lock on, in the place
+    /// of what its run has saved before: the run may go on from it on another machine. Where the
+    /// records are files of this machine, its own file is enough.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
         if self.beside.is_some() {
             let parts = elsewhere::parts(checkpoint, bytes);
@@ -132,7 +135,8 @@ impl<'a> Change<'a> {
         self.beside.as_ref().map(|held| &*held.hold)
     }
 
-    /// How long this process waited for the lock. `None` if the lock was free, and at every later call.
+    /// How long this process waited for the lock. `None` if the lock was free, and at every later
+    /// call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.dir.take_wait();
         let Some(held) = self.beside.as_ref().filter(|held| !held.is_wait_told.replace(true)) else {
@@ -171,8 +175,8 @@ impl<'a> Change<'a> {
         self.seen(|dir| dir.look(state), || aside::all_passed_over(state))
     }
 
-    /// The same for a step, which tries again what has changed since it was passed over, without `stuck`, the names that it
-    /// has tried already.
+    /// The same for a step, which tries again what has changed since it was passed over, without
+    /// `stuck`, the names that it has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let left_out = || {
             let mut names = aside::all_passed_over(state);
@@ -192,7 +196,8 @@ impl<'a> Change<'a> {
         self.look_again()
     }
 
-    /// The records as they are now. What the last look has passed over in the inbox is passed over again.
+    /// The records as they are now. What the last look has passed over in the inbox is passed over
+    /// again.
     pub fn look_again(&self) -> Result<Snapshot<'_>> {
         let Some(held) = &self.beside else { return Ok(Snapshot::of_dir(self.dir.look_again()?)) };
         Ok(self.snapshot(held, LeftOut::Names(held.left_out.borrow().clone())))
@@ -221,10 +226,11 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the transaction was made from
-    /// another revision.
+    /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the
+    /// transaction was made from another revision.
     ///
-    /// After an error it is not known whether the transaction has happened, so nothing more is committed under this lock.
+    /// After an error it is not known whether the transaction has happened, so nothing more is
+    /// committed under this lock.
     pub fn commit(&self, transaction: Transaction) -> Result<State> {
         let Some(held) = &self.beside else { return self.dir.commit(transaction) };
         let base = transaction.base_revision;
@@ -280,22 +286,25 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is what this machine has.
+    /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is
+    /// what this machine has.
     pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
         let Some(held) = &self.beside else { return self.dir.leaving(is_moved) };
-        // Nothing has arrived since the agent was marked, so no list is needed of what had arrived before.
+        // Nothing has arrived since the agent was marked, so no list is needed of what had arrived
+        // before.
         leaving::take(&self.dir, &*held.hold.now()?)
     }
 
-    /// Puts another agent in the place of this one, whose records are elsewhere. Nobody else sees anything of that before it
-    /// is whole.
+    /// Puts another agent in the place of this one, whose records are elsewhere. Nobody else sees
+    /// anything of that before it is whole.
     pub(super) fn replace(&self, pieces: Pieces<'_>) -> Result<()> {
         let base = |held: &Held<'_>| held.base.take().unwrap_or_default();
         self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace(base(held), pieces))
     }
 
-    /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns the names of what was in
-    /// the inbox and in no stream: there is none where arrivals see the mark.
+    /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns
+    /// the names of what was in the inbox and in no stream: there is none where arrivals see the
+    /// mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish() };
         held.hold.remove(None)?;
@@ -303,7 +312,8 @@ impl<'a> Change<'a> {
         Ok(Vec::new())
     }
 
-    /// The same for an agent that is here under another name: what no stream carries goes over to it.
+    /// The same for an agent that is here under another name: what no stream carries goes over to
+    /// it.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish_into(heir.local()) };
         heir.local().take_over(self.agent.local())?;
@@ -312,8 +322,8 @@ impl<'a> Change<'a> {
         Ok(Vec::new())
     }
 
-    /// Moves something aside that lies in the inbox and can't be taken up. Where the records are no files it stays, and
-    /// steps pass it over.
+    /// Moves something aside that lies in the inbox and can't be taken up. Where the records are no
+    /// files it stays, and steps pass it over.
     pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
         match &self.beside {
             None => self.dir.set_aside(file, reason),

@@ -1,5 +1,5 @@
-//! Records that are elsewhere, as files of this machine for a moment, which nobody else sees: whoever looks at the records of an
-//! agent one by one does it in one way, wherever they are.
+//! Records that are elsewhere, as files of this machine for a moment, which nobody else sees:
+//! whoever looks at the records of an agent one by one does it in one way, wherever they are.
 
 use super::super::dir::{self, Finding};
 use super::super::elsewhere::Sight;
@@ -26,7 +26,8 @@ impl<'a> Change<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// The same without the lock of the records, which a server that takes no changes does not give.
+    /// The same without the lock of the records, which a server that takes no changes does not
+    /// give.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(beside) = self.beside() else { return Ok(None) };
         let room = self.local().lock_room(now)?;

@@ -1,5 +1,5 @@
-//! What `gc` does for an agent whose records are elsewhere. Months that are kept no longer go there, and on this machine the
-//! directories of runs and tasks. Nothing is packed.
+//! What `gc` does for an agent whose records are elsewhere. Months that are kept no longer go
+//! there, and on this machine the directories of runs and tasks. Nothing is packed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -54,7 +54,8 @@ impl Month {
         DroppedMonth { month: self.name.clone(), bytes: self.bytes }
     }
 
-    /// The pieces that remove it. What has ended must not run again because it came back, so that stays.
+    /// The pieces that remove it. What has ended must not run again because it came back, so that
+    /// stays.
     fn removed(&self, seen_at: u64) -> Option<Vec<Piece>> {
         let (from, until) = months::begins_at(&self.name).zip(months::over_at(&self.name))?;
         let stays = |id: &MessageId| {
@@ -94,7 +95,8 @@ impl Agent<'_> {
 }
 
 impl Change<'_> {
-    /// Collects all that may go before the next commit. What has to go with it, or after it, goes then.
+    /// Collects all that may go before the next commit. What has to go with it, or after it, goes
+    /// then.
     pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
         let (retention, now, seen_at, months) = match collection {
             Collection::Dir(collection) => return self.dir().collect(collection, state, is_leased),
@@ -119,7 +121,8 @@ impl Change<'_> {
     }
 }
 
-/// The months that are kept no longer. A month stays in which a dead letter lies that no person has requeued or dropped.
+/// The months that are kept no longer. A month stays in which a dead letter lies that no person has
+/// requeued or dropped.
 fn old_months(beside: &Beside, sight: &dyn Sight, keep: Keep, now: Time) -> Result<Vec<Month>> {
     let Keep(Some(span)) = keep else { return Ok(Vec::new()) };
     let first_kept = months::first_recent(now).min(now.before(span).month());

@@ -26,7 +26,8 @@ mod built {
         Ok(parsed(url)?.shown())
     }
 
-    /// How long to wait for the server at least: a command that waits for no lock waits for its answers all the same.
+    /// How long to wait for the server at least: a command that waits for no lock waits for its
+    /// answers all the same.
     const ANSWERS: Duration = Duration::from_secs(5);
 
     /// The store that a URL names. Nothing is asked of the server yet.

@@ -1,4 +1,5 @@
-//! The lease of a run or a task: a lock of this machine, and where the records are elsewhere a lease of that store as well.
+//! The lease of a run or a task: a lock of this machine, and where the records are elsewhere a
+//! lease of that store as well.
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -24,7 +25,8 @@ pub struct Leased {
 #[derive(Debug)]
 struct Kept {
     lease: Box<dyn Lease>,
-    /// Whether another process of this machine holds it as well by now, and takes it over by its name.
+    /// Whether another process of this machine holds it as well by now, and takes it over by its
+    /// name.
     is_shared: Cell<bool>,
     /// The pause between two beats.
     every: Duration,
@@ -57,19 +59,20 @@ impl Leased {
         Leased { guard, kept: lease.map(kept) }
     }
 
-    /// A number that grows with every lease of the agent. `None`: the lock of this machine is all that there is.
+    /// A number that grows with every lease of the agent. `None`: the lock of this machine is all
+    /// that there is.
     pub fn fence(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.lease.fence())
     }
 
-    /// Keeps the lease alive, if it is time to. Whether this process still has it: if not, what it works on must end, and
-    /// nothing of it counts.
+    /// Keeps the lease alive, if it is time to. Whether this process still has it: if not, what it
+    /// works on must end, and nothing of it counts.
     pub fn beat(&self) -> bool {
         self.kept.as_ref().is_none_or(Kept::beat)
     }
 
-    /// Lets the work go on while the store can't be reached, even when another machine may begin. Whether it counts is seen
-    /// when it is recorded.
+    /// Lets the work go on while the store can't be reached, even when another machine may begin.
+    /// Whether it counts is seen when it is recorded.
     pub fn outlast(&self) {
         self.kept.iter().for_each(|kept| kept.outlasts.set(true));
     }
@@ -86,13 +89,14 @@ impl Leased {
         .with_hint("its output is still on this machine; another one may have taken over"))
     }
 
-    /// Has the next change under the agent's lock give the lease back. Dropping it does that all the same, if need be.
+    /// Has the next change under the agent's lock give the lease back. Dropping it does that all
+    /// the same, if need be.
     pub fn release_along(&self) {
         self.kept.iter().filter(|kept| !kept.is_shared.get()).for_each(|kept| kept.lease.release_along());
     }
 
-    /// The lock of this machine once more, for a process that is to hold the lease after this one. This one then does not
-    /// give it back.
+    /// The lock of this machine once more, for a process that is to hold the lease after this one.
+    /// This one then does not give it back.
     pub fn share(&self) -> Result<File> {
         let shared = self.guard.share()?;
         if let Some(kept) = &self.kept {
@@ -134,8 +138,8 @@ impl Deref for Leased {
 
 impl Drop for Leased {
     fn drop(&mut self) {
-        // The lock of this machine goes after this, so that whoever gets it finds the lease free. A lease that could not
-        // be given back ends by itself.
+        // The lock of this machine goes after this, so that whoever gets it finds the lease free. A
+        // lease that could not be given back ends by itself.
         if let Some(kept) = self.kept.take()
             && !kept.is_shared.get()
         {

@@ -28,7 +28,8 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     let mut brought = Files::default();
-    // Settings and plans say nothing of a time: they count as written with the record that they belong to.
+    // Settings and plans say nothing of a time: they count as written with the record that they
+    // belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
     let known = RefCell::new(HashMap::new());
     let put_all = |put: &mut Put<'_>| {
@@ -102,7 +103,8 @@ type Put<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
 #[derive(Default)]
 struct Files(HashMap<String, Packed>);
 
-/// The packed files that a file of lines has beside it, the oldest first, and the lines that go into the next of them.
+/// The packed files that a file of lines has beside it, the oldest first, and the lines that go
+/// into the next of them.
 #[derive(Default)]
 struct Packed {
     files: VecDeque<Brought>,

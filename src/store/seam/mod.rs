@@ -1,9 +1,12 @@
-//! The store as steps and commands see it: over the state directory, or over a store that keeps the records elsewhere.
+//! The store as steps and commands see it: over the state directory, or over a store that keeps the
+//! records elsewhere.
 //!
-//! In both cases the directory has what belongs to the machine: locks, seats, settings, the directories of runs. These are
-//! reached through `Deref`. Questions about records are answered here: by the directory where the records are files, else
-//! out of the texts that [`Elsewhere`] gives. The directory of an agent whose records are elsewhere has no records, so a
-//! question that goes past this room finds nothing; what is about files alone is refused there (`Store::files_only`).
+//! In both cases the directory has what belongs to the machine: locks, seats, settings, the
+//! directories of runs. These are reached through `Deref`. Questions about records are answered
+//! here: by the directory where the records are files, else out of the texts that [`Elsewhere`]
+//! gives. The directory of an agent whose records are elsewhere has no records, so a question that
+//! goes past this room finds nothing; what is about files alone is refused there
+//! (`Store::files_only`).
 
 mod agent;
 mod arriving;
@@ -70,8 +73,8 @@ impl Deref for Store {
 }
 
 impl Store {
-    /// Opens a state directory that has the records of its agents, or says where they are. Reads `dormouse.toml` and
-    /// nothing else.
+    /// Opens a state directory that has the records of its agents, or says where they are. Reads
+    /// `dormouse.toml` and nothing else.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
         let local = dir::Store::open(anchor, opener)?;
@@ -83,7 +86,8 @@ impl Store {
         }
     }
 
-    /// This store as a process sees it that has just begun: with the settings as they are now. Connections are kept.
+    /// This store as a process sees it that has just begun: with the settings as they are now.
+    /// Connections are kept.
     pub fn afresh(self) -> Result<Store> {
         let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
         let Store { local, elsewhere: Some(now) } = fresh else { return Ok(fresh) };
@@ -108,16 +112,16 @@ impl Store {
         dir::Store::init(anchor, None)
     }
 
-    /// Makes the store that a URL names where there is none, and `anchor`, the state directory of this machine for it.
-    /// Returns whether the store is new.
+    /// Makes the store that a URL names where there is none, and `anchor`, the state directory of
+    /// this machine for it. Returns whether the store is new.
     pub fn init_at(anchor: &Anchor, url: &str, patience: Duration) -> Result<bool> {
         let is_new = database::init(url, patience)?;
         dir::Store::init(anchor, Some(url))?;
         Ok(is_new)
     }
 
-    /// Opens the store that a URL names. `anchor`: the state directory of this machine for it, which is made where there
-    /// is none.
+    /// Opens the store that a URL names. `anchor`: the state directory of this machine for it,
+    /// which is made where there is none.
     pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
         let elsewhere = database::open(url, opener.patience)?;
         dir::Store::init(&anchor, Some(url))?;
@@ -129,13 +133,15 @@ impl Store {
         database::grant(url, patience, part, role)
     }
 
-    /// In whose name this process speaks, if it may put messages and hints into inboxes and nothing else: a member of the
-    /// group that shares them, or a producer of the database. Of the latter it is known once an agent was looked for.
+    /// In whose name this process speaks, if it may put messages and hints into inboxes and nothing
+    /// else: a member of the group that shares them, or a producer of the database. Of the latter
+    /// it is known once an agent was looked for.
     pub fn guest(&self) -> Option<&str> {
         self.elsewhere.as_ref().map_or_else(|| self.local.guest(), |elsewhere| elsewhere.guest())
     }
 
-    /// Refuses an agent of a pool that is none of this machine's. A state directory is one machine's, and has none.
+    /// Refuses an agent of a pool that is none of this machine's. A state directory is one
+    /// machine's, and has none.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         let Some(beside) = agent.beside() else { return Ok(()) };
         let pool = Pool::of(&beside.records.policy()?);
@@ -165,8 +171,8 @@ impl Store {
         Ok(names)
     }
 
-    /// The agents for which a step may find something to do, without a look at the others. `None` where only a look at
-    /// each of them tells.
+    /// The agents for which a step may find something to do, without a look at the others. `None`
+    /// where only a look at each of them tells.
     pub fn due(&self, now: Time) -> Result<Option<Due>> {
         self.elsewhere.as_ref().map(|elsewhere| elsewhere.due(now, self.pools().all(), None)).transpose()
     }
@@ -192,11 +198,13 @@ impl Store {
         }
     }
 
-    /// Puts a message into the inbox of the agent that it is for, in one go with the question for that agent. `size`: of its body,
-    /// `default`: how large it may be where the agent's settings say nothing.
+    /// Puts a message into the inbox of the agent that it is for, in one go with the question for
+    /// that agent. `size`: of its body, `default`: how large it may be where the agent's settings
+    /// say nothing.
     ///
-    /// Returns the state of the agent after that, as far as it can be read. `None`: nothing has arrived. Where the records are files that is always so; elsewhere a
-    /// look at the agent tells why, or that the message may arrive all the same.
+    /// Returns the state of the agent after that, as far as it can be read. `None`: nothing has
+    /// arrived. Where the records are files that is always so; elsewhere a look at the agent tells
+    /// why, or that the message may arrive all the same.
     pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         let arrival = pieces::arrival(message);
@@ -222,12 +230,14 @@ impl Store {
             room.discard(&prepared)?;
             return Err(agent_exists(name));
         }
-        // The agent is there. If this fails the next command that needs the room does it, or says why it can't.
+        // The agent is there. If this fails the next command that needs the room does it, or says
+        // why it can't.
         let _ = room.move_in(&prepared);
         Ok(())
     }
 
-    /// Removes the rooms that killed commands have left. Where the records are files there are none.
+    /// Removes the rooms that killed commands have left. Where the records are files there are
+    /// none.
     fn sweep_rooms(&self) {
         for left in self.left_rooms().unwrap_or_default() {
             // What can't be removed is in no command's way.
@@ -247,16 +257,16 @@ impl Store {
         Ok(spare.into_iter().map(|room| room.place).collect())
     }
 
-    /// Says from inside which lease this process speaks. Where the records are files, the lock of this machine is all that
-    /// there is to a lease.
+    /// Says from inside which lease this process speaks. Where the records are files, the lock of
+    /// this machine is all that there is to a lease.
     pub fn claim(&self, claim: Claim) {
         if let Some(elsewhere) = &self.elsewhere {
             elsewhere.claim(claim);
         }
     }
 
-    /// What is wrong with the store as a whole: the state directory, and the database if the records are there. `is_quick`:
-    /// without a look at every row of that.
+    /// What is wrong with the store as a whole: the state directory, and the database if the
+    /// records are there. `is_quick`: without a look at every row of that.
     pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.look_at_files()?;
         if let Some(elsewhere) = &self.elsewhere {

@@ -39,8 +39,9 @@ pub fn of_new(new: &NewAgent) -> Vec<Piece> {
 
 /// The new state, and when it has something to do.
 ///
-/// An agent that does not rest has something to do at once. So has one with a run, with open tasks, with messages to
-/// deliver or with something to tell: only a look at what is beside the records says whether their processes live.
+/// An agent that does not rest has something to do at once. So has one with a run, with open tasks,
+/// with messages to deliver or with something to tell: only a look at what is beside the records
+/// says whether their processes live.
 pub fn state(state: &State) -> Piece {
     Piece::State { revision: state.revision, due: due(state), text: text(state) }
 }

@@ -244,7 +244,8 @@ impl<'a> Seen<'a> {
         text.map(|text| self.of.decoded(format_args!("{}/{key}", layout::DEDUPE), &text)).transpose()
     }
 
-    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`; with ids, with those of them.
+    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`; with
+    /// ids, with those of them.
     fn each_ended<T: Record>(
         &self,
         ids: Option<&[String]>,
@@ -402,7 +403,8 @@ pub fn waiting(key: InboxKey) -> Waiting {
     Waiting::from((key, name_of(key)))
 }
 
-/// The name that a file of the message would have, under which a state remembers what is passed over.
+/// The name that a file of the message would have, under which a state remembers what is passed
+/// over.
 fn name_of(key: InboxKey) -> String {
     format!("{key}.json")
 }

@@ -1,5 +1,5 @@
-//! Slots: how many turns may run at once. Each is a lock of the state directory; where the records are elsewhere it goes with
-//! the lease of a run, and counts for all machines.
+//! Slots: how many turns may run at once. Each is a lock of the state directory; where the records
+//! are elsewhere it goes with the lease of a run, and counts for all machines.
 
 use crate::error::Result;
 use crate::model::id::AgentName;
@@ -14,7 +14,8 @@ use super::Store;
 pub struct Slot(#[expect(dead_code, reason = "it is held, and not asked for anything")] Option<Guard>);
 
 impl Store {
-    /// Takes one of `slots` slots for an agent whose lock this process has, with its next change: `None` if all are in use.
+    /// Takes one of `slots` slots for an agent whose lock this process has, with its next change:
+    /// `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Slot>> {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
@@ -42,8 +43,8 @@ impl Store {
         self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
     }
 
-    /// Those whose process is not known to be gone. Of the runs of this machine its locks tell that at once. A lease that
-    /// `but` has left is its own by now.
+    /// Those whose process is not known to be gone. Of the runs of this machine its locks tell that
+    /// at once. A lease that `but` has left is its own by now.
     fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
         let here = self.local.claimant()?.anchor;
         Ok(slots.into_iter().filter(move |slot| {

@@ -78,8 +78,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.open(), dir => dir.open())
     }
 
-    /// Tells whether open records were added, replaced or removed since. `None` if that can't be told: then the caller reads
-    /// them again.
+    /// Tells whether open records were added, replaced or removed since. `None` if that can't be
+    /// told: then the caller reads them again.
     pub fn touched(&self, state: &State) -> Option<dir::Touched> {
         either!(self, _seen => None, dir => dir.touched(state))
     }
@@ -121,13 +121,14 @@ impl Snapshot<'_> {
         either!(self, seen => seen.waiting(id), dir => dir.waiting(id))
     }
 
-    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's, is an error.
+    /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's,
+    /// is an error.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         either!(self, seen => seen.read(waiting.key), dir => dir.read(waiting))
     }
 
-    /// The same for a caller that goes on with the next message: one that can't be read, or is another agent's, is returned
-    /// as a misfit.
+    /// The same for a caller that goes on with the next message: one that can't be read, or is
+    /// another agent's, is returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
         either!(self, seen => seen.try_read(waiting.key), dir => dir.try_read(waiting))
     }
@@ -142,8 +143,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.last_interject(), dir => dir.last_interject())
     }
 
-    /// Whether a message of background priority may be in the inbox. `true` also where the inbox has a backlog that was not
-    /// looked through.
+    /// Whether a message of background priority may be in the inbox. `true` also where the inbox
+    /// has a backlog that was not looked through.
     pub fn has_background(&self) -> Result<bool> {
         either!(self, seen => seen.has_background(), dir => dir.has_background())
     }
@@ -158,8 +159,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.is_settled(id), dir => dir.is_settled(id, now))
     }
 
-    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision` is the agent's. Without
-    /// the lock this may miss an entry.
+    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
+    /// is the agent's. Without the lock this may miss an entry.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -172,7 +173,8 @@ impl Snapshot<'_> {
     }
 }
 
-/// Files that other programs and people have put into the inbox: there are none where the records are no files.
+/// Files that other programs and people have put into the inbox: there are none where the records
+/// are no files.
 impl Snapshot<'_> {
     /// The hand-written files, in the order in which a step takes them in.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
@@ -197,8 +199,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.ended_one(id))
     }
 
-    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`, newest first. This reads
-    /// a bounded part of the archive.
+    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
+    /// newest first. This reads a bounded part of the archive.
     pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
         either!(self, seen => seen.recent(count, wanted), dir => dir.recent(now, count, wanted))
     }
@@ -228,7 +230,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.runs(count), dir => dir.runs(count))
     }
 
-    /// The settled runs of the months from this moment on, and perhaps some before it, newest first.
+    /// The settled runs of the months from this moment on, and perhaps some before it, newest
+    /// first.
     pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
         either!(self, seen => seen.runs_since(since), dir => dir.runs_since(since))
     }
@@ -247,7 +250,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.newest(count), dir => dir.briefs(count))
     }
 
-    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that are older may come as well.
+    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
+    /// are older may come as well.
     pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
         either!(self, seen => seen.events(since, each), dir => dir.events(since, each))
     }

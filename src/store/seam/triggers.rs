@@ -1,5 +1,6 @@
-//! What is kept for triggers beside their records: the keys of signatures, and how often each was used lately. Where the records
-//! are files it is this machine's own, else all machines have it in common.
+//! What is kept for triggers beside their records: the keys of signatures, and how often each was
+//! used lately. Where the records are files it is this machine's own, else all machines have it in
+//! common.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +15,8 @@ use super::agent::Agent;
 use super::change::Change;
 
 impl Change<'_> {
-    /// Keeps the key of a trigger's signatures. To be called before the commit of the record that names the key's hash: the key
-    /// is there at once and durable, or with that commit.
+    /// Keeps the key of a trigger's signatures. To be called before the commit of the record that
+    /// names the key's hash: the key is there at once and durable, or with that commit.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         if self.agent().beside().is_none() {
             return self.agent().local().keep_key(trigger, key);
@@ -27,8 +28,8 @@ impl Change<'_> {
 }
 
 impl Agent<'_> {
-    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have it, or the agent was brought
-    /// into its store by a stream.
+    /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
+    /// it, or the agent was brought into its store by a stream.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let Some(beside) = self.beside() else { return self.local().key_of(trigger) };
         let key = beside.records.trigger_key(trigger.id, &trigger.secret_sha256)?;
@@ -43,14 +44,15 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes every key of a trigger but the one with this hash. To be called once no record names the others. Where the records
-    /// are elsewhere a key went with the commit after which none named it.
+    /// Removes every key of a trigger but the one with this hash. To be called once no record names
+    /// the others. Where the records are elsewhere a key went with the commit after which none
+    /// named it.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         if self.beside().is_none() { self.local().forget_keys(trigger, but) } else { Ok(()) }
     }
 
-    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in the result: how long it is
-    /// until the next one.
+    /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
+    /// the result: how long it is until the next one.
     pub fn use_trigger(
         &self,
         id: TriggerId,

@@ -1,7 +1,7 @@
 //! Waiting for a change of an agent instead of looking again and again.
 //!
-//! The kernel tells of files; where the records are elsewhere, the store tells of them. Neither is relied on for long: a caller
-//! looks now and then, whatever was told.
+//! The kernel tells of files; where the records are elsewhere, the store tells of them. Neither is
+//! relied on for long: a caller looks now and then, whatever was told.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use super::super::dir;
 use super::super::elsewhere::Ear;
 use super::{Agent, Store};
 
-/// How long what is told is relied on. On a network file system the writes of other machines raise no event, and a store may
-/// not tell of a change that was under way when it was asked to.
+/// How long what is told is relied on. On a network file system the writes of other machines raise
+/// no event, and a store may not tell of a change that was under way when it was asked to.
 const TOLD: Duration = Duration::from_secs(5);
 
 /// The pause between two looks if nothing is told.
@@ -25,18 +25,20 @@ const UNTOLD: Duration = Duration::from_millis(250);
 /// The same for a caller that also waits for what arrives, of which a store does not tell.
 const ARRIVALS: Duration = Duration::from_secs(1);
 
-/// The most agents of which a store is asked to tell. A caller that looks at more of them looks again and again.
+/// The most agents of which a store is asked to tell. A caller that looks at more of them looks
+/// again and again.
 const MOST: usize = 16;
 
-/// Waits for a change of the records of some agents. No change is missed that comes after `follow`, so the caller looks at
-/// the records after that.
+/// Waits for a change of the records of some agents. No change is missed that comes after `follow`,
+/// so the caller looks at the records after that.
 #[derive(Default)]
 pub struct Watch {
     /// There from when a file is followed.
     files: Option<dir::Watch>,
     /// There from when an agent is followed whose records are elsewhere.
     beside: Option<Beside>,
-    /// Whether the caller has waited. A command that finds at the first look what it waits for asks no store to tell.
+    /// Whether the caller has waited. A command that finds at the first look what it waits for asks
+    /// no store to tell.
     has_waited: bool,
 }
 
@@ -58,8 +60,8 @@ impl Watch {
         Watch { has_waited: true, ..Watch::default() }
     }
 
-    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox may have
-    /// been exchanged for another one.
+    /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
+    /// may have been exchanged for another one.
     pub fn follow(&mut self, agent: &Agent<'_>) {
         if agent.beside().is_some() {
             self.listen(agent.store(), agent.name(), true);
@@ -68,7 +70,8 @@ impl Watch {
         }
     }
 
-    /// Adds an agent's records alone, for a caller that does not wait for arrivals. To be called before each look, too.
+    /// Adds an agent's records alone, for a caller that does not wait for arrivals. To be called
+    /// before each look, too.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
         if agent.beside().is_some() {
             self.listen(agent.store(), agent.name(), false);
@@ -77,8 +80,8 @@ impl Watch {
         }
     }
 
-    /// The same for what a run or a task writes. To be called before each look at that: the directory of a run that has
-    /// just begun comes to be later.
+    /// The same for what a run or a task writes. To be called before each look at that: the
+    /// directory of a run that has just begun comes to be later.
     pub fn follow_output(&mut self, of: &Dir) {
         self.files().follow_output(of);
     }
@@ -110,7 +113,8 @@ impl Watch {
         }
     }
 
-    /// Descriptors that are readable after a change, for a caller that waits for something else as well.
+    /// Descriptors that are readable after a change, for a caller that waits for something else as
+    /// well.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.of_files().into_iter().chain(self.of_store())
     }
@@ -123,8 +127,8 @@ impl Watch {
         self.beside.as_ref()?.ear.as_ref()?.readable()
     }
 
-    /// Whether something has changed since the last call. What it was does not matter: the caller looks at what it
-    /// needs.
+    /// Whether something has changed since the last call. What it was does not matter: the caller
+    /// looks at what it needs.
     pub fn has_news(&mut self) -> bool {
         // Both are asked, so that neither tells it again.
         let (of_files, of_store) = (self.have_files_news(), self.has_store_news());
@@ -157,8 +161,8 @@ impl Watch {
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();
-        // Whether the store tells is not known before the end of a short wait. So the look after that finds what was being
-        // changed when the store was asked to tell, of which it does not.
+        // Whether the store tells is not known before the end of a short wait. So the look after
+        // that finds what was being changed when the store was asked to tell, of which it does not.
         let most = self.most();
         let mut wait = left.map_or(most, |left| left.min(most));
         let mut is_written = false;
