@@ -1,4 +1,5 @@
-//! Messages that are admitted at most once: a key is looked up under the lock, and noted with what it stands for.
+//! Messages that are admitted at most once: a key is looked up under the lock, and noted with what
+//! it stands for.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,8 @@ impl Admitted {
 }
 
 /// A dedupe key needs a look first: the message that was admitted under it within the window, or
-/// else the new one, in one transaction with the note of the key. Those that are put off go into timers.
+/// else the new one, in one transaction with the note of the key. Those that are put off go into
+/// timers.
 pub fn admit_each_once(
     session: &Session,
     agent: &Agent<'_>,

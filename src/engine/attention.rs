@@ -1,7 +1,8 @@
-//! What needs attention reaches a person: by a line on stderr, an exit status, and the hook `on-attention`.
+//! What needs attention reaches a person: by a line on stderr, an exit status, and the hook
+//! `on-attention`.
 //!
-//! The transition that raises an attention marks the agent; the command that commits it tells of it here. If
-//! that command was killed, or is itself called from a hook, a later step tells of it.
+//! The transition that raises an attention marks the agent; the command that commits it tells of it
+//! here. If that command was killed, or is itself called from a hook, a later step tells of it.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -31,8 +32,8 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     }
 }
 
-/// Tells of what the commands of one process have raised and not told yet: not every command ends with
-/// `tell`.
+/// Tells of what the commands of one process have raised and not told yet: not every command ends
+/// with `tell`.
 pub fn tell_rest(session: &Session) {
     let Some(first) = next_agent(session) else { return };
     let told = session.store().and_then(|store| {
@@ -49,7 +50,8 @@ pub fn tell_rest(session: &Session) {
     }
 }
 
-/// Tells of what was left untold by a process that was killed, or was called from a hook: it is new to people.
+/// Tells of what was left untold by a process that was killed, or was called from a hook: it is new
+/// to people.
 pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
@@ -77,8 +79,8 @@ fn next_agent(session: &Session) -> Option<AgentName> {
 fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Attention]) {
     these.iter().for_each(|attention| say(session, agent.name(), attention));
     let hook = hooks::find(store, agent, ON_ATTENTION);
-    // If the hook has been removed since, there is nothing to tell it; and a command that is called from a
-    // hook leaves the telling to a step outside.
+    // If the hook has been removed since, there is nothing to tell it; and a command that is called
+    // from a hook leaves the telling to a step outside.
     let is_due = hook.is_some() || (these.iter().any(|attention| attention.untold) && !is_nested());
     let mut told = Vec::new();
     for attention in these {
@@ -87,7 +89,8 @@ fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Atte
             break;
         }
         let ran = hook.as_ref().map(|hook| hook.run(session, &Occasion::about(agent.name(), attention)));
-        // If the hook could not be run, on a full disk for instance, it was told nothing: a later step tells.
+        // If the hook could not be run, on a full disk for instance, it was told nothing: a later
+        // step tells.
         if !matches!(ran, Some(Err(_))) {
             told.push(attention.seq);
         }

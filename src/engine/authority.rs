@@ -1,4 +1,5 @@
-//! From where a command is called, and what a turn may do to other agents (contract, semantics §14).
+//! From where a command is called, and what a turn may do to other agents (contract, semantics
+//! §14).
 
 use std::env;
 
@@ -16,8 +17,8 @@ use crate::store::{Agent, Store};
 
 use super::session::{Session, agents};
 
-/// The agent from inside whose turn or task this is called, whether that still runs or not. A hook speaks for
-/// the operator who installed it, not for the turn that it is about.
+/// The agent from inside whose turn or task this is called, whether that still runs or not. A hook
+/// speaks for the operator who installed it, not for the turn that it is about.
 pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
         return Ok(None);
@@ -30,7 +31,8 @@ pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
     Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
 }
 
-/// Refuses what a turn or task may not do to an agent that is not its own child. `verb` is what it wants to do.
+/// Refuses what a turn or task may not do to an agent that is not its own child. `verb` is what it
+/// wants to do.
 pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     match inside(session, store)? {
         None => Ok(()),
@@ -38,8 +40,8 @@ pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) ->
     }
 }
 
-/// Refuses the same for changes of an agent's records, except that a turn or task may change those of its own
-/// agent.
+/// Refuses the same for changes of an agent's records, except that a turn or task may change those
+/// of its own agent.
 pub fn reach_records(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if caller != *agent.name() => reach_from(store, &caller, &agent.identity()?, verb),
@@ -67,7 +69,8 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
     }
 }
 
-/// Refuses to a turn or task what concerns the whole state directory, unless its agent may reach all others.
+/// Refuses to a turn or task what concerns the whole state directory, unless its agent may reach
+/// all others.
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
@@ -81,8 +84,8 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     }
 }
 
-/// The agents on which a command acts: those that are named, or with `all` every one on which the caller may
-/// act.
+/// The agents on which a command acts: those that are named, or with `all` every one on which the
+/// caller may act.
 pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     governed_among(session, store, agents(store, named, all)?, all)
 }
@@ -106,8 +109,8 @@ pub fn governed_among(
     Ok(names)
 }
 
-/// Refuses a message that a private agent does not hear from a turn or task of `speaker`. Returns the trigger
-/// kind of such messages, if it differs from that of their kind.
+/// Refuses a message that a private agent does not hear from a turn or task of `speaker`. Returns
+/// the trigger kind of such messages, if it differs from that of their kind.
 pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
         return Ok(None);
@@ -135,8 +138,8 @@ pub fn leave_out_others(
 /// How many parents up a chain are looked at.
 const DESCENDANTS: usize = 1000;
 
-/// Refuses to stop an agent from inside its own work, or that of a child: the stop would wait for the turn or
-/// task from which it is called, and that for the stop. `verb`: what is refused.
+/// Refuses to stop an agent from inside its own work, or that of a child: the stop would wait for
+/// the turn or task from which it is called, and that for the stop. `verb`: what is refused.
 pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     // A turn or task that is over may stop any agent.
     let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
@@ -162,8 +165,8 @@ pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, v
     .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
-/// Refuses to a member of the sharing group what needs more of the agent than its inbox. `what` is the flag
-/// or field.
+/// Refuses to a member of the sharing group what needs more of the agent than its inbox. `what` is
+/// the flag or field.
 pub fn owners(store: &Store, what: &str) -> Result<()> {
     if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
 }

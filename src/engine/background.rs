@@ -1,5 +1,5 @@
-//! Background tasks as other processes than their supervisors see them: how they are begun, stopped, and settled
-//! when the supervisor is gone (contract, semantics §12).
+//! Background tasks as other processes than their supervisors see them: how they are begun,
+//! stopped, and settled when the supervisor is gone (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -25,11 +25,12 @@ use super::session::Session;
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How long a supervisor has to begin, beyond its wait for the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);
-/// How long a supervisor may take to settle a task whose processes are gone; after that this process settles it.
+/// How long a supervisor may take to settle a task whose processes are gone; after that this
+/// process settles it.
 const SETTLES_IN: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of a queued task, unless another process has. If the supervisor does not begin, the
-/// task ends, and the error says why.
+/// Starts the supervisor of a queued task, unless another process has. If the supervisor does not
+/// begin, the task ends, and the error says why.
 pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
@@ -57,8 +58,8 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
     Err(trouble)
 }
 
-/// Ends a task whose supervisor is gone: first what is left of its processes, then the record, with its result.
-/// If the supervisor has noted how the task ended, that is its end.
+/// Ends a task whose supervisor is gone: first what is left of its processes, then the record, with
+/// its result. If the supervisor has noted how the task ended, that is its end.
 pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
@@ -112,7 +113,8 @@ fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration
     let mut looks = 0;
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
-    // A supervisor of another machine sees only now that its task is to end, and gives it the time that it gives any.
+    // A supervisor of another machine sees only now that its task is to end, and gives it the time
+    // that it gives any.
     let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
     let is_settled = wait_until(patience, || {
         if !agent.look(|seen, _| seen.is_open::<Task>(id))? {

@@ -1,6 +1,7 @@
-//! What is wrong with a state directory, without changing anything: `doctor` tells it and mends what has one right answer, and an
-//! import refuses an agent that has any of it (contract, store §6). The store looks at its files one by one; how the
-//! records in them go together is looked at here.
+//! What is wrong with a state directory, without changing anything: `doctor` tells it and mends
+//! what has one right answer, and an import refuses an agent that has any of it (contract, store
+//! §6). The store looks at its files one by one; how the records in them go together is looked at
+//! here.
 
 use super::owner::{away, away_task};
 use super::program;
@@ -17,7 +18,8 @@ use crate::rules::execution::agrees;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
 
-/// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and journals.
+/// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and
+/// journals.
 ///
 /// Of records elsewhere only the store as a whole is looked at.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
@@ -34,7 +36,8 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Everything about one agent. To be called under its lock, so that no command changes anything meanwhile.
+/// Everything about one agent. To be called under its lock, so that no command changes anything
+/// meanwhile.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.checkup();
     checkup.scratch();

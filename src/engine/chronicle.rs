@@ -13,8 +13,8 @@ use crate::store::{Agent, Snapshot};
 
 use super::summaries;
 
-/// Everything of an agent that went on at `since` or later, and how it stands at `now`. Nothing is locked. Of what has
-/// ended, only the months from that of `since` on are read.
+/// Everything of an agent that went on at `since` or later, and how it stands at `now`. Nothing is
+/// locked. Of what has ended, only the months from that of `since` on are read.
 pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Doings> {
     let line = summaries::line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -41,7 +41,8 @@ pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Doings> {
         let ended = |message: &Message| message.settlement.as_ref().map(|end| end.at);
         ended_since(&seen, since, ended, |message| {
             let left = ended(&message);
-            // What the scheduler says to itself is taken up by the next step, and would hide how long others wait.
+            // What the scheduler says to itself is taken up by the next step, and would hide how
+            // long others wait.
             if message.kind != MessageKind::SystemTick && told.insert(message.id) {
                 let taken = taken_up.get(&message.id).copied().or(left);
                 stays.push(Stay { arrived: message.created_at, taken_up: taken, left });
@@ -57,7 +58,8 @@ pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Doings> {
     })
 }
 
-/// The ended records of a kind, newest first, from the month of `since` on, and some that ended before it.
+/// The ended records of a kind, newest first, from the month of `since` on, and some that ended
+/// before it.
 fn ended_since<T: Record>(
     seen: &Snapshot<'_>,
     since: Time,

@@ -1,4 +1,5 @@
-//! One agent as `watch` shows it from near: what it has open, what happened last, and what its turn writes.
+//! One agent as `watch` shows it from near: what it has open, what happened last, and what its turn
+//! writes.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::BorrowedFd;

@@ -24,7 +24,8 @@ use super::session::Session;
 const CANCELLED: &str = "delegation_cancelled";
 
 /// Makes and starts the child where that is to be done, and gives it the message: once, however
-/// often this is tried, and by one process at a time. A process that finds another at it leaves it to that.
+/// often this is tried, and by one process at a time. A process that finds another at it leaves it
+/// to that.
 pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
@@ -100,9 +101,11 @@ pub struct Withdrawn {
     _held: Leased,
 }
 
-/// Begins to take a delegation back, and returns the child. `None`: the child was never given anything, or is gone.
+/// Begins to take a delegation back, and returns the child. `None`: the child was never given
+/// anything, or is gone.
 ///
-/// A process that is about to give the child its message is waited for; afterwards none does any more.
+/// A process that is about to give the child its message is waited for; afterwards none does any
+/// more.
 pub fn begin_withdrawal<'s>(
     session: &Session,
     store: &'s Store,
@@ -153,8 +156,9 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
 }
 
 impl Desk<'_> {
-    /// Settles the parent's task if this child has come to an end, so that the parent hears of it at
-    /// once. What keeps it from that is no failure of the child's: the parent's next step sees it.
+    /// Settles the parent's task if this child has come to an end, so that the parent hears of it
+    /// at once. What keeps it from that is no failure of the child's: the parent's next step sees
+    /// it.
     pub fn tell_parent(self) {
         let Desk { session, agent: child } = self;
         if let Err(error) = try_to_tell(session, self.store(), child) {

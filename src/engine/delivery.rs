@@ -1,4 +1,5 @@
-//! A delivery through a trigger: whether its sender has the secret, and what the delivery has come to.
+//! A delivery through a trigger: whether its sender has the secret, and what the delivery has come
+//! to.
 
 use serde_json::{Value, json};
 
@@ -29,13 +30,13 @@ pub enum Proof<'a> {
     Request { request: Request<'a>, now: Time, tolerance: Span },
 }
 
-/// A hash that no secret has. A delivery to an unknown trigger is compared with it, so that the answer takes as long as for
-/// a known one.
+/// A hash that no secret has. A delivery to an unknown trigger is compared with it, so that the
+/// answer takes as long as for a known one.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Returns the trigger, and how the sender has shown its secret, if the trigger is active and the sender has its secret.
-/// A wrong secret, a trigger that was revoked and one that never was are all the same. `agent` is `None` if no agent has
-/// that name.
+/// Returns the trigger, and how the sender has shown its secret, if the trigger is active and the
+/// sender has its secret. A wrong secret, a trigger that was revoked and one that never was are all
+/// the same. `agent` is `None` if no agent has that name.
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
@@ -66,8 +67,8 @@ pub fn open(
 
 /// Puts a delivery through an open trigger into the inbox. It is there for good when this returns.
 ///
-/// It is one new file, and needs no lock, unless the sender has given it a key: then the lock is held for the look
-/// whether it has come before.
+/// It is one new file, and needs no lock, unless the sender has given it a key: then the lock is
+/// held for the look whether it has come before.
 pub fn deliver(
     session: &Session,
     agent: &Agent<'_>,
@@ -116,8 +117,8 @@ fn arrive(
     }
 }
 
-/// What a new hint will lead to. `None` if the caller may not read the agent's records, or they are damaged: the
-/// hint is admitted all the same.
+/// What a new hint will lead to. `None` if the caller may not read the agent's records, or they are
+/// damaged: the hint is admitted all the same.
 pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option<Forecast> {
     if agent.store().guest().is_some() {
         return None;
@@ -136,7 +137,8 @@ pub fn foretell(answer: &mut Value, forecast: &Forecast) {
     answer["why"] = json!(forecast.why);
 }
 
-/// Says on stderr that no turn will run for a hint, unless the answer is JSON, which says so itself.
+/// Says on stderr that no turn will run for a hint, unless the answer is JSON, which says so
+/// itself.
 pub fn note_if_in_vain(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));

@@ -1,4 +1,5 @@
-//! The desk at which one agent is worked on: what is changed in its records is committed here, and nowhere else.
+//! The desk at which one agent is worked on: what is changed in its records is committed here, and
+//! nowhere else.
 //!
 //! What a commit moves or raises is noted on the way, and told by [`Desk::tell`].
 
@@ -76,8 +77,8 @@ impl<'a> Desk<'a> {
         Ok(draft)
     }
 
-    /// Changes the records by a rule, in one transaction. A rule that refuses, or changes nothing, commits
-    /// nothing.
+    /// Changes the records by a rule, in one transaction. A rule that refuses, or changes nothing,
+    /// commits nothing.
     pub fn change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -93,8 +94,8 @@ impl<'a> Desk<'a> {
         self.try_open()?.map(|open| open.change(rule)).transpose()
     }
 
-    /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft in which
-    /// nothing has changed is not committed. Returns the records as they are then.
+    /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft
+    /// in which nothing has changed is not committed. Returns the records as they are then.
     pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
             return Ok(draft.records);

@@ -1,4 +1,5 @@
-//! Files that people and programs have dropped into the inbox: each becomes a message, or is moved aside with the reason.
+//! Files that people and programs have dropped into the inbox: each becomes a message, or is moved
+//! aside with the reason.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,8 @@ use super::load;
 use super::lookup::check_named;
 use super::session::Session;
 
-/// Counts hand-written files as the messages that they would become: as many as a step takes in at once.
+/// Counts hand-written files as the messages that they would become: as many as a step takes in at
+/// once.
 pub fn foresee(
     session: &Session,
     agent: &Agent<'_>,
@@ -44,7 +46,8 @@ pub fn foresee(
     Ok(())
 }
 
-/// How many bytes of bodies a step takes in before it decides, however few files they are: all is one transaction.
+/// How many bytes of bodies a step takes in before it decides, however few files they are: all is
+/// one transaction.
 const AT_ONCE: usize = 16 << 20;
 
 /// How many files a step takes in before it decides.
@@ -60,8 +63,8 @@ pub struct TakenIn {
     pub stuck: Vec<String>,
 }
 
-/// Admits the files that were dropped into the inbox, and moves aside those that can't be admitted: in
-/// one transaction, and no more than `limits.max_drops_per_step`.
+/// Admits the files that were dropped into the inbox, and moves aside those that can't be admitted:
+/// in one transaction, and no more than `limits.max_drops_per_step`.
 pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
@@ -106,8 +109,9 @@ pub fn take_in(
     Ok(TakenIn { any, stuck })
 }
 
-/// Moves aside what lies in the inbox under the name of a message or a hint and is none of this agent's: in
-/// one transaction, and no more than `limits.max_drops_per_step`. Returns the names of what can't be moved.
+/// Moves aside what lies in the inbox under the name of a message or a hint and is none of this
+/// agent's: in one transaction, and no more than `limits.max_drops_per_step`. Returns the names of
+/// what can't be moved.
 pub fn set_aside(
     session: &Session,
     agent: &Agent<'_>,
@@ -157,8 +161,9 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     }
 }
 
-/// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone away. The id
-/// comes from the file itself, so that admitting it twice, after a crash in between, is admitting it once.
+/// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone
+/// away. The id comes from the file itself, so that admitting it twice, after a crash in between,
+/// is admitting it once.
 pub fn read_drop(
     session: &Session,
     agent: &Agent<'_>,

@@ -78,8 +78,9 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
 }
 
-/// True if this machine may look after the task: where machines share a store, its lease says whether its supervisor lives,
-/// and a supervisor on another machine sees in the records that its task is to end.
+/// True if this machine may look after the task: where machines share a store, its lease says
+/// whether its supervisor lives, and a supervisor on another machine sees in the records that its
+/// task is to end.
 pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
     Ok(agent.store().is_beside() || away_task(agent, task, now)?.is_none())
 }
@@ -178,8 +179,8 @@ pub fn never_begun(error: &Error) -> ChildEnd {
     ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
-/// How a task ended whose supervisor is gone: as the supervisor has noted it; without a note its end is
-/// unknown.
+/// How a task ended whose supervisor is gone: as the supervisor has noted it; without a note its
+/// end is unknown.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
     Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => End::Seen(seen),

@@ -24,8 +24,8 @@ pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path().to_owned())
 }
 
-/// The environment of a command of the agent: what it inherits, what its policy sets over that, who it
-/// is, and which run it speaks for, if it speaks for one.
+/// The environment of a command of the agent: what it inherits, what its policy sets over that, who
+/// it is, and which run it speaks for, if it speaks for one.
 pub fn environment(
     store: &Store,
     agent: &Agent<'_>,
@@ -49,12 +49,13 @@ pub fn environment(
     env
 }
 
-/// The password of the store in a database, for who steps its agents and nobody below (contract, fleet §4).
+/// The password of the store in a database, for who steps its agents and nobody below (contract,
+/// fleet §4).
 const PASSWORD: &str = "PGPASSWORD";
 
-/// Returns the variables that are inherited, with those that the policy sets over them. The program's own
-/// variables are left out, and so are those by which a git hook that runs this command tells of its
-/// repository, unless the policy names them.
+/// Returns the variables that are inherited, with those that the policy sets over them. The
+/// program's own variables are left out, and so are those by which a git hook that runs this
+/// command tells of its repository, unless the policy names them.
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.is_beside() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {

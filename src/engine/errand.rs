@@ -1,4 +1,5 @@
-//! What is left to do outside the records of an agent, as values: after a commit, or as a step finds it.
+//! What is left to do outside the records of an agent, as values: after a commit, or as a step
+//! finds it.
 
 use crate::error::Result;
 use crate::model::agent::Status;
@@ -13,7 +14,8 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::due::{self, Due};
 
-/// One thing to do outside. A process that is killed at it leaves it to the next step, which finds it again.
+/// One thing to do outside. A process that is killed at it leaves it to the next step, which finds
+/// it again.
 #[derive(Debug)]
 pub enum Errand {
     /// The hooks are told of what this process has committed.
@@ -81,8 +83,8 @@ pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -
     [Errand::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
-/// The end of the tasks of an agent that its own failure has stopped. Where `stop` has ended the run, `stop` ends
-/// the tasks as well.
+/// The end of the tasks of an agent that its own failure has stopped. Where `stop` has ended the
+/// run, `stop` ends the tasks as well.
 pub fn after_failure(state: &State) -> Option<Errand> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));

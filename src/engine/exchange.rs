@@ -1,9 +1,10 @@
-//! What two clones of a state directory exchange through git: their commits are fetched, merged, checked, pushed, and
-//! only then brought into the records of this clone.
+//! What two clones of a state directory exchange through git: their commits are fetched, merged,
+//! checked, pushed, and only then brought into the records of this clone.
 //!
-//! The order is what keeps a kill harmless. A merge is made of objects alone. The records follow the commit that was
-//! pushed, each agent's under its own lock and through its journal; the branch follows the records. Whatever is cut
-//! off between two of these is a change of this clone that is merged by the next exchange.
+//! The order is what keeps a kill harmless. A merge is made of objects alone. The records follow
+//! the commit that was pushed, each agent's under its own lock and through its journal; the branch
+//! follows the records. Whatever is cut off between two of these is a change of this clone that is
+//! merged by the next exchange.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -25,7 +26,8 @@ use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge
 use super::merging;
 use super::session::Session;
 
-/// The longest pause before that. How long each is depends on chance, so that two clones don't meet again.
+/// The longest pause before that. How long each is depends on chance, so that two clones don't meet
+/// again.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Between this clone and the branch of a remote.
@@ -63,15 +65,16 @@ impl Exchanged {
 pub struct Terms<'e> {
     /// The subject and the rest of the message of the commit that has what this clone has done.
     pub message: (&'e str, &'e str),
-    /// Whether the remote is asked before anything is pushed, and what goes there is looked at as well: it may be what a
-    /// person has written.
+    /// Whether the remote is asked before anything is pushed, and what goes there is looked at as
+    /// well: it may be what a person has written.
     pub begins: bool,
     /// An agent that this clone takes, to step it alone.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
 impl<'s> Exchange<'s> {
-    /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit could be made now.
+    /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit
+    /// could be made now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
         store.files_only("an exchange with a remote")?;
         let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
@@ -157,7 +160,8 @@ impl<'s> Exchange<'s> {
         Ok(true)
     }
 
-    /// Commits what lies in the state directory. Of each agent it is what a transaction has left, and all of it.
+    /// Commits what lies in the state directory. Of each agent it is what a transaction has left,
+    /// and all of it.
     fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
         for name in self.store.agents()? {
             self.store.agent(&name)?.empty_journal(session.clock.now())?;
@@ -279,7 +283,8 @@ impl<'s> Exchange<'s> {
         self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
     }
 
-    /// Looks at what is to be believed of a commit, in a place of its own: the agents that these changes touch.
+    /// Looks at what is to be believed of a commit, in a place of its own: the agents that these
+    /// changes touch.
     fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
@@ -338,8 +343,8 @@ impl<'s> Exchange<'s> {
     }
 }
 
-/// Lets the other clones hear of a claim before its turn runs, where the command says so. The agent is this clone's
-/// already: what the remote does not hear now it hears with the settlement.
+/// Lets the other clones hear of a claim before its turn runs, where the command says so. The agent
+/// is this clone's already: what the remote does not hear now it hears with the settlement.
 pub fn publish(session: &Session, store: &Store, subject: &str) {
     let Some(line) = session.publishes_to.borrow().clone() else { return };
     let terms = Terms { message: (subject, ""), ..Terms::default() };
@@ -354,7 +359,8 @@ pub fn publish(session: &Session, store: &Store, subject: &str) {
 fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
     let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
-    // A message that two clones have settled is a person's to look at: the records that tell of it are whole.
+    // A message that two clones have settled is a person's to look at: the records that tell of it
+    // are whole.
     let of_merge = |finding: &serde_json::Value| {
         ["ended_twice", "dead_count", "outbox_count"].iter().any(|kind| finding["kind"] == *kind)
     };

@@ -22,8 +22,9 @@ use super::recover::account_for;
 use super::resources;
 use super::session::Session;
 
-/// The decision that the last step came to, if it still holds: nothing was committed, nothing arrived and
-/// nothing is due. One small read and one look into the inbox tell. Refused for an agent that was moved away.
+/// The decision that the last step came to, if it still holds: nothing was committed, nothing
+/// arrived and nothing is due. One small read and one look into the inbox tell. Refused for an
+/// agent that was moved away.
 pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
     if let Some(moved) = &state.moved {
@@ -86,7 +87,8 @@ pub struct Foreseen {
 impl Foreseen {
     /// Whether the step would do something that has to be done.
     pub fn is_due(&self) -> bool {
-        // A claim that lacks something is a step to be made once: then it is known when to look again.
+        // A claim that lacks something is a step to be made once: then it is known when to look
+        // again.
         let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_errands
     }
@@ -122,7 +124,8 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                     account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // What could not be delivered before the agent came to rest asks for no step of its own.
+                // What could not be delivered before the agent came to rest asks for no step of its
+                // own.
                 Before::Deliver => has_errands |= state.resting.is_none(),
                 Before::LookAfterTasks => has_errands |= due::foresee(store, agent, &mut draft)?,
             }

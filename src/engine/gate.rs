@@ -1,4 +1,5 @@
-//! The gate of an agent: how it is opened, how it is closed, and how the run behind it ends (contract, execution §10).
+//! The gate of an agent: how it is opened, how it is closed, and how the run behind it ends
+//! (contract, execution §10).
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,8 @@ const QUIET_LOOKS: u32 = 20;
 /// How long a stop that was killed is given for a hook whose time has no limit.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
-/// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the state after.
+/// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the
+/// state after.
 pub fn open_gate(
     session: &Session,
     store: &Store,
@@ -120,8 +122,8 @@ pub struct Halted {
 }
 
 impl Halted {
-    /// Whether the gate is still closed. If not, another command has started the agent again, and this stop
-    /// leaves alone what the agent does now.
+    /// Whether the gate is still closed. If not, another command has started the agent again, and
+    /// this stop leaves alone what the agent does now.
     pub fn is_stopped(&self) -> bool {
         self.state.status == AgentStatus::Stopped
     }
@@ -143,8 +145,8 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
     Ok(Halted { state, previous, changed, run, grace, ended })
 }
 
-/// Ends the run of an agent whose gate is closed. Returns the agent as it is then, the run that ended, and what
-/// kept it from ending.
+/// Ends the run of an agent whose gate is closed. Returns the agent as it is then, the run that
+/// ended, and what kept it from ending.
 fn end_what_runs(
     session: &Session,
     store: &Store,
@@ -197,8 +199,9 @@ struct Closed {
     preemption: PreemptionPolicy,
 }
 
-/// Closes the gate and commits that; then the hook, and the commit that the shutdown begins. Without a
-/// hook both are one, and also where the turn is ended beside the hook, which is then returned.
+/// Closes the gate and commits that; then the hook, and the commit that the shutdown begins.
+/// Without a hook both are one, and also where the turn is ended beside the hook, which is then
+/// returned.
 fn close_gate<'a>(
     session: &Session,
     store: &'a Store,
@@ -311,8 +314,8 @@ fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
 }
 
-/// Waits until no section protects a run on this machine any more: they have ended, or their time is over,
-/// or the run is. What else changes meanwhile, a `--now` say, is seen at once.
+/// Waits until no section protects a run on this machine any more: they have ended, or their time
+/// is over, or the run is. What else changes meanwhile, a `--now` say, is seen at once.
 pub fn wait_for_section(
     session: &Session,
     agent: &Agent<'_>,
@@ -341,9 +344,10 @@ pub fn wait_for_section(
     }
 }
 
-/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of them
-/// had to be killed. A tick that has just claimed the run may have been about to begin it, so this looks for
-/// processes again. Where none come and the tick does not settle the run, the caller does.
+/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of
+/// them had to be killed. A tick that has just claimed the run may have been about to begin it, so
+/// this looks for processes again. Where none come and the tick does not settle the run, the caller
+/// does.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);

@@ -1,4 +1,5 @@
-//! What an agent does and writes, heard as it comes: its events, and the output of its turns and tasks.
+//! What an agent does and writes, heard as it comes: its events, and the output of its turns and
+//! tasks.
 
 use std::collections::HashMap;
 
@@ -88,8 +89,8 @@ pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
 }
 
 impl Heard<'_> {
-    /// Prints what is there, and, if it is followed, what comes, until the process has ended. `object`: a piece of it
-    /// as JSON.
+    /// Prints what is there, and, if it is followed, what comes, until the process has ended.
+    /// `object`: a piece of it as JSON.
     pub fn tell(
         &self,
         session: &mut Session,

@@ -1,8 +1,8 @@
-//! Hooks: programs that the operator has installed to run beside an agent's transitions (contract, execution
-//! §5).
+//! Hooks: programs that the operator has installed to run beside an agent's transitions (contract,
+//! execution §5).
 //!
-//! No hook runs while the agent's lock is held. No hook runs for a command that a hook has called: otherwise
-//! a hook could cause itself to be called again.
+//! No hook runs while the agent's lock is held. No hook runs for a command that a hook has called:
+//! otherwise a hook could cause itself to be called again.
 
 use std::path::PathBuf;
 use std::thread;
@@ -183,18 +183,20 @@ impl std::fmt::Display for Failure {
 }
 
 impl Hook<'_> {
-    /// The same under the lease of a run: what the hook changes in the name of the run is refused once the lease is lost.
+    /// The same under the lease of a run: what the hook changes in the name of the run is refused
+    /// once the lease is lost.
     pub fn under(self, fence: Option<u64>) -> Self {
         Hook { fence, ..self }
     }
 
-    /// Runs it to its end, without the lock. Its failure, and its output if no run has a log for it, go into
-    /// the ledger.
+    /// Runs it to its end, without the lock. Its failure, and its output if no run has a log for
+    /// it, go into the ledger.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
         self.run_within(session, occasion, None, &mut Nobody)
     }
 
-    /// Runs it within the limit of the state that waits for it, or while what it is part of may come to an end.
+    /// Runs it within the limit of the state that waits for it, or while what it is part of may
+    /// come to an end.
     pub fn run_within(
         &self,
         session: &Session,
@@ -207,8 +209,8 @@ impl Hook<'_> {
         self.conclude(session, occasion, timeout, ran)
     }
 
-    /// Runs it while `act` ends the run that it is about. The hook speaks as the operator: what has the mark of
-    /// the run is ended.
+    /// Runs it while `act` ends the run that it is about. The hook speaks as the operator: what has
+    /// the mark of the run is ended.
     pub fn run_beside<T>(
         &self,
         session: &Session,
@@ -288,7 +290,8 @@ impl Hook<'_> {
         Ok((spec, timeout))
     }
 
-    /// The log of its run; `None` if the hook is about no run, or about one whose directory is gone.
+    /// The log of its run; `None` if the hook is about no run, or about one whose directory is
+    /// gone.
     fn log(&self, occasion: &Occasion) -> Option<Spot> {
         let dir = self.agent.workdir().run(occasion.run_id?);
         dir.exists().then(|| dir.hook_log())

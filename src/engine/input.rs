@@ -1,4 +1,5 @@
-//! What is said to the command of a task that runs on another machine: how it is said, and how its supervisor hears it.
+//! What is said to the command of a task that runs on another machine: how it is said, and how its
+//! supervisor hears it.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,17 @@ use super::session::Session;
 /// How often whoever has said something looks whether it was taken.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// How long a supervisor may take to look, beyond the time that a command has to read what is said to it.
+/// How long a supervisor may take to look, beyond the time that a command has to read what is said
+/// to it.
 const HEARD_IN: Duration = Duration::from_secs(5);
 
-/// How often a supervisor looks while something is said to its task, and for how long it goes on with that before it looks after
-/// the task again.
+/// How often a supervisor looks while something is said to its task, and for how long it goes on
+/// with that before it looks after the task again.
 const SOON: Duration = Duration::from_millis(100);
 const AT_A_TIME: Duration = Duration::from_millis(500);
 
-/// Says something to a task whose supervisor is on another machine, and waits until that has it. Refused if it is not heard:
-/// then nothing of what is left will be.
+/// Says something to a task whose supervisor is on another machine, and waits until that has it.
+/// Refused if it is not heard: then nothing of what is left will be.
 pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let Some(input) = agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
@@ -69,7 +71,8 @@ pub fn nobody(task: &Task, why: &str) -> Error {
         .with_hint("`dormouse task status` shows whether it still runs")
 }
 
-/// Has the command of a task hear what is said on other machines. Where the records are files there is no other machine.
+/// Has the command of a task hear what is said on other machines. Where the records are files there
+/// is no other machine.
 pub struct Hearing<'a> {
     input: Input,
     agent: &'a Agent<'a>,

@@ -27,10 +27,11 @@ const STALE_MAX: usize = 64;
 pub enum Purpose {
     /// For a command that only looks, or that takes no message up.
     Look,
-    /// For a command that foresees a step: it also needs what comes after messages that the step would drop
-    /// or set aside.
+    /// For a command that foresees a step: it also needs what comes after messages that the step
+    /// would drop or set aside.
     Foresee,
-    /// For a step, under the lock, which takes messages up: it also asks whether a message has ended before.
+    /// For a step, under the lock, which takes messages up: it also asks whether a message has
+    /// ended before.
     Step,
 }
 
@@ -62,7 +63,8 @@ impl From<Records> for Open {
 }
 
 pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<Open> {
-    // The directory also has the output of tasks that have ended, so it is listed only if a task is open.
+    // The directory also has the output of tasks that have ended, so it is listed only if a task is
+    // open.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     Ok(Open { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
@@ -81,7 +83,8 @@ pub fn around(
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
-    // A run whose lease a process of this machine holds is here: a store that would have to be asked is not.
+    // A run whose lease a process of this machine holds is here: a store that would have to be
+    // asked is not.
     let away = if lease == Lease::Held { None } else { away_run(agent, &state, now)? };
     Ok(Records {
         away,
@@ -116,8 +119,8 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// The waits that disagree with other records. Costs nothing while every wait is for an open task or for no
-/// task, is not bound, and has no recheck queued.
+/// The waits that disagree with other records. Costs nothing while every wait is for an open task
+/// or for no task, is not bound, and has no recheck queued.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
@@ -140,8 +143,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken)
 }
 
-/// The message in the inbox that says how a task ended. `known`: its id, if a record has it; records of the
-/// first version don't, and then every message is looked at.
+/// The message in the inbox that says how a task ended. `known`: its id, if a record has it;
+/// records of the first version don't, and then every message is looked at.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -186,8 +189,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             None => {}
         }
     }
-    // In most cases the head is the first message, or the second; only stale messages and misfits before it
-    // take a longer look.
+    // In most cases the head is the first message, or the second; only stale messages and misfits
+    // before it take a longer look.
     let mut looked_at = 0;
     let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
@@ -233,8 +236,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     }
 }
 
-/// The message for which this one's dedupe key stands, if they are copies: admitted within one window. A
-/// message that has waited for longer than the window is no copy of a later one.
+/// The message for which this one's dedupe key stands, if they are copies: admitted within one
+/// window. A message that has waited for longer than the window is no copy of a later one.
 pub fn first_of_its_key(
     seen: &Snapshot<'_>,
     message: &Message,
@@ -270,7 +273,8 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     })
 }
 
-/// The same as the next step would find it, with the hand-written files that it would find in the inbox.
+/// The same as the next step would find it, with the hand-written files that it would find in the
+/// inbox.
 pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { Lease::Held } else { Lease::Free };

@@ -1,4 +1,5 @@
-//! Finding a record by a part of its id, in one agent or in all; and what a command that names one asks of it.
+//! Finding a record by a part of its id, in one agent or in all; and what a command that names one
+//! asks of it.
 
 use crate::error::{Error, Result};
 use crate::model::continuation::TriggerKind;
@@ -22,8 +23,8 @@ pub struct Named<Id> {
     pub id: Id,
 }
 
-/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent. Where the agent stands
-/// in place of the id and the id in place of the agent, it is found as well.
+/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent.
+/// Where the agent stands in place of the id and the id in place of the agent, it is found as well.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -100,8 +101,8 @@ pub enum Whereabouts {
     Archived(Box<Message>),
 }
 
-/// Looks for a message by its whole id. A message in the inbox has not ended, even if the archive has an earlier end of
-/// it.
+/// Looks for a message by its whole id. A message in the inbox has not ended, even if the archive
+/// has an earlier end of it.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     agent.look(|seen, _| {
         if seen.waiting(id)?.is_some() {
@@ -186,8 +187,9 @@ pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && id.contains(part)
 }
 
-/// The task of this name, if it has ended, and the message that says so, if no step has taken that up yet.
-/// A message that a turn works on, or that waits for its next attempt, is taken up already and ends no new wait.
+/// The task of this name, if it has ended, and the message that says so, if no step has taken that
+/// up yet. A message that a turn works on, or that waits for its next attempt, is taken up already
+/// and ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {
@@ -218,8 +220,8 @@ fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool
     Ok(message.continuation.is_some())
 }
 
-/// Refuses a message that names an item or a wait of the agent that is not open, or a question that it can't
-/// answer. `trigger` is the trigger kind of the message; a hint has none.
+/// Refuses a message that names an item or a wait of the agent that is not open, or a question that
+/// it can't answer. `trigger` is the trigger kind of the message; a hint has none.
 pub fn check_named(
     seen: &Snapshot<'_>,
     (work, wait): (Option<WorkId>, Option<WaitId>),

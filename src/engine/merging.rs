@@ -7,8 +7,8 @@ use crate::process::git::Repository;
 use crate::store::Store;
 use crate::store::git::MERGED;
 
-/// Has git run `merge-driver` in this clone for the files of the state directory. Returns whether it did not
-/// already.
+/// Has git run `merge-driver` in this clone for the files of the state directory. Returns whether
+/// it did not already.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     Repository::of(store.anchor().path(), store.git_settings(), store.patience()).merge_by(&program, MERGED)

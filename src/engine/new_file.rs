@@ -24,8 +24,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes the file with this content, durably. `mode`: its rights, less what the umask takes. `None`: something has
-    /// that name already, be it a link.
+    /// Makes the file with this content, durably. `mode`: its rights, less what the umask takes.
+    /// `None`: something has that name already, be it a link.
     pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<Option<NewFile>> {
         let mut new = match NewFile::create(path, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
@@ -66,12 +66,13 @@ impl Drop for NewFile {
     }
 }
 
-/// A file that is written without a name, and gets the name of its place when it is whole. Until then nothing has
-/// changed there, and a command that is killed has left nothing.
+/// A file that is written without a name, and gets the name of its place when it is whole. Until
+/// then nothing has changed there, and a command that is killed has left nothing.
 ///
-/// A file system that has no files without a name gets it under a name beside the place, `NAME.new-dormouse`. So does,
-/// for a moment, a place at which there is a file already, because only a rename replaces one at once. The file is
-/// locked for as long as its command lives. If the command is killed, the next one for the same place removes the file.
+/// A file system that has no files without a name gets it under a name beside the place,
+/// `NAME.new-dormouse`. So does, for a moment, a place at which there is a file already, because
+/// only a rename replaces one at once. The file is locked for as long as its command lives. If the
+/// command is killed, the next one for the same place removes the file.
 ///
 /// A device or a pipe is not replaced but written to.
 pub struct Replacement {
@@ -148,7 +149,8 @@ impl Drop for Replacement {
     }
 }
 
-/// A new file without a name in a directory, locked. `None`: there is no such thing here, or no way to name it later.
+/// A new file without a name in a directory, locked. `None`: there is no such thing here, or no way
+/// to name it later.
 #[cfg(target_os = "linux")]
 fn nameless(dir: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -175,7 +177,8 @@ fn give_name(file: &File, name: &Path) -> Result<bool> {
     }
 }
 
-/// A new file of this name, locked. Where none can be made, the error names the place that the user named.
+/// A new file of this name, locked. Where none can be made, the error names the place that the user
+/// named.
 fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     let began = Instant::now();
     loop {
@@ -189,7 +192,8 @@ fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     }
 }
 
-/// Removes what a killed command has left under this name. Waits a little if the command that makes it still lives.
+/// Removes what a killed command has left under this name. Waits a little if the command that makes
+/// it still lives.
 fn remove_abandoned(name: &Path, began: Instant) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(name, flags, Mode::empty()) {
@@ -239,7 +243,8 @@ pub fn is_taken(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Refuses a file in the state directory. `flag` names the file, `hint` says why it has no place there.
+/// Refuses a file in the state directory. `flag` names the file, `hint` says why it has no place
+/// there.
 pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Result<()> {
     let dir = dir_of(path);
     let real = fs::canonicalize(dir).context("find", dir)?;

@@ -14,8 +14,8 @@ use super::authority;
 use super::desk::Desk;
 use super::session::Session;
 
-/// How many messages are delivered under one lock. The lock is the other agent's, and other commands wait for
-/// it.
+/// How many messages are delivered under one lock. The lock is the other agent's, and other
+/// commands wait for it.
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Desk<'_> {
@@ -26,8 +26,8 @@ impl Desk<'_> {
     }
 }
 
-/// Delivers the outbox of an agent. Each message is delivered once, however often this is tried: one that
-/// the other agent has, or has dealt with, is not put into its inbox again.
+/// Delivers the outbox of an agent. Each message is delivered once, however often this is tried:
+/// one that the other agent has, or has dealt with, is not put into its inbox again.
 fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
     for message in outbox {
@@ -68,7 +68,8 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     open.commit().map(drop)
 }
 
-/// Puts messages into the inbox of the agent to which they are addressed, or of the one that had the name.
+/// Puts messages into the inbox of the agent to which they are addressed, or of the one that had
+/// the name.
 fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let gone = match put(session, store, to, messages) {
         Err(error @ Error::NoAgent { .. }) => error,
@@ -80,16 +81,16 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
     put(session, store, &name, &messages.iter().collect::<Vec<_>>())
 }
 
-/// Puts messages of one speaker into the inbox of the agent to which they are addressed, unless they are
-/// there or have been. The lock is held from the look to the arrival, so of two processes that deliver a
-/// message one does.
+/// Puts messages of one speaker into the inbox of the agent to which they are addressed, unless
+/// they are there or have been. The lock is held from the look to the arrival, so of two processes
+/// that deliver a message one does.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::hears(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // An agent that was moved away is refused here, because what is put into its inbox under the lock is not
-    // checked afterwards.
+    // An agent that was moved away is refused here, because what is put into its inbox under the
+    // lock is not checked afterwards.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.makes_room()) {
         // It can be heard again in a moment.

@@ -18,11 +18,11 @@ use super::recover::settle_abandoned;
 use super::stop::{end_tasks, stop_child};
 
 impl Desk<'_> {
-    /// Carries errands out in their order, and what one leaves to do right after it. To be called without the
-    /// lock. Returns the run that was settled, if one was.
+    /// Carries errands out in their order, and what one leaves to do right after it. To be called
+    /// without the lock. Returns the run that was settled, if one was.
     ///
-    /// What fails with a task is said and left to the next step: it must not keep the agent from its other
-    /// work. Any other failure ends the loop.
+    /// What fails with a task is said and left to the next step: it must not keep the agent from
+    /// its other work. Any other failure ends the loop.
     pub fn carry_out(self, errands: impl IntoIterator<Item = Errand>) -> Result<Option<RunId>> {
         let Desk { session, agent } = self;
         let name = agent.name();

@@ -1,4 +1,5 @@
-//! Ends the command that runs for an agent when the agent's records say so. The tick looks at them meanwhile.
+//! Ends the command that runs for an agent when the agent's records say so. The tick looks at them
+//! meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,8 @@ use super::resources::making_way_when_low;
 use super::sections;
 use super::session::Session;
 
-/// How often the tick looks whether the record has changed. A watch of the kernel would cost every step more,
-/// because it takes long to remove one.
+/// How often the tick looks whether the record has changed. A watch of the kernel would cost every
+/// step more, because it takes long to remove one.
 const LOOKS: Duration = Duration::from_millis(200);
 
 /// How often it looks where each look is a question to another store.
@@ -38,7 +39,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// How often the tick tries to note the end of a turn before it sends the signal without a note.
 const TRIES_TO_TELL: u32 = 25;
 
-/// Keeps a lease alive while another overseer looks after what runs, and ends it when the lease is lost.
+/// Keeps a lease alive while another overseer looks after what runs, and ends it when the lease is
+/// lost.
 pub struct Kept<'a, O> {
     inner: O,
     lease: Option<&'a Leased>,
@@ -73,8 +75,8 @@ impl<O: Overseer> Overseer for Kept<'_, O> {
     }
 }
 
-/// Ends the command of a task that is stopped on another machine, which can't signal its processes. Where the records are
-/// files, whoever stops a task is on its machine, and nothing is looked at.
+/// Ends the command of a task that is stopped on another machine, which can't signal its processes.
+/// Where the records are files, whoever stops a task is on its machine, and nothing is looked at.
 pub struct OfTask<'a, O> {
     inner: O,
     agent: &'a Agent<'a>,
@@ -89,7 +91,8 @@ impl<'a, O> OfTask<'a, O> {
         OfTask { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
     }
 
-    /// Whether the task is to end, or is over for everybody else. An unreadable record is no reason to end it.
+    /// Whether the task is to end, or is over for everybody else. An unreadable record is no reason
+    /// to end it.
     fn is_unwanted(&mut self) -> bool {
         let version = self.agent.version();
         if version.is_none() || version == self.seen {
@@ -169,10 +172,10 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
     }
 }
 
-/// Ends a run that is settled or condemned already, or that was to yield and has not (contract, execution
-/// §6); but not in a section with time left. `stop` ends the run that it has stopped; if the process of that
-/// stop is gone, this ends it. `max_section`: how long a section is respected, whatever the clock of the
-/// records says.
+/// Ends a run that is settled or condemned already, or that was to yield and has not (contract,
+/// execution §6); but not in a section with time left. `stop` ends the run that it has stopped; if
+/// the process of that stop is gone, this ends it. `max_section`: how long a section is respected,
+/// whatever the clock of the records says.
 pub fn of_run<'a>(
     session: &'a Session,
     agent: &'a Agent<'a>,
@@ -207,8 +210,8 @@ pub fn of_run<'a>(
         }
         match force_under_lock(session, agent, run_id, over) {
             Ok(true) => Fate::Ends,
-            // A section was opened, or another process works on the records: the next look will see what it
-            // has done.
+            // A section was opened, or another process works on the records: the next look will see
+            // what it has done.
             Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
         }
     })
@@ -258,8 +261,8 @@ const MEASURES: Duration = Duration::from_secs(1);
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> OfTurn<'_, O> {
-    /// Asks the own turn to yield if the machine is low on memory or disk, and no other turn makes way first. A
-    /// look that fails is repeated with the next measurement.
+    /// Asks the own turn to yield if the machine is low on memory or disk, and no other turn makes
+    /// way first. A look that fails is repeated with the next measurement.
     fn make_way_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
@@ -277,8 +280,9 @@ impl<O> OfTurn<'_, O> {
         }
     }
 
-    /// Notes why the turn is told to end, so that a command of its own for which its leader waits can see
-    /// that. If another process keeps the records locked, the turn is told to end without the note.
+    /// Notes why the turn is told to end, so that a command of its own for which its leader waits
+    /// can see that. If another process keeps the records locked, the turn is told to end without
+    /// the note.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
             let told = Desk::new(self.session, self.agent).try_change(|draft| {
@@ -325,7 +329,8 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
     }
 }
 
-/// The instant after a moment, by a clock that can't be set: exactly at the moment it is not over yet.
+/// The instant after a moment, by a clock that can't be set: exactly at the moment it is not over
+/// yet.
 pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }

@@ -14,12 +14,12 @@ use crate::store::{Agent, Subject};
 /// Why a run counts as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Returns the place at which a current run goes on, if that is another machine or state directory and its lease has not
-/// ended. Otherwise the lock of this directory tells whether it lives.
+/// Returns the place at which a current run goes on, if that is another machine or state directory
+/// and its lease has not ended. Otherwise the lock of this directory tells whether it lives.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
     if agent.store().is_beside() {
-        // Where machines share a store, it says whether the other one lives, and no clock does. Two containers of one
-        // machine are two machines then.
+        // Where machines share a store, it says whether the other one lives, and no clock does. Two
+        // containers of one machine are two machines then.
         let machine = || Away::Machine { host: run.host.clone() };
         return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
     }
@@ -29,13 +29,14 @@ pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Awa
     place_of(agent, &run.host, &run.boot_id, Some(&run.place))
 }
 
-/// Returns the place at which the current run of an agent goes on, if it has one and that is not here.
+/// Returns the place at which the current run of an agent goes on, if it has one and that is not
+/// here.
 pub fn away_run(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Away>> {
     state.current_run.as_ref().map_or(Ok(None), |run| away(agent, run, now))
 }
 
-/// Returns the place of a task's supervisor, if that is another machine, or another state directory and the lease of the
-/// task has not ended.
+/// Returns the place of a task's supervisor, if that is another machine, or another state directory
+/// and the lease of the task has not ended.
 pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
     if task.child().is_some() {
         return Ok(None);
@@ -62,8 +63,8 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// Whether the agent is stepped elsewhere, for all that is known here: its run goes on there, or another clone has taken
-/// it.
+/// Whether the agent is stepped elsewhere, for all that is known here: its run goes on there, or
+/// another clone has taken it.
 pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     Ok(given_up_at(agent, state, now)?.is_some())
 }
@@ -81,8 +82,8 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
 }
 
-/// Names the process that has the lease of a run, in the report of a decision beside it, where the records name no run or
-/// that process is stopped.
+/// Names the process that has the lease of a run, in the report of a decision beside it, where the
+/// records name no run or that process is stopped.
 pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());

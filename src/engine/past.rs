@@ -34,7 +34,8 @@ fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Res
     seen.recent(session.clock.now(), context::INTERJECTED, was_said)
 }
 
-/// The messages that were reduced since the last turn that completed, newest first, as far as a turn is told of them.
+/// The messages that were reduced since the last turn that completed, newest first, as far as a
+/// turn is told of them.
 pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
     let count =
         usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);

@@ -8,8 +8,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until `is_so` returns true, but not for ever. Returns whether it did.
 ///
-/// `patience` bounds the sum of the pauses between two looks, not the time on the clock. So the wait does not
-/// run out because the machine stands still, or is so busy that the other process does not get on.
+/// `patience` bounds the sum of the pauses between two looks, not the time on the clock. So the
+/// wait does not run out because the machine stands still, or is so busy that the other process
+/// does not get on.
 pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let mut left = patience;
     while !is_so()? {

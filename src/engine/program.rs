@@ -8,12 +8,13 @@ use crate::store::{Agent, Store};
 
 use super::environment::environment;
 
-/// The reason for which the turn command can't be started, with its cure. `None`: nothing is known to be wrong,
-/// or there is no command, which is said elsewhere.
+/// The reason for which the turn command can't be started, with its cure. `None`: nothing is known
+/// to be wrong, or there is no command, which is said elsewhere.
 pub fn fault(store: &Store, agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     let argv: Vec<OsString> = match policy.turn.command.as_ref()? {
         CommandSpec::Argv(argv) => argv.iter().map(OsString::from).collect(),
-        // Only a shell knows which of the words of a line are commands. A path at its beginning is one.
+        // Only a shell knows which of the words of a line are commands. A path at its beginning is
+        // one.
         CommandSpec::Line(line) => {
             let first = line.split_whitespace().next().filter(|word| is_path(word))?;
             vec![OsString::from(first)]

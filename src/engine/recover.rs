@@ -30,8 +30,8 @@ use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 /// How long what is left of an interrupted run may take to end by itself.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead: there may be no
-/// process left there to end it.
+/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead:
+/// there may be no process left there to end it.
 pub fn repair_lease(
     session: &Session,
     agent: &Agent<'_>,
@@ -45,9 +45,9 @@ pub fn repair_lease(
     desk.commit(locked, draft).map(drop)
 }
 
-/// Settles a run whose lease the caller holds, because its tick is gone: first what is left of its processes ends,
-/// then its message may replay. A run whose end was noted is settled as it ended. Returns what is left to do;
-/// `None`: its own tick has settled it meanwhile.
+/// Settles a run whose lease the caller holds, because its tick is gone: first what is left of its
+/// processes ends, then its message may replay. A run whose end was noted is settled as it ended.
+/// Returns what is left to do; `None`: its own tick has settled it meanwhile.
 pub fn settle_abandoned(
     session: &Session,
     store: &Store,
@@ -72,7 +72,8 @@ pub fn settle_abandoned(
         Ok((desk.commit(locked, draft)?.state, run, retention))
     };
     let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
-        // A run whose settlement is refused has to end all the same, or no later step would get past it.
+        // A run whose settlement is refused has to end all the same, or no later step would get
+        // past it.
         (Err(error), Some(noted)) if is_refusal(&error) => {
             make(&locked, locked.state()?, Some(without_outcome(noted, &error)))
         }
@@ -81,8 +82,8 @@ pub fn settle_abandoned(
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Ends a run in a draft, whose processes are gone or another agent's: as its end was noted, else as interrupted, for
-/// the reason `why`. An end that is refused ends the run as failed.
+/// Ends a run in a draft, whose processes are gone or another agent's: as its end was noted, else
+/// as interrupted, for the reason `why`. An end that is refused ends the run as failed.
 pub fn account_for(
     session: &Session,
     store: &Store,

@@ -1,5 +1,5 @@
-//! The resources that a turn needs besides its message: looked for before a claim, and held until the run is
-//! settled (contract, execution §8).
+//! The resources that a turn needs besides its message: looked for before a claim, and held until
+//! the run is settled (contract, execution §8).
 
 use std::time::Duration;
 
@@ -52,8 +52,8 @@ pub enum Intent {
     Take,
 }
 
-/// Takes a step as far as its decision. If that is a claim, this looks for what its turn needs. If something
-/// is missing, the step decides again with that among the facts.
+/// Takes a step as far as its decision. If that is a claim, this looks for what its turn needs. If
+/// something is missing, the step decides again with that among the facts.
 pub fn step(
     store: &Store,
     agent: &Agent<'_>,
@@ -97,7 +97,8 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the others.
+    // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the
+    // others.
     if let Some(slots) = store.max_running() {
         match slot(store, agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
@@ -151,7 +152,8 @@ fn workspace(
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // The lock is signed only now, because until then its file names the agent that has kept this one out.
+    // The lock is signed only now, because until then its file names the agent that has kept this
+    // one out.
     if let Some(held) = &held {
         store.sign(held, agent.name(), now);
     }
@@ -189,7 +191,8 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
 /// For how long after its time to look again a resource is still kept for an agent.
 const KEPT: Span = Span::from_secs(60);
 
-/// True if an agent for which a turn made way still waits for a slot or a workspace, and looks for it.
+/// True if an agent for which a turn made way still waits for a slot or a workspace, and looks for
+/// it.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
@@ -199,8 +202,8 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
         && looks_until.is_some_and(|until| now <= until)
 }
 
-/// The turns that have what an agent lacks, as far as can be seen. Of several agents that share its workspace
-/// only the last one that came is known.
+/// The turns that have what an agent lacks, as far as can be seen. Of several agents that share its
+/// workspace only the last one that came is known.
 pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
@@ -226,7 +229,8 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
     Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
 }
 
-/// The turns that run on this machine and would make way if it is low on something, as far as can be seen.
+/// The turns that run on this machine and would make way if it is low on something, as far as can
+/// be seen.
 pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
     let gives_way =
         |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
@@ -261,8 +265,8 @@ fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
     store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
 }
 
-/// The agents that have a workspace, in which run, and until when at the latest. The second value is true if
-/// that is known.
+/// The agents that have a workspace, in which run, and until when at the latest. The second value
+/// is true if that is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.occupant(workspace);
     let place = workspace.path().display();
@@ -272,14 +276,14 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // That agent has left, and others that share the workspace have not. The file only names the last one
-        // that came.
+        // That agent has left, and others that share the workspace have not. The file only names
+        // the last one that came.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
 
-/// What a killed tick may have left in a workspace that the kernel has freed: processes of its turn that
-/// went on without it. Its agent's next step ends them; until then the workspace is not free.
+/// What a killed tick may have left in a workspace that the kernel has freed: processes of its turn
+/// that went on without it. Its agent's next step ends them; until then the workspace is not free.
 fn left_behind(
     store: &Store,
     last: &AgentName,
@@ -305,11 +309,12 @@ fn left_behind(
 /// How long the tick of a stopped run may take to release what it held.
 const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
-/// Makes sure, after a stop, that no process works in the agent's workspace any more, and records it. Fails
-/// if the tick of the stopped run still has it.
+/// Makes sure, after a stop, that no process works in the agent's workspace any more, and records
+/// it. Fails if the tick of the stopped run still has it.
 pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
     let policy = agent.policy()?.workspace;
-    // A workspace that does not exist is not occupied, and no agent releases one that it shares with others.
+    // A workspace that does not exist is not occupied, and no agent releases one that it shares
+    // with others.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };

@@ -30,9 +30,9 @@ enum Place {
 }
 
 impl Secret {
-    /// Draws a secret. If a file is named, the secret is in it, durably, before anything depends on it:
-    /// whatever is cut off or fails later, no trigger has a secret that was lost. Dropping this value removes
-    /// the file, unless `keep` was called.
+    /// Draws a secret. If a file is named, the secret is in it, durably, before anything depends on
+    /// it: whatever is cut off or fails later, no trigger has a secret that was lost. Dropping this
+    /// value removes the file, unless `keep` was called.
     ///
     /// `verify`: the way in which deliveries show it, which says what it looks like.
     pub fn draw(session: &Session, store: &Store, verify: &Verify, into: Option<&Path>) -> Result<Secret> {

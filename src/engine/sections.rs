@@ -12,8 +12,8 @@ use super::desk::Desk;
 use super::owner::away;
 use super::session::Session;
 
-/// True if the process that ran the command of a section is gone. A section that can't be looked at, or is of
-/// another machine, counts as open.
+/// True if the process that ran the command of a section is gone. A section that can't be looked
+/// at, or is of another machine, counts as open.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
@@ -31,8 +31,8 @@ pub fn end_unseen(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }
 
-/// Commits the end of abandoned sections, if there are any and no other process has the agent's lock. Returns
-/// the records as they are then.
+/// Commits the end of abandoned sections, if there are any and no other process has the agent's
+/// lock. Returns the records as they are then.
 pub fn settled(session: &Session, agent: &Agent<'_>, state: State) -> Result<State> {
     let now = session.clock.now();
     let Some(run) = &state.current_run else { return Ok(state) };

@@ -35,7 +35,8 @@ pub struct Session {
     pub listens_to: Cell<Option<MessageId>>,
     /// The signal that this process got while a turn or a hook ran: it begins nothing more.
     pub cancelled_by: Cell<Option<i32>>,
-    /// What the machine lacked for a turn to start: trouble of this command, beside that of the turn.
+    /// What the machine lacked for a turn to start: trouble of this command, beside that of the
+    /// turn.
     pub lacked: RefCell<Option<Error>>,
     /// The branch of a remote that hears of a claim before its turn runs.
     pub publishes_to: RefCell<Option<Line>>,
@@ -106,8 +107,8 @@ impl Session {
         error.exit_status()
     }
 
-    /// Why a command has failed for an agent: perhaps a file was missing because the agent has been removed, or there is
-    /// none of that name any more because it has another one now.
+    /// Why a command has failed for an agent: perhaps a file was missing because the agent has been
+    /// removed, or there is none of that name any more because it has another one now.
     fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
         let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
@@ -168,8 +169,8 @@ impl Session {
         }
     }
 
-    /// The agents that a verb is about; each is done for itself. `are_all`: none of them was named, so one that was
-    /// removed or moved away since they were listed is none of them.
+    /// The agents that a verb is about; each is done for itself. `are_all`: none of them was named,
+    /// so one that was removed or moved away since they were listed is none of them.
     pub fn each_agent(
         &mut self,
         names: &[AgentName],
@@ -196,7 +197,8 @@ impl Session {
         status
     }
 
-    /// The same for a command that lists something of each. One agent alone is not named in what is listed.
+    /// The same for a command that lists something of each. One agent alone is not named in what is
+    /// listed.
     pub fn each_chosen(
         &mut self,
         chosen: &Chosen,
@@ -234,7 +236,8 @@ impl Session {
     }
 }
 
-/// The user's own settings, apart from any state directory: there only if a person has written them.
+/// The user's own settings, apart from any state directory: there only if a person has written
+/// them.
 fn own_settings() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
@@ -258,8 +261,8 @@ fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether the turn or task in whose environment this runs belongs to the store. In another state directory it has no
-/// rights of an agent.
+/// Whether the turn or task in whose environment this runs belongs to the store. In another state
+/// directory it has no rights of an agent.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -269,7 +272,8 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// The lease in whose name this command speaks, if a turn or a task called it whose records machines share.
+/// The lease in whose name this command speaks, if a turn or a task called it whose records
+/// machines share.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
@@ -284,7 +288,8 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let found = store.agent(&agent)?;
     let state = found.peek()?;
-    // Before it is said that the run is over: it may be over because another machine has taken it for lost.
+    // Before it is said that the run is over: it may be over because another machine has taken it
+    // for lost.
     found.refuse_fenced()?;
     // A restore may have put the run of another directory here, at the path that its turn knows.
     let here = store.state_place()?.id;

@@ -48,8 +48,8 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     }
 }
 
-/// A step that has more to do than to look. The lock is let go for what may take seconds, and after everything
-/// that has changed something the step looks again.
+/// A step that has more to do than to look. The lock is let go for what may take seconds, and after
+/// everything that has changed something the step looks again.
 pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let mut tried = Tried::default();
@@ -85,7 +85,8 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         let (step, grant) = resources::step(store, agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // The records of this draft are those that a decision was looked for in: they are loaded anew.
+            // The records of this draft are those that a decision was looked for in: they are
+            // loaded anew.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
                 let taken = drops::take_in(session, agent, &locked, step.draft)?;

@@ -1,4 +1,5 @@
-//! How an agent is stopped, with its tasks and its children: one loop goes down, however deep a chain of children is.
+//! How an agent is stopped, with its tasks and its children: one loop goes down, however deep a
+//! chain of children is.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,8 @@ pub struct Stopped {
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Whether the run and the tasks are over and the workspace is free. The gate is closed in any case.
+    /// Whether the run and the tasks are over and the workspace is free. The gate is closed in any
+    /// case.
     pub cleared: Result<()>,
 }
 
@@ -119,7 +121,8 @@ fn carry_out<'s>(session: &Session, store: &'s Store, ending: Ending<'s>) -> End
     }
 }
 
-/// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come next.
+/// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come
+/// next.
 fn begin_stop<'s>(
     session: &Session,
     store: &Store,
@@ -144,8 +147,8 @@ fn conclude<'s>(
     let Ending { agent, tasks, ended, .. } = ending;
     let is_stopped = halted.is_stopped();
     let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // The hooks are not told before this: that would take time of the turn's grace, and give other processes
-    // the time to begin anew.
+    // The hooks are not told before this: that would take time of the turn's grace, and give other
+    // processes the time to begin anew.
     Desk::new(session, &agent).tell();
     let mut cleared = Ok(());
     if is_stopped {

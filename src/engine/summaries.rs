@@ -29,8 +29,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Looks at an agent without a lock. `all_children`: also at every agent that was made for it, which means to look
-    /// at all agents.
+    /// Looks at an agent without a lock. `all_children`: also at every agent that was made for it,
+    /// which means to look at all agents.
     pub fn of(
         store: &Store,
         agent: &Agent<'_>,
@@ -71,8 +71,8 @@ pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<
     Ok(Line::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
-/// How agents stand and what they have done, as numbers. An agent that can't be read does not hide the
-/// others: `failed` is called with its error.
+/// How agents stand and what they have done, as numbers. An agent that can't be read does not hide
+/// the others: `failed` is called with its error.
 pub fn readings(
     store: &Store,
     names: &[AgentName],
@@ -100,7 +100,8 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
     Ok(Reading::new(visibility, records, &arrivals, now))
 }
 
-/// The records and everything that arrived, at one revision. `past`: also which messages were reduced.
+/// The records and everything that arrived, at one revision. `past`: also which messages were
+/// reduced.
 fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -126,7 +127,8 @@ pub enum Past {
     Named,
 }
 
-/// The ids of the messages that were reduced since the last turn that completed, as far as a turn is told of them.
+/// The ids of the messages that were reduced since the last turn that completed, as far as a turn
+/// is told of them.
 fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
     let messages = past::reduced(seen, state, now)?;
     Ok(messages.iter().rev().map(|message| message.id).collect())
@@ -140,8 +142,8 @@ fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
     Ok(children.map(|agent| Child { status: status(&agent), agent }).collect())
 }
 
-/// The names of all children of an agent. This reads every identity, so it is called only if the caller asks for
-/// children.
+/// The names of all children of an agent. This reads every identity, so it is called only if the
+/// caller asks for children.
 pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
     let mut names = store.agents()?;
     // An agent that can't be read counts as no child of this one.

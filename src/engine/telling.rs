@@ -1,8 +1,9 @@
-//! Tells `on-state-change` of every transition, at least once and in order (contract, execution §5).
+//! Tells `on-state-change` of every transition, at least once and in order (contract, execution
+//! §5).
 //!
-//! Where the hook is installed, the commit that makes a transition notes it in `state.json`, and another
-//! commit removes it there when the hook has been told. If a process was killed in between, the next step
-//! tells the hook.
+//! Where the hook is installed, the commit that makes a transition notes it in `state.json`, and
+//! another commit removes it there when the hook has been told. If a process was killed in between,
+//! the next step tells the hook.
 
 use crate::error::Result;
 use crate::model::state::Untold;
@@ -16,8 +17,8 @@ use super::session::Session;
 use super::untold::Move;
 
 impl Desk<'_> {
-    /// Tells of what was committed since the last time: of every transition, and of what a person should
-    /// look at. To be called without the lock.
+    /// Tells of what was committed since the last time: of every transition, and of what a person
+    /// should look at. To be called without the lock.
     pub fn tell(self) {
         let Desk { session, agent } = self;
         // This comes first, because the hooks that follow may take their time, and be killed.
@@ -25,7 +26,8 @@ impl Desk<'_> {
         tell(session, self.store(), agent);
     }
 
-    /// Tells of what killed processes have left, as far as it is told to hooks. To be called without the lock.
+    /// Tells of what killed processes have left, as far as it is told to hooks. To be called
+    /// without the lock.
     pub fn tell_abandoned(self) {
         let Desk { session, agent } = self;
         attention::tell_abandoned(session, self.store(), agent);
@@ -33,8 +35,8 @@ impl Desk<'_> {
     }
 }
 
-/// Tells the hooks of every transition of an agent that this process has committed and not told of yet, and
-/// before those of what killed processes have left. To be called without the lock.
+/// Tells the hooks of every transition of an agent that this process has committed and not told of
+/// yet, and before those of what killed processes have left. To be called without the lock.
 fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     let (moves, held) = session.moves.borrow_mut().take(agent.name());
     if moves.is_empty() {
@@ -74,7 +76,8 @@ fn tell_in_order(
     told
 }
 
-/// Tells of transitions that killed processes have left untold. Those of a living process are left to it.
+/// Tells of transitions that killed processes have left untold. Those of a living process are left
+/// to it.
 fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
@@ -96,8 +99,8 @@ fn tell_left(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> 
     }
 }
 
-/// Runs the hooks for each transition, and strikes off what `changed` has been told. The first that it is
-/// killed at is told again by the next step, and so is what comes after it.
+/// Runs the hooks for each transition, and strikes off what `changed` has been told. The first that
+/// it is killed at is told again by the next step, and so is what comes after it.
 fn tell_each(
     session: &Session,
     agent: &Agent<'_>,

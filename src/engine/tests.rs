@@ -1,5 +1,5 @@
-//! The readers of single words and outcomes on bytes of every kind, as `store::tests` does with those of records: none panics,
-//! and what one reads it writes and reads again as the same.
+//! The readers of single words and outcomes on bytes of every kind, as `store::tests` does with
+//! those of records: none panics, and what one reads it writes and reads again as the same.
 
 mod beside;
 mod both_stores;

@@ -61,8 +61,8 @@ pub struct Turn<'a> {
     pub lease: Leased,
 }
 
-/// A turn whose checkpoint is not there begins anew: it could not go on, and its message would never be
-/// dealt with.
+/// A turn whose checkpoint is not there begins anew: it could not go on, and its message would
+/// never be dealt with.
 pub fn look_for_checkpoint(
     session: &Session,
     agent: &Agent<'_>,
@@ -80,8 +80,8 @@ pub fn look_for_checkpoint(
     Ok(())
 }
 
-/// Runs the turn command to its end. What keeps it from starting is an end like any other. Unless the settings of
-/// the turn are at fault, that end came from outside of the turn.
+/// Runs the turn command to its end. What keeps it from starting is an end like any other. Unless
+/// the settings of the turn are at fault, that end came from outside of the turn.
 pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
@@ -136,7 +136,8 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
 }
 
 /// Runs the hook of a turn that was scheduled or resumed, while the agent is so, and takes it to
-/// `running`. A hook that fails keeps the turn from starting. So does a signal that has ended any hook of it.
+/// `running`. A hook that fails keeps the turn from starting. So does a signal that has ended any
+/// hook of it.
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
@@ -179,8 +180,8 @@ fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether no command has ended the run since its claim; a hook that is told to end may end well. A command that
-/// ends the run later finds its processes.
+/// Whether no command has ended the run since its claim; a hook that is told to end may end well. A
+/// command that ends the run later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
@@ -233,11 +234,11 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
 /// Settles a run, however it ended. Where another process has settled it already, only its output
 /// is recorded. Returns the records as they are then, and that of the run.
 ///
-/// The lease goes with the settlement, or else before the lock: the process that gets the lock next finds no run that is
-/// already settled.
+/// The lease goes with the settlement, or else before the lock: the process that gets the lock next
+/// finds no run that is already settled.
 ///
-/// A settlement that is refused is made once more, as that of a turn that has failed for this reason: the run
-/// has to end, or no later step would get past it.
+/// A settlement that is refused is made once more, as that of a turn that has failed for this
+/// reason: the run has to end, or no later step would get past it.
 pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
     let Turn { store, agent, claimed, records, touched, lease } = turn;
     let run_id = claimed.run.run_id;
@@ -307,8 +308,8 @@ impl Settlement<'_> {
     }
 }
 
-/// The records have never heard of a run: those of a server that took over from another one before it knew what that had
-/// acknowledged last.
+/// The records have never heard of a run: those of a server that took over from another one before
+/// it knew what that had acknowledged last.
 fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     Error::refused(
         Error::FENCED,
@@ -400,8 +401,8 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-/// Writes what the turn is told, and says how its command runs. The inner error says why the settings of the turn
-/// can't be used; the outer one is a failure of the machine.
+/// Writes what the turn is told, and says how its command runs. The inner error says why the
+/// settings of the turn can't be used; the outer one is a failure of the machine.
 fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<std::result::Result<TurnSpec, Error>> {
     let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;

@@ -1,7 +1,7 @@
 //! What this process has committed and not told of yet: transitions, and what needs attention.
 //!
-//! A commit notes it in the records too, where there is a hook for it: should this process be killed before it
-//! has told, a later step does.
+//! A commit notes it in the records too, where there is a hook for it: should this process be
+//! killed before it has told, a later step does.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -36,8 +36,8 @@ impl Moves {
         self.moves.extend(moves);
     }
 
-    /// Those of one agent. The others stay: a parent begins and stops its children while its own transitions
-    /// are still to be told.
+    /// Those of one agent. The others stay: a parent begins and stops its children while its own
+    /// transitions are still to be told.
     pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Guard>) {
         let (ours, others) =
             std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
@@ -46,7 +46,8 @@ impl Moves {
         (ours, at.map(|at| self.held.remove(at).1))
     }
 
-    /// Notes the transitions of a transaction that is about to be committed. Returns them, for `add` once it is.
+    /// Notes the transitions of a transaction that is about to be committed. Returns them, for
+    /// `add` once it is.
     pub fn note(
         &mut self,
         agent: &Agent<'_>,
@@ -77,12 +78,14 @@ impl Moves {
 #[derive(Default)]
 pub struct ToTell {
     pub attentions: Vec<(AgentName, Attention)>,
-    /// As long as one is held, no other process takes what is to be told of that agent for abandoned.
+    /// As long as one is held, no other process takes what is to be told of that agent for
+    /// abandoned.
     pub held: Vec<(AgentName, Guard)>,
 }
 
 impl ToTell {
-    /// Notes in a draft that is about to be committed that the hook is to be told of what it raises.
+    /// Notes in a draft that is about to be committed that the hook is to be told of what it
+    /// raises.
     pub fn note(&mut self, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
         if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
             return Ok(());

@@ -10,8 +10,8 @@ use rustix::time::{
 use crate::error::{Context, Result};
 use crate::model::time::Time;
 
-/// A timer of the kernel. It counts the time during which the machine was suspended, which a wait with a timeout does
-/// not, and it becomes readable when the clock is put forward or back.
+/// A timer of the kernel. It counts the time during which the machine was suspended, which a wait
+/// with a timeout does not, and it becomes readable when the clock is put forward or back.
 pub struct Alarm {
     timer: OwnedFd,
     at: Option<Time>,
@@ -42,7 +42,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Whether it has woken this process: the moment has come, or the clock was set. It is then to be set again.
+    /// Whether it has woken this process: the moment has come, or the clock was set. It is then to
+    /// be set again.
     pub fn has_rung(&mut self) -> Rung {
         let mut count = [0; 8];
         let rung = match rustix::io::read(&self.timer, &mut count[..]) {

@@ -1,5 +1,5 @@
-//! Runs a command in the foreground: it has the streams of this process, and its exit status becomes that of
-//! this process.
+//! Runs a command in the foreground: it has the streams of this process, and its exit status
+//! becomes that of this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -42,7 +42,8 @@ pub struct Ending {
     pub signal: Signal,
     /// How long after the signal SIGKILL follows.
     pub grace: Duration,
-    /// The signal that the command gets when this process is gone; `None` if the command goes on then.
+    /// The signal that the command gets when this process is gone; `None` if the command goes on
+    /// then.
     pub orphaned: Option<Signal>,
 }
 
@@ -52,8 +53,9 @@ impl Default for Ending {
     }
 }
 
-/// Runs a command to its end, or until its overseer ends it. A signal that asks this process to end is passed
-/// on to the command, because this process still has something to do when the command has ended.
+/// Runs a command to its end, or until its overseer ends it. A signal that asks this process to end
+/// is passed on to the command, because this process still has something to do when the command has
+/// ended.
 pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> Result<Ran> {
     let failed =
         |status, trouble| Ran { status, trouble: Some(trouble), was_signalled: false, was_ended: false };

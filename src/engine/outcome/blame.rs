@@ -1,7 +1,7 @@
 //! Which part of a JSON document keeps it from being read, and where in the text that part stands.
 //!
-//! A reader of tagged objects forgets on the way which field it was in. So the document is cut smaller as long as the
-//! reader says the same: what is left last is to blame.
+//! A reader of tagged objects forgets on the way which field it was in. So the document is cut
+//! smaller as long as the reader says the same: what is left last is to blame.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, St
     Some((path, why))
 }
 
-/// The one step from the part that `path` leads to towards what is to blame, and cuts the document down to that;
-/// `None` if that part is to blame itself.
+/// The one step from the part that `path` leads to towards what is to blame, and cuts the document
+/// down to that; `None` if that part is to blame itself.
 fn step_down(
     document: &mut Value,
     path: &[Step],
@@ -62,7 +62,8 @@ fn step_down(
                 }
                 is_still_wrong(document)
             };
-            // If what is missing is missing here, any value for it makes that another mistake, or none.
+            // If what is missing is missing here, any value for it makes that another mistake, or
+            // none.
             let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
             if let Some(missing) = missing.filter(|missing| !fields.contains_key(*missing)) {
                 let mut trial = fields.clone();
@@ -96,7 +97,8 @@ fn step_down(
     }
 }
 
-/// The least count of which `holds` is true, if it is true of `most` and of every count from the least one on.
+/// The least count of which `holds` is true, if it is true of `most` and of every count from the
+/// least one on.
 fn least(most: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -125,7 +127,8 @@ pub fn shown(path: &[Step]) -> String {
     text
 }
 
-/// Line and column, both from 1, at which the part begins that `path` leads to. Columns are counted in characters.
+/// Line and column, both from 1, at which the part begins that `path` leads to. Columns are counted
+/// in characters.
 pub fn place(bytes: &[u8], path: &[Step]) -> Option<(usize, usize)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut here: &RawValue = serde_json::from_str(text).ok()?;

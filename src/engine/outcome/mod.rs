@@ -59,8 +59,8 @@ pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String>
     }
 }
 
-/// An outcome document that can be taken as far as the document alone tells: whether the ids in it are of
-/// records that there are, only the settlement knows.
+/// An outcome document that can be taken as far as the document alone tells: whether the ids in it
+/// are of records that there are, only the settlement knows.
 pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong> {
     check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|_| Wrong::of_all("not UTF-8".to_owned()))?;

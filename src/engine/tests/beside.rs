@@ -1,4 +1,5 @@
-//! What goes wrong with records that are not files: damage, a lease that is lost, and what is asked of files alone.
+//! What goes wrong with records that are not files: damage, a lease that is lost, and what is asked
+//! of files alone.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,4 +1,5 @@
-//! The same steps on both stores: the state directory, and records in memory. What they come to is the same.
+//! The same steps on both stores: the state directory, and records in memory. What they come to is
+//! the same.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;

@@ -1,6 +1,8 @@
-//! Random lives on both stores: after each request and each step the records are the same, to the last field.
+//! Random lives on both stores: after each request and each step the records are the same, to the
+//! last field.
 //!
-//! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any difference is one of the stores.
+//! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any
+//! difference is one of the stores.
 
 use std::rc::Rc;
 
@@ -235,7 +237,8 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
-/// The same lives each time: `DORMOUSE_LIVES_SEED` tries others, and `DORMOUSE_LIVES` says how many.
+/// The same lives each time: `DORMOUSE_LIVES_SEED` tries others, and `DORMOUSE_LIVES` says how
+/// many.
 const SEED: u64 = 1;
 const CASES: u32 = 24;
 
@@ -313,8 +316,8 @@ proptest! {
     }
 }
 
-/// Lives these acts, and asks after each whether a step would do something, then and at some later moments. Whenever it
-/// would, the store names the agent as due.
+/// Lives these acts, and asks after each whether a step would do something, then and at some later
+/// moments. Whenever it would, the store names the agent as due.
 fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
@@ -367,7 +370,8 @@ fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Resu
     Ok(())
 }
 
-/// The records that a stream of the agent has, by their files, without those whose measured times differ.
+/// The records that a stream of the agent has, by their files, without those whose measured times
+/// differ.
 fn travelling(store: &Store) -> Vec<(String, String)> {
     let name = "ada".parse().expect("a name");
     let agent = store.agent(&name).expect("an agent");

@@ -1,5 +1,6 @@
-//! What two clones of one repository have between them: fetching, pushing, the trees of commits, and how a
-//! commit becomes what this clone has checked out. No call here sets anything in the work tree back.
+//! What two clones of one repository have between them: fetching, pushing, the trees of commits,
+//! and how a commit becomes what this clone has checked out. No call here sets anything in the work
+//! tree back.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -54,8 +55,8 @@ pub struct Change {
 const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
 
 impl Repository<'_> {
-    /// Finds out with what this clone exchanges its commits: the remote that is named, else that of the branch,
-    /// else `origin`, else the only one.
+    /// Finds out with what this clone exchanges its commits: the remote that is named, else that of
+    /// the branch, else `origin`, else the only one.
     pub fn line(&self, remote: Option<&str>) -> Result<Line> {
         let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message =
@@ -96,8 +97,8 @@ impl Repository<'_> {
         let prefix = lines.next().unwrap_or_default().to_owned();
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
-        // A person's own way to ask for a passphrase stays. Without one ssh must not ask, because no person may be
-        // there to answer.
+        // A person's own way to ask for a passphrase stays. Without one ssh must not ask, because
+        // no person may be there to answer.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
@@ -105,7 +106,8 @@ impl Repository<'_> {
         Ok(Line { remote: named, branch, prefix, git_dir, index, known, ssh })
     }
 
-    /// Refuses a clone in which git makes other lines of the files: they could not be compared with what is committed.
+    /// Refuses a clone in which git makes other lines of the files: they could not be compared with
+    /// what is committed.
     fn refuse_other_bytes(&self, autocrlf: Option<&str>) -> Result<()> {
         if autocrlf.is_none_or(|setting| setting == "false") {
             return Ok(());
@@ -227,7 +229,8 @@ impl Repository<'_> {
         Ok(tree)
     }
 
-    /// The contents of these objects, in order, each read when it is asked for: all together may be large.
+    /// The contents of these objects, in order, each read when it is asked for: all together may be
+    /// large.
     pub fn contents(&self, ids: &[&str]) -> Result<Contents> {
         if ids.is_empty() {
             return Ok(Contents { answer: BufReader::new(paper()?), left: 0 });
@@ -265,8 +268,8 @@ impl Repository<'_> {
         Ok(bases.and_then(|bases| bases.lines().next().map(str::to_owned)))
     }
 
-    /// Lets git merge two commits, without a work tree. Of the state directory it merges texts alone: its
-    /// records are not merged by themselves.
+    /// Lets git merge two commits, without a work tree. Of the state directory it merges texts
+    /// alone: its records are not merged by themselves.
     pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
         // Called in the state directory, git would name conflicts by their path from there.
         let up = self.ask(&["rev-parse", "--show-cdup"], "see `git status`")?;
@@ -296,7 +299,8 @@ impl Repository<'_> {
         Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
     }
 
-    /// A commit of a tree in which the state directory has these files, and everything else is as in `tree`.
+    /// A commit of a tree in which the state directory has these files, and everything else is as
+    /// in `tree`.
     pub fn commit_tree(
         &self,
         line: &Line,

@@ -1,5 +1,6 @@
-//! What a clone has checked out: how it is committed, and how another commit takes its place. The index of the clone
-//! changes only for the state directory and for what is checked out already, and nothing in the work tree is set back.
+//! What a clone has checked out: how it is committed, and how another commit takes its place. The
+//! index of the clone changes only for the state directory and for what is checked out already, and
+//! nothing in the work tree is set back.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -11,9 +12,10 @@ use crate::error::{Context, Error, Result};
 use crate::model::tree::Blob;
 
 impl Repository<'_> {
-    /// Makes a commit of what lies in the state directory, on top of what is checked out, and returns what is
-    /// checked out then. `each` is called with a way to take up one directory or file of it, so that the caller
-    /// can hold a lock meanwhile. The index and the work tree elsewhere stay as they are.
+    /// Makes a commit of what lies in the state directory, on top of what is checked out, and
+    /// returns what is checked out then. `each` is called with a way to take up one directory or
+    /// file of it, so that the caller can hold a lock meanwhile. The index and the work tree
+    /// elsewhere stay as they are.
     pub fn snapshot(
         &self,
         line: &Line,
@@ -90,8 +92,9 @@ impl Repository<'_> {
         Ok(now)
     }
 
-    /// Makes the clone's own index have the state directory as it was committed, also where an exchange was killed
-    /// between the two. A person's next commit would otherwise take back what is new.
+    /// Makes the clone's own index have the state directory as it was committed, also where an
+    /// exchange was killed between the two. A person's next commit would otherwise take back what
+    /// is new.
     fn align_index(&self, line: &Line, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
@@ -102,8 +105,8 @@ impl Repository<'_> {
         if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
 
-    /// The paths in the state directory that differ from an index, or in it from what is checked out, as far as git is
-    /// to know them.
+    /// The paths in the state directory that differ from an index, or in it from what is checked
+    /// out, as far as git is to know them.
     fn touched(&self, line: &Line, index: &Call<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let said = self.call(&words, index)?;
@@ -112,8 +115,8 @@ impl Repository<'_> {
         Ok(paths.map(str::to_owned).collect())
     }
 
-    /// Fails if what a person has not committed outside of the state directory is in the way of a commit.
-    /// Changes no file.
+    /// Fails if what a person has not committed outside of the state directory is in the way of a
+    /// commit. Changes no file.
     pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
         let said = self.would_check_out(line, changes, from, to)?;
         if said.is_success() {
@@ -127,8 +130,8 @@ impl Repository<'_> {
         self.not_in_the_way(&self.would_check_out(line, changes, from, to)?)
     }
 
-    /// Files outside of the state directory that are what the commit has, though the index knows nothing of it: git was killed
-    /// when it had changed them and was about to change the index.
+    /// Files outside of the state directory that are what the commit has, though the index knows
+    /// nothing of it: git was killed when it had changed them and was about to change the index.
     fn there_already(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Vec<Change>> {
         let own = OwnIndex::copy(line)?;
         let index = own.call();
@@ -158,9 +161,9 @@ impl Repository<'_> {
         self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)
     }
 
-    /// Makes a commit what is checked out. The files of the state directory are in their places already; git
-    /// does the same to all others, or fails before it has changed one of them. `false`: another commit was
-    /// made meanwhile.
+    /// Makes a commit what is checked out. The files of the state directory are in their places
+    /// already; git does the same to all others, or fails before it has changed one of them.
+    /// `false`: another commit was made meanwhile.
     pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
         let inside: Vec<Change> =
             changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
@@ -189,7 +192,8 @@ impl Repository<'_> {
         .with_hint("commit or move it, then do this again; nothing has changed"))
     }
 
-    /// Sets entries of the clone's own index: in a copy, which takes its place, so that no git is killed with the lock.
+    /// Sets entries of the clone's own index: in a copy, which takes its place, so that no git is
+    /// killed with the lock.
     fn set_index(&self, line: &Line, changes: &[Change]) -> Result<()> {
         let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
         let aside = OwnIndex::path(line, ".lock");
@@ -201,8 +205,8 @@ impl Repository<'_> {
     }
 }
 
-/// An index beside the clone's own, for as long as this lives. Each process has one of its own: what a killed exchange has
-/// begun may still write to that.
+/// An index beside the clone's own, for as long as this lives. Each process has one of its own:
+/// what a killed exchange has begun may still write to that.
 pub(super) struct OwnIndex {
     path: PathBuf,
 }

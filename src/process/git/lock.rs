@@ -1,5 +1,6 @@
-//! The lock of a clone's index, as git takes it. Its content shows that this program has made it, so that a later command
-//! can remove a lock whose process was killed. A lock that git itself has left only a person can judge.
+//! The lock of a clone's index, as git takes it. Its content shows that this program has made it,
+//! so that a later command can remove a lock whose process was killed. A lock that git itself has
+//! left only a person can judge.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -23,7 +24,8 @@ pub(super) struct IndexLock {
 }
 
 impl IndexLock {
-    /// Waits for the lock. `aside` is where it is made: in the same directory, and no other process's.
+    /// Waits for the lock. `aside` is where it is made: in the same directory, and no other
+    /// process's.
     pub(super) fn take(index: &Path, aside: &Path, patience: Duration) -> Result<IndexLock> {
         let path = path_of(index);
         let _ = fs::remove_file(aside);
@@ -82,7 +84,8 @@ fn remove_abandoned(path: &Path) {
     let Ok(mut file) = File::open(path) else { return };
     let mut said = [0; OURS.len() + 1];
     let is_ours = file.read(&mut said).is_ok_and(|length| said[..length] == *OURS);
-    // While this process holds a lock on the file, no other command of ours removes it and makes a new one.
+    // While this process holds a lock on the file, no other command of ours removes it and makes a
+    // new one.
     if !is_ours || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
