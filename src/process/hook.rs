@@ -1,5 +1,5 @@
-//! Runs one hook: a program that a user provides, run like a turn, which reads on its stdin what has
-//! happened.
+//! Runs one hook: a program that a user provides, run like a turn, which reads on its stdin what
+//! has happened.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -49,18 +49,18 @@ pub fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a hook until no process of it is left. Returns how it ended and its output. First it ends what is
-/// left of earlier hooks whose command was killed.
+/// Runs a hook until no process of it is left. Returns how it ended and its output. First it ends
+/// what is left of earlier hooks whose command was killed.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = Scratch::make(&hook.tmp)?;
     run_in(hook, &scratch.spot, overseer)
 }
 
-/// A directory for the files of one hook. The command that runs the hook holds a lock on it, so that other
-/// commands, in other containers too, can tell when that command was killed. The directory is removed when
-/// the hook has ended. Its name is never used again, so that a command that finds it at that moment can't
-/// remove a later one by mistake.
+/// A directory for the files of one hook. The command that runs the hook holds a lock on it, so
+/// that other commands, in other containers too, can tell when that command was killed. The
+/// directory is removed when the hook has ended. Its name is never used again, so that a command
+/// that finds it at that moment can't remove a later one by mistake.
 struct Scratch {
     spot: Spot,
     _lock: File,
@@ -81,7 +81,8 @@ impl Scratch {
                 Err(Errno::WOULDBLOCK) => continue,
                 locked => locked.context("lock", &spot),
             };
-            // From here on, dropping `scratch` removes the directory, even if it could not be locked.
+            // From here on, dropping `scratch` removes the directory, even if it could not be
+            // locked.
             let scratch = Scratch { spot, _lock: lock };
             locked?;
             if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
@@ -181,7 +182,8 @@ mod tests {
         let first = Scratch::make(&tmp).unwrap();
         let (spot, opened) = (first.spot.clone(), first.spot.open_dir().unwrap().unwrap());
         drop(first);
-        // The lock is free now. What its next holder does must not touch the directory of a later hook.
+        // The lock is free now. What its next holder does must not touch the directory of a later
+        // hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
         let second = Scratch::make(&tmp).unwrap();
         assert_ne!(second.spot.path(), spot.path());

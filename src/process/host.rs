@@ -17,8 +17,9 @@ pub fn boot_id() -> &'static str {
     })
 }
 
-/// A `PATH` with the directory of this program at its end, so that commands find the program also below cron, whose
-/// PATH is short. `None` where a directory of `path` has a program of its name already, or where nothing can be added.
+/// A `PATH` with the directory of this program at its end, so that commands find the program also
+/// below cron, whose PATH is short. `None` where a directory of `path` has a program of its name
+/// already, or where nothing can be added.
 pub fn with_own_directory(path: &OsStr) -> Option<OsString> {
     let program = current_exe().ok()?;
     let (directory, name) = (program.parent()?, program.file_name()?);

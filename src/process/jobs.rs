@@ -1,5 +1,5 @@
-//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`. Where a process is dear, because it
-//! connects to a database, it does one job after the other.
+//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`. Where a
+//! process is dear, because it connects to a database, it does one job after the other.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -33,9 +33,9 @@ pub const OVER: char = '\u{1e}';
 pub enum Work {
     /// A process with this command line.
     Process(Vec<OsString>),
-    /// A line for a worker: for one that has nothing to do, else for a new one with this command line. It does what the line
-    /// says, writes what it has to say and then [`OVER`], and waits for the next line. If it writes no [`OVER`] it ends, and
-    /// the job is over with it.
+    /// A line for a worker: for one that has nothing to do, else for a new one with this command
+    /// line. It does what the line says, writes what it has to say and then [`OVER`], and waits for
+    /// the next line. If it writes no [`OVER`] it ends, and the job is over with it.
     Line { worker: Vec<OsString>, line: String },
 }
 
@@ -58,10 +58,11 @@ pub struct Ended<T> {
 /// Does each of these, at most `at_once` at a time, or fewer if the machine
 /// has no room for more. When a job ends, `done` is told, with its place among them.
 ///
-/// A signal that asks this process to end is passed on to every running job, no other job begins, and all are
-/// waited for. Returns that signal.
+/// A signal that asks this process to end is passed on to every running job, no other job begins,
+/// and all are waited for. Returns that signal.
 ///
-/// `relay` gets what they write to stderr, as it comes; without it they write to that of this process.
+/// `relay` gets what they write to stderr, as it comes; without it they write to that of this
+/// process.
 pub fn run(
     works: Vec<Work>,
     at_once: usize,
@@ -105,7 +106,8 @@ pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
 /// Gets what a job has written to stderr.
 pub type Relay = fn(&[u8]);
 
-/// The jobs that run. They share the stderr of this process, unless it passes on what they say there.
+/// The jobs that run. They share the stderr of this process, unless it passes on what they say
+/// there.
 pub struct Jobs<T> {
     program: PathBuf,
     relay: Option<Relay>,
@@ -147,7 +149,8 @@ impl<T> Jobs<T> {
         Ok(process)
     }
 
-    /// Lets every worker end when it has nothing to do: those after them begin with what is set now.
+    /// Lets every worker end when it has nothing to do: those after them begin with what is set
+    /// now.
     pub fn renew(&mut self) {
         self.free.clear();
         self.running.iter_mut().for_each(|job| job.process.stdin = None);
@@ -158,8 +161,9 @@ impl<T> Jobs<T> {
         self.running.iter().for_each(|job| job.process.pass_on(signal));
     }
 
-    /// Waits for the end of a job, for one of `others` to be readable, or until a moment. Returns the jobs that have
-    /// ended. Also reaps every other child that has ended: an orphan, where this process adopts them.
+    /// Waits for the end of a job, for one of `others` to be readable, or until a moment. Returns
+    /// the jobs that have ended. Also reaps every other child that has ended: an orphan, where this
+    /// process adopts them.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<Ended<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
@@ -271,8 +275,8 @@ struct Process {
 }
 
 impl Process {
-    /// The process has a process group of its own, so that a signal from the terminal reaches it only once,
-    /// through this process. If this process is killed, it gets SIGTERM.
+    /// The process has a process group of its own, so that a signal from the terminal reaches it
+    /// only once, through this process. If this process is killed, it gets SIGTERM.
     fn start(
         program: &Path,
         arguments: &[OsString],

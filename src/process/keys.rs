@@ -1,8 +1,9 @@
 //! What a terminal sends for the keys that are pressed.
 //!
-//! The reader that comes with the drawing waits for the edges of epoll, and loses one when the terminal changes its size at
-//! the same moment: then the key is never read, and whoever polls the terminal finds it readable for ever. It also waits
-//! within a sequence that has not come whole, deaf to signals. Here what has come is taken, and nothing is waited for.
+//! The reader that comes with the drawing waits for the edges of epoll, and loses one when the
+//! terminal changes its size at the same moment: then the key is never read, and whoever polls the
+//! terminal finds it readable for ever. It also waits within a sequence that has not come whole,
+//! deaf to signals. Here what has come is taken, and nothing is waited for.
 
 use std::str;
 

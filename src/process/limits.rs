@@ -1,5 +1,5 @@
-//! Limits that the system sets: this process raises its own, and the commands that it starts get the original
-//! ones.
+//! Limits that the system sets: this process raises its own, and the commands that it starts get
+//! the original ones.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,8 +11,9 @@ use super::signals::{ignored, is_in};
 /// The limit of open files that this process was started with.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit of open files of this process as far as allowed, and has a write beyond the limit of file
-/// sizes fail with an error instead of killing the process by SIGXFSZ. Called once, at the start.
+/// Raises the limit of open files of this process as far as allowed, and has a write beyond the
+/// limit of file sizes fail with an error instead of killing the process by SIGXFSZ. Called once,
+/// at the start.
 pub fn make_room() {
     let found = getrlimit(Resource::Nofile);
     let widened = Rlimit { current: found.maximum, maximum: found.maximum };
@@ -22,12 +23,14 @@ pub fn make_room() {
     }
     // Without such a limit the signal never comes.
     if getrlimit(Resource::Fsize).current.is_some() && !is_in(ignored(), SIGXFSZ) {
-        // With a handler the write fails. Unlike an ignored signal, a handler is not passed on to children.
+        // With a handler the write fails. Unlike an ignored signal, a handler is not passed on to
+        // children.
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }
 
-/// The limit of open files that this process was started with, if that is no longer the present one.
+/// The limit of open files that this process was started with, if that is no longer the present
+/// one.
 pub fn open_files() -> Option<Rlimit> {
     OPEN_FILES.get().cloned()
 }

@@ -3,12 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-/// The part of the memory that is available to new processes, in percent. `None` where the system does not tell.
+/// The part of the memory that is available to new processes, in percent. `None` where the system
+/// does not tell.
 pub fn available_memory() -> Option<f64> {
     of_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// The part of a file system that users may still fill, in percent. `None` where the system does not tell.
+/// The part of a file system that users may still fill, in percent. `None` where the system does
+/// not tell.
 pub fn free_disk(path: &Path) -> Option<f64> {
     let found = rustix::fs::statvfs(path).ok()?;
     percent(found.f_bavail, found.f_blocks)

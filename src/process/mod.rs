@@ -1,4 +1,5 @@
-//! Child processes, which only the files here start, watch and end; and what this process has of its terminal.
+//! Child processes, which only the files here start, watch and end; and what this process has of
+//! its terminal.
 
 #[cfg(target_os = "linux")]
 pub mod alarm;
@@ -34,27 +35,30 @@ use crate::model::place::PlaceId;
 pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
-/// The variable with the id of the task that a process supervises. A supervisor outlives the turn that started
-/// it. The variable alone proves nothing: `table::supervises` asks for the task's lock.
+/// The variable with the id of the task that a process supervises. A supervisor outlives the turn
+/// that started it. The variable alone proves nothing: `table::supervises` asks for the task's
+/// lock.
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
 /// The variable with the id of a run. Everything that the run's turn starts has it.
 pub const RUN: &str = "DORMOUSE_RUN";
 
-/// The variable with the identity of the state directory from which a turn, a task or a hook was started. Processes of
-/// another directory are never signalled.
+/// The variable with the identity of the state directory from which a turn, a task or a hook was
+/// started. Processes of another directory are never signalled.
 pub const PLACE: &str = "DORMOUSE_PLACE";
 
 /// The variable with the id of a background task. Everything that the task starts has it.
 pub const TASK: &str = "DORMOUSE_TASK";
-/// The variable with the fence of the lease under which a turn or task runs, where records are shared by machines.
+/// The variable with the fence of the lease under which a turn or task runs, where records are
+/// shared by machines.
 pub const FENCE: &str = "DORMOUSE_FENCE";
 /// The variable with the name of a hook. Everything that the hook starts has it.
 pub const HOOK: &str = "DORMOUSE_HOOK";
-/// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run of the
-/// hook.
+/// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run
+/// of the hook.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
-/// What a service manager has put into the environment of this process, and of no other (sd_notify(3)).
+/// What a service manager has put into the environment of this process, and of no other
+/// (sd_notify(3)).
 pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// The signals that end a command, by their names.
@@ -77,7 +81,8 @@ pub fn signal_named(name: &str) -> Option<Signal> {
     SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, signal)| *signal)
 }
 
-/// The variable by which the processes of one run, task or hook are found, whatever group they have moved to.
+/// The variable by which the processes of one run, task or hook are found, whatever group they have
+/// moved to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     name: &'static str,
@@ -104,11 +109,12 @@ fn place_of(spot: &Spot) -> Result<PlaceId> {
     Ok(PlaceId { device, inode })
 }
 
-/// How long SIGKILL may take. A process that is still there then hangs in the kernel, mostly on a dead
-/// network mount, or this user may not kill it.
+/// How long SIGKILL may take. A process that is still there then hangs in the kernel, mostly on a
+/// dead network mount, or this user may not kill it.
 const KILL_TAKES: Duration = Duration::from_secs(10);
 
-/// A run id that no other test process has, because marked processes are searched for on the whole machine.
+/// A run id that no other test process has, because marked processes are searched for on the whole
+/// machine.
 #[cfg(test)]
 fn run_id() -> String {
     format!("run_{}", std::process::id())

@@ -17,7 +17,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The manager that started this process. An address that can't be used is ignored, as other programs do.
+    /// The manager that started this process. An address that can't be used is ignored, as other
+    /// programs do.
     pub fn from_env() -> Manager {
         let [socket, watchdog, watchdog_pid] = OF_MANAGER;
         let name = std::env::var_os(socket).filter(|name| !name.is_empty());

@@ -1,4 +1,5 @@
-//! The log of what a process writes. It never grows beyond its bound: the head and the tail are kept.
+//! The log of what a process writes. It never grows beyond its bound: the head and the tail are
+//! kept.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -22,10 +23,10 @@ pub struct Captured {
     pub last_line: Option<String>,
 }
 
-/// The log file of one stream. The first half of the bound holds the head. The second half is a ring: once it
-/// is full, the oldest byte gives way, so that memory stays small however long the output is. `finish` puts
-/// the ring in order. Until then, or for ever if the process is killed before, the tail begins somewhere in
-/// the middle of it. Logs are evidence and are not synced.
+/// The log file of one stream. The first half of the bound holds the head. The second half is a
+/// ring: once it is full, the oldest byte gives way, so that memory stays small however long the
+/// output is. `finish` puts the ring in order. Until then, or for ever if the process is killed
+/// before, the tail begins somewhere in the middle of it. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct Log {
     spot: Spot,
@@ -117,7 +118,8 @@ impl Log {
             part.rename(&self.spot)
         });
         if copied.is_err() {
-            // The copy is incomplete. The caller gets the error that made it so, not that of removing it.
+            // The copy is incomplete. The caller gets the error that made it so, not that of
+            // removing it.
             let _ = part.remove();
         }
         copied
@@ -167,7 +169,8 @@ impl LastLine {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        // Three bytes more than are returned, so that a character across the limit does not look broken.
+        // Three bytes more than are returned, so that a character across the limit does not look
+        // broken.
         let room = (LINE + 3).saturating_sub(self.open.len());
         self.open.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }

@@ -8,8 +8,9 @@ use rustix::event::Timespec;
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// A time that processes are given. It counts parts as well as the clock: if the whole machine stood still
-/// for a while (a suspended laptop), the processes could do nothing in that time, and get it afterwards.
+/// A time that processes are given. It counts parts as well as the clock: if the whole machine
+/// stood still for a while (a suspended laptop), the processes could do nothing in that time, and
+/// get it afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,

@@ -1,4 +1,5 @@
-//! Reasons for which a program can't be started, found before anything is started, each with its cure.
+//! Reasons for which a program can't be started, found before anything is started, each with its
+//! cure.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Access;
 
-/// The reason for which the command `argv` can't be started in `workdir`, and the command that cures it where
-/// there is one. `path`: the `PATH` in which its program is looked for. `None`: nothing is known to be wrong.
+/// The reason for which the command `argv` can't be started in `workdir`, and the command that
+/// cures it where there is one. `path`: the `PATH` in which its program is looked for. `None`:
+/// nothing is known to be wrong.
 pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -> Option<String> {
     let name = argv.first()?.as_ref();
     let shown = Path::new(name).display();

@@ -1,4 +1,5 @@
-//! Finds and ends what is left of a turn or task whose tick or supervisor is gone, or does not respond.
+//! Finds and ends what is left of a turn or task whose tick or supervisor is gone, or does not
+//! respond.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -15,25 +16,28 @@ use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
-/// How many processes are held at once: a fork bomb starts more than there are descriptors. The others are
-/// found when these have ended.
+/// How many processes are held at once: a fork bomb starts more than there are descriptors. The
+/// others are found when these have ended.
 const HELD: usize = 256;
 
-/// The processes of a run (or of a task or hook), as the last search found them. A process belongs to the run
-/// if
+/// The processes of a run (or of a task or hook), as the last search found them. A process belongs
+/// to the run if
 ///
-/// 1. it leads the recorded group: pid, start time, boot and state directory are those of the record; or
-/// 2. it is in that group while the leader is there, even as a zombie (until the leader is reaped, no
-///    other group can have that number); or
-/// 3. it was started with the mark of this run (`DORMOUSE_RUN`) from this state directory (`DORMOUSE_PLACE`), whatever
-///    group it is in now; or
+/// 1. it leads the recorded group: pid, start time, boot and state directory are those of the
+///    record; or
+/// 2. it is in that group while the leader is there, even as a zombie (until the leader is reaped,
+///    no other group can have that number); or
+/// 3. it was started with the mark of this run (`DORMOUSE_RUN`) from this state directory
+///    (`DORMOUSE_PLACE`), whatever group it is in now; or
 /// 4. its parent belongs to the run.
 ///
-/// A copy of a state directory names the same runs, so nothing that was started from another directory belongs to them.
+/// A copy of a state directory names the same runs, so nothing that was started from another
+/// directory belongs to them.
 ///
-/// Supervisors of background tasks that the run started, and everything below them, do not belong to it, and
-/// neither does this process. Zombies count as gone. A process is out of reach if it has left the group, dropped the
-/// environment and lost its parents while no tick was there to adopt it.
+/// Supervisors of background tasks that the run started, and everything below them, do not belong
+/// to it, and neither does this process. Zombies count as gone. A process is out of reach if it has
+/// left the group, dropped the environment and lost its parents while no tick was there to adopt
+/// it.
 #[derive(Debug)]
 pub struct Remains {
     mark: Mark,
@@ -54,8 +58,8 @@ pub enum EndedBy {
 }
 
 impl Remains {
-    /// Searches for the processes. `leader_file` is the file that the turn was started with. If it is missing
-    /// or makes no sense, only the environment tells which processes belong to the run.
+    /// Searches for the processes. `leader_file` is the file that the turn was started with. If it
+    /// is missing or makes no sense, only the environment tells which processes belong to the run.
     pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut remains = Remains { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
@@ -67,20 +71,22 @@ impl Remains {
         self.held.is_empty()
     }
 
-    /// Sends a signal to every process that was found and is still there. Tries all of them before it fails.
+    /// Sends a signal to every process that was found and is still there. Tries all of them before
+    /// it fails.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
-    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. What is started meanwhile
-    /// in order to clean up is left alone until the grace is over. Fails if a process does not end.
+    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. What is started
+    /// meanwhile in order to clean up is left alone until the grace is over. Fails if a process
+    /// does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
         self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// Sends SIGTERM, followed by SIGCONT for processes that are stopped. `first` says whether all get it or
-    /// only the leader, if that is there.
+    /// Sends SIGTERM, followed by SIGCONT for processes that are stopped. `first` says whether all
+    /// get it or only the leader, if that is there.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -100,7 +106,8 @@ impl Remains {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
-    /// Sends SIGTERM to all but the leader, which has had it: many programs act differently on a second one.
+    /// Sends SIGTERM to all but the leader, which has had it: many programs act differently on a
+    /// second one.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.look_again()?;
@@ -110,8 +117,8 @@ impl Remains {
         Ok(())
     }
 
-    /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has ended or
-    /// half of the time is over. What is left after the time gets SIGKILL.
+    /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has
+    /// ended or half of the time is over. What is left after the time gets SIGKILL.
     pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
@@ -139,14 +146,15 @@ impl Remains {
         Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
-    /// Searches again. Returns whether everything has ended, also what was started since the last search.
+    /// Searches again. Returns whether everything has ended, also what was started since the last
+    /// search.
     fn have_all_gone(&mut self) -> Result<bool> {
         self.look_again()?;
         Ok(self.is_gone())
     }
 
-    /// Waits until all held processes have ended, or until `until`, or until the leader has ended if only
-    /// that got SIGTERM.
+    /// Waits until all held processes have ended, or until `until`, or until the leader has ended
+    /// if only that got SIGTERM.
     fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
             let timeout = timespec(until.saturating_duration_since(Instant::now()));
@@ -182,8 +190,8 @@ impl Remains {
         // A process that is older than the leader of the run can't have come from it.
         let oldest = self.leader.map_or(0, |leader| leader.start);
         let mut ours = HashSet::new();
-        // A supervisor does not have the mark of the turn that started it, but at first it is a child of that
-        // turn.
+        // A supervisor does not have the mark of the turn that started it, but at first it is a
+        // child of that turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
             let environment = Environment::of(process.pid);
@@ -211,8 +219,8 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// `None` if the process has ended. It is compared after the handle was opened: from then on the handle
-    /// means this process or none.
+    /// `None` if the process has ended. It is compared after the handle was opened: from then on
+    /// the handle means this process or none.
     fn of(process: &Process) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match kernel::open(pid) {
@@ -235,7 +243,8 @@ impl Pinned {
     }
 }
 
-/// Sends SIGTERM to one process. If it has ended, another process that has its pid by now gets nothing.
+/// Sends SIGTERM to one process. If it has ended, another process that has its pid by now gets
+/// nothing.
 pub fn ask(process: &Process) {
     if let Ok(Some(held)) = Pinned::of(process) {
         // If this fails, the next search still finds the process.
@@ -259,8 +268,9 @@ fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>
 /// The most that is read of a leader file, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
-/// The leader of a turn's process group, from the file that the turn was started with. `None` if the turn did
-/// not get that far, if the machine was rebooted since, or if the turn was started from another state directory.
+/// The leader of a turn's process group, from the file that the turn was started with. `None` if
+/// the turn did not get that far, if the machine was rebooted since, or if the turn was started
+/// from another state directory.
 pub fn leader(spot: &Spot) -> Result<Option<Process>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
     // A line without its end was cut off, and so may be a number in it.

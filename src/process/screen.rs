@@ -28,8 +28,8 @@ const TERMINAL: &str = "the terminal";
 /// How many bytes are read from it at once.
 const BYTES: usize = 1024;
 
-/// A terminal that is a screen for as long as this lives. At the end of this value, and where the program panics, the
-/// terminal is put back as it was.
+/// A terminal that is a screen for as long as this lives. At the end of this value, and where the
+/// program panics, the terminal is put back as it was.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     /// What stderr was. A message there would stand in the midst of the picture.
@@ -43,7 +43,8 @@ pub fn is_there() -> bool {
 }
 
 impl Screen {
-    /// Turns the terminal into a screen. `colored`: colours are written whatever the environment says of them.
+    /// Turns the terminal into a screen. `colored`: colours are written whatever the environment
+    /// says of them.
     pub fn open(colored: bool) -> Result<Screen> {
         let stderr = Arc::new(silence());
         let (before, told) = (panic::take_hook(), stderr.clone());
@@ -88,8 +89,8 @@ impl Screen {
         }
     }
 
-    /// Stops this process, as the shell expects it of Ctrl-Z, with the terminal as it was. Returns when the process is
-    /// continued; at once if no shell is there that would continue it.
+    /// Stops this process, as the shell expects it of Ctrl-Z, with the terminal as it was. Returns
+    /// when the process is continued; at once if no shell is there that would continue it.
     pub fn suspend(&mut self) -> Result<()> {
         if !has_shell() {
             return Ok(());
@@ -175,9 +176,9 @@ fn silence() -> Option<OwnedFd> {
     Some(stderr)
 }
 
-/// Whether a process of this session that is in another group, a shell, waits for the group of this one. If none does,
-/// a group that is stopped stays so for ever. /proc is asked, where a session or group that is not of this container has
-/// the number 0, which is no `Pid`.
+/// Whether a process of this session that is in another group, a shell, waits for the group of this
+/// one. If none does, a group that is stopped stays so for ever. /proc is asked, where a session or
+/// group that is not of this container has the number 0, which is no `Pid`.
 fn has_shell() -> bool {
     let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
     Process::read(getpid()).is_some_and(|this| {

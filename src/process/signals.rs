@@ -16,9 +16,9 @@ use crate::error::{Context, Result};
 
 const CHILDREN: &str = "children";
 
-/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process. Afterwards they
-/// end it, as before. A signal that was ignored from the start (`nohup`, a background job of a script) stays
-/// ignored.
+/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process.
+/// Afterwards they end it, as before. A signal that was ignored from the start (`nohup`, a
+/// background job of a script) stays ignored.
 pub struct Signals {
     watch: &'static Watch,
 }
@@ -39,7 +39,8 @@ impl Signals {
     /// The last signal that came since the last call, if any.
     pub fn caught(&self) -> Option<i32> {
         let mut wakes = [0; 64];
-        // This only empties the pipe. Mostly it is empty already, which says nothing about what was caught.
+        // This only empties the pipe. Mostly it is empty already, which says nothing about what was
+        // caught.
         let _ = (&self.watch.wakes).read(&mut wakes);
         i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
     }
@@ -61,7 +62,8 @@ impl Signals {
         heard.map(drop).context("watch", Path::new(CHILDREN))
     }
 
-    /// From here on a terminal that has another size, and a stop or its end, wake whoever waits for a signal.
+    /// From here on a terminal that has another size, and a stop or its end, wake whoever waits for
+    /// a signal.
     pub fn hear_terminal(&self) -> Result<OfTerminal> {
         const TERMINAL: &str = "the terminal";
         let heard = OfTerminal { resized: Arc::default(), stops: Arc::default(), goes_on: Arc::default() };
@@ -129,8 +131,8 @@ impl Drop for Signals {
     }
 }
 
-/// Handlers are installed once and stay, since removing one would leave its signal ignored. While no turn
-/// runs, they end the process, as the signal would have done without them.
+/// Handlers are installed once and stay, since removing one would leave its signal ignored. While
+/// no turn runs, they end the process, as the signal would have done without them.
 struct Watch {
     /// Whether signals end this process.
     idle: AtomicBool,
@@ -189,7 +191,8 @@ impl Watch {
         };
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
-            // The order matters: handlers of a signal run in the order in which they are registered.
+            // The order matters: handlers of a signal run in the order in which they are
+            // registered.
             flag::register_conditional_default(signal, watch.ends_at_once.clone())?;
             flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
             if signal == SIGHUP {
@@ -200,7 +203,8 @@ impl Watch {
             low_level::pipe::register(signal, watch.wake.try_clone()?)?;
         }
         if is_in(ignored, SIGCHLD) {
-            // A process that ignores SIGCHLD never learns how a child ended. Any handler changes that.
+            // A process that ignores SIGCHLD never learns how a child ended. Any handler changes
+            // that.
             flag::register(SIGCHLD, Arc::default())?;
         }
         Ok(watch)
@@ -213,8 +217,8 @@ fn watch() -> Result<&'static Watch> {
     watch.context("watch for signals to", Path::new("this process"))
 }
 
-/// From here on `act` is called before a signal ends this process. A thread does that, since a handler may do next to
-/// nothing.
+/// From here on `act` is called before a signal ends this process. A thread does that, since a
+/// handler may do next to nothing.
 pub fn before_end(act: fn()) -> Result<()> {
     let watch = watch()?;
     if watch.is_prepared.swap(true, Ordering::SeqCst) {

@@ -1,4 +1,5 @@
-//! The start of a turn: its process group, its end with its parent, and the record of its group's leader.
+//! The start of a turn: its process group, its end with its parent, and the record of its group's
+//! leader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -74,11 +75,12 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     }
 }
 
-/// Gives a command the limit of open files that this process was started with: programs that use `select`
-/// break with more than 1,024.
+/// Gives a command the limit of open files that this process was started with: programs that use
+/// `select` break with more than 1,024.
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
-    // SAFETY: the closure runs between fork and exec. It makes one system call and allocates nothing.
+    // SAFETY: the closure runs between fork and exec. It makes one system call and allocates
+    // nothing.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
         command.pre_exec(move || Ok(setrlimit(Resource::Nofile, found)?))
@@ -103,8 +105,8 @@ fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
-/// Runs in the child, before it becomes the command. From here on, a kill of the tick at any moment either
-/// ends the child too or leaves a record by which the child is found.
+/// Runs in the child, before it becomes the command. From here on, a kill of the tick at any moment
+/// either ends the child too or leaves a record by which the child is found.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     follow(parent, Signal::KILL)?;
     if cfg!(not(target_os = "linux")) {
@@ -117,9 +119,9 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     if written == length { Ok(()) } else { Err(Errno::NOSPC) }
 }
 
-/// Tells a command that can't be started, whose reason is returned, from a failure of this process. The
-/// record of the leader is written after the change of directory and before the exec, so it shows how far the
-/// child came.
+/// Tells a command that can't be started, whose reason is returned, from a failure of this process.
+/// The record of the leader is written after the change of directory and before the exec, so it
+/// shows how far the child came.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
@@ -141,8 +143,8 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     }
 }
 
-/// True if a command can't be started because of the machine's state and not of its own: it lacks processes,
-/// memory or open files, it can't read the disk, or the program is being written.
+/// True if a command can't be started because of the machine's state and not of its own: it lacks
+/// processes, memory or open files, it can't read the disk, or the program is being written.
 fn is_the_machines(error: &io::Error) -> bool {
     let lacks = [
         Errno::AGAIN,

@@ -1,5 +1,5 @@
-//! The process that looks after one background task: how it is started in a session of its own, and the pipe
-//! through which an interactive task gets its input.
+//! The process that looks after one background task: how it is started in a session of its own, and
+//! the pipe through which an interactive task gets its input.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,17 +20,19 @@ use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::place::PlaceId;
 
-/// What a supervisor writes to its starter once it has begun. Anything else is the reason why it has not.
+/// What a supervisor writes to its starter once it has begun. Anything else is the reason why it
+/// has not.
 const BEGUN: &str = "begun";
 
-/// How often `feed` looks for the pipe of a running task that has not made it yet, and the pause between two
-/// looks.
+/// How often `feed` looks for the pipe of a running task that has not made it yet, and the pause
+/// between two looks.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Starts this program as the supervisor of a task, in a session of its own, and returns once the supervisor
-/// says that it has begun, or when `patience` is over. The supervisor gets the task's lock as its stdin, so
-/// that the lock is held without a gap. The inner error is what the supervisor says went wrong.
+/// Starts this program as the supervisor of a task, in a session of its own, and returns once the
+/// supervisor says that it has begun, or when `patience` is over. The supervisor gets the task's
+/// lock as its stdin, so that the lock is held without a gap. The inner error is what the
+/// supervisor says went wrong.
 pub fn start(
     arguments: &[OsString],
     dir: &Path,
@@ -58,8 +60,8 @@ pub fn start(
     if let Some(pipe) = child.stdout.take() {
         let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
-            // The supervisor lives and holds the lock, but something keeps it waiting. It will begin when it
-            // can.
+            // The supervisor lives and holds the lock, but something keeps it waiting. It will
+            // begin when it can.
             return Ok(Ok(()));
         }
     }
@@ -105,13 +107,13 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Moves this process into a session of its own, and returns the lock that it got as stdin. After that it
-    /// holds nothing of its starter's but the pipe on which the starter listens.
+    /// Moves this process into a session of its own, and returns the lock that it got as stdin.
+    /// After that it holds nothing of its starter's but the pipe on which the starter listens.
     /// `begun` is the word for the starter once the supervisor has begun, instead of the usual one.
     pub fn take(begun: Option<String>) -> Result<(Seat, File)> {
         let this = Path::new("this process");
-        // This fails only for a process that leads a group already. Signals to the starter's group don't
-        // reach that either.
+        // This fails only for a process that leads a group already. Signals to the starter's group
+        // don't reach that either.
         let _ = rustix::process::setsid();
         let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
@@ -141,9 +143,11 @@ impl Seat {
 
 /// The pipe that a task reads its input from, as its supervisor holds it.
 pub struct Input {
-    /// Held until the command has opened the pipe itself, so that what is written before that is kept.
+    /// Held until the command has opened the pipe itself, so that what is written before that is
+    /// kept.
     reader: Option<OwnedFd>,
-    /// While this is open, the command sees no end of its input when another writer closes the pipe.
+    /// While this is open, the command sees no end of its input when another writer closes the
+    /// pipe.
     writer: OwnedFd,
 }
 
@@ -188,8 +192,8 @@ impl Input {
     }
 }
 
-/// Never ends the task. It is asked once the command has started: from then on only the command reads the
-/// pipe.
+/// Never ends the task. It is asked once the command has started: from then on only the command
+/// reads the pipe.
 impl Overseer for Input {
     fn ask(&mut self) -> Fate {
         self.reader = None;
@@ -197,8 +201,8 @@ impl Overseer for Input {
     }
 }
 
-/// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if the command
-/// has not read all of it when `patience` is over.
+/// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if
+/// the command has not read all of it when `patience` is over.
 pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))
@@ -275,7 +279,8 @@ mod tests {
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
-        // A child that another test starts holds a copy of every descriptor until it runs its program.
+        // A child that another test starts holds a copy of every descriptor until it runs its
+        // program.
         let until = Instant::now() + Duration::from_secs(60);
         assert!(wait(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         assert!(!input.is_read());

@@ -33,8 +33,8 @@ impl Process {
         self.pid == other.pid && self.start == other.start
     }
 
-    /// Reads a line of /proc/PID/stat. The program's name stands in parentheses and may itself hold spaces
-    /// and parentheses, so the fields are counted from the last closing one.
+    /// Reads a line of /proc/PID/stat. The program's name stands in parentheses and may itself hold
+    /// spaces and parentheses, so the fields are counted from the last closing one.
     pub fn parse(line: &[u8]) -> Option<Process> {
         let name_starts = line.iter().position(|byte| *byte == b'(')?;
         let name_ends = line.iter().rposition(|byte| *byte == b')')?;
@@ -47,7 +47,8 @@ impl Process {
             group: fields.next()?.parse().ok()?,
             session: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // Field 22 of the line. The state, the parent, the group and the session are fields 3 to 6.
+            // Field 22 of the line. The state, the parent, the group and the session are fields 3
+            // to 6.
             start: fields.nth(15)?.parse().ok()?,
         })
     }
@@ -64,7 +65,8 @@ pub fn all() -> Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// The children of this process. The list is exact: a child leaves it only when this process reaps it.
+/// The children of this process. The list is exact: a child leaves it only when this process reaps
+/// it.
 pub fn children() -> Result<Vec<Pid>> {
     let tasks = Path::new("/proc/self/task");
     let mut children = Vec::new();
@@ -99,16 +101,17 @@ impl Environment {
     }
 }
 
-/// True if a process supervises a background task. Any process can have the variable that says so; a
-/// supervisor also holds the lock of that task.
+/// True if a process supervises a background task. Any process can have the variable that says so;
+/// a supervisor also holds the lock of that task.
 pub fn supervises(pid: Pid) -> bool {
     let environment = Environment::of(pid);
     let task = |value: &[u8]| std::str::from_utf8(value).ok()?.parse::<TaskId>().ok();
     environment.values(SUPERVISOR).filter_map(task).any(|task| holds_lock(pid, &format!("{task}.lock")))
 }
 
-/// True if a process holds the exclusive lock on a file of this name. The kernel shows a lock beside the
-/// descriptor through which it was taken, also in a process that inherited the descriptor.
+/// True if a process holds the exclusive lock on a file of this name. The kernel shows a lock
+/// beside the descriptor through which it was taken, also in a process that inherited the
+/// descriptor.
 fn holds_lock(pid: Pid, name: &str) -> bool {
     let Ok(descriptors) = fs::read_dir(process_path(pid).join("fd")) else { return false };
     descriptors.flatten().any(|descriptor| {

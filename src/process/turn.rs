@@ -26,11 +26,11 @@ use crate::error::{Context, Error, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
-/// The grace for processes that are left when the leader has ended by itself. The outcome is known and the
-/// next step waits, so it is short: enough for a handler to remove a temporary file.
+/// The grace for processes that are left when the leader has ended by itself. The outcome is known
+/// and the next step waits, so it is short: enough for a handler to remove a temporary file.
 const LITTER_GRACE: Duration = Duration::from_millis(500);
-/// How many buffers are read from the pipes of a turn that has ended. No pipe holds more, so whatever comes
-/// after that was written meanwhile.
+/// How many buffers are read from the pipes of a turn that has ended. No pipe holds more, so
+/// whatever comes after that was written meanwhile.
 const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// How many processes are waited for at once: a fork bomb starts more than there are descriptors.
@@ -64,7 +64,8 @@ pub struct TurnSpec {
 
 /// Decides whether a turn is ended before its time.
 pub trait Overseer {
-    /// Whether the turn may go on. It is asked at the start, and then whenever its last answer said.
+    /// Whether the turn may go on. It is asked at the start, and then whenever its last answer
+    /// said.
     fn ask(&mut self) -> Fate;
 
     /// Whether the turn may go on although its timeout is over.
@@ -118,10 +119,10 @@ pub struct Ended {
     pub stderr: Captured,
 }
 
-/// Runs one turn and returns when no process of it is left, except supervisors of background tasks. Every
-/// other child of this process counts as part of the turn, so there can be no second turn beside it. An error
-/// is a failure of this process. The turn has been ended then, too, unless the error says that a process of
-/// it does not end.
+/// Runs one turn and returns when no process of it is left, except supervisors of background tasks.
+/// Every other child of this process counts as part of the turn, so there can be no second turn
+/// beside it. An error is a failure of this process. The turn has been ended then, too, unless the
+/// error says that a process of it does not end.
 pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let started = Instant::now();
     let signals = Signals::hold()?;
@@ -176,8 +177,8 @@ fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ende
     })
 }
 
-/// While this lives, descendants that lose their parent become children of this process. Once the leader has
-/// ended, every process of the turn is therefore a child of this process or below one.
+/// While this lives, descendants that lose their parent become children of this process. Once the
+/// leader has ended, every process of the turn is therefore a child of this process or below one.
 struct Adoption;
 
 impl Adoption {
@@ -197,8 +198,8 @@ impl Drop for Adoption {
 /// Gets the output of a stream, piece by piece.
 pub type Listener = Box<dyn FnMut(&[u8])>;
 
-/// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its pid and no
-/// other group its number, so signals to the group reach nothing but the turn.
+/// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its
+/// pid and no other group its number, so signals to the group reach nothing but the turn.
 struct Live<'a> {
     child: Child,
     group: Pid,
@@ -242,8 +243,8 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the timeout or
-    /// the overseer gave it.
+    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the
+    /// timeout or the overseer gave it.
     fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
@@ -266,10 +267,11 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM goes to the leader first, or to the whole
-    /// group at once, as `spec.first` says. The rest of the group gets it when the leader has ended or half
-    /// of the grace is over; a process that left the group gets it once it is a child of this process. What
-    /// these start in order to clean up is left alone until the grace is over.
+    /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM goes to the leader first, or to
+    /// the whole group at once, as `spec.first` says. The rest of the group gets it when the leader
+    /// has ended or half of the grace is over; a process that left the group gets it once it is a
+    /// child of this process. What these start in order to clean up is left alone until the grace
+    /// is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
@@ -306,8 +308,8 @@ impl<'a> Live<'a> {
         self.kill(spec)
     }
 
-    /// Sends SIGTERM to the group without its leader, which has had it: many programs act differently on a
-    /// second one.
+    /// Sends SIGTERM to the group without its leader, which has had it: many programs act
+    /// differently on a second one.
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
@@ -317,8 +319,8 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    /// Kills generation after generation: the children of a killed process become children of this one, and
-    /// are killed next.
+    /// Kills generation after generation: the children of a killed process become children of this
+    /// one, and are killed next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
         let mut patience = Patience::of(KILL_TAKES);
         loop {
@@ -335,8 +337,8 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// The children, other than the leader, that have not ended and must not outlive the turn. Children that
-    /// have ended are reaped on the way.
+    /// The children, other than the leader, that have not ended and must not outlive the turn.
+    /// Children that have ended are reaped on the way.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -345,8 +347,8 @@ impl<'a> Live<'a> {
             children.retain(|child| {
                 matches!(rustix::process::waitpid(Some(*child), WaitOptions::NOHANG), Ok(None))
             });
-            // A child that has ended since the list was made has left its own children to this process, so
-            // the list is made again.
+            // A child that has ended since the list was made has left its own children to this
+            // process, so the list is made again.
             if children.len() == before {
                 children.retain(|child| !table::supervises(*child));
                 return Ok(children);
@@ -363,8 +365,8 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for output, for a signal or for the end of a process, until `until` at most, and takes it in.
-    /// Returns whether there was output or the end of it.
+    /// Waits for output, for a signal or for the end of a process, until `until` at most, and takes
+    /// it in. Returns whether there was output or the end of it.
     fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
@@ -390,8 +392,8 @@ impl<'a> Live<'a> {
         Ok(stdout || stderr)
     }
 
-    /// Reads what is still in the pipes. A supervisor may hold a pipe open and go on writing, so this neither
-    /// waits for the end of the pipes nor reads for ever.
+    /// Reads what is still in the pipes. A supervisor may hold a pipe open and go on writing, so
+    /// this neither waits for the end of the pipes nor reads for ever.
     fn drain(&mut self) -> Result<()> {
         let now = Some(Instant::now());
         for _ in 0..DRAIN_READS {
@@ -426,7 +428,8 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A turn is dropped unclosed if waiting for it failed. It is then killed as far as that needs no waiting.
+/// A turn is dropped unclosed if waiting for it failed. It is then killed as far as that needs no
+/// waiting.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         if !self.closed {

@@ -1,5 +1,6 @@
-//! Calls git as a person would, but runs programs that a repository configures (hooks, signing) only where the
-//! settings allow it: for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`.
+//! Calls git as a person would, but runs programs that a repository configures (hooks, signing)
+//! only where the settings allow it: for `tick --commit`, and in [`exchange`] for `sync` and `tick
+//! --push`.
 
 pub mod exchange;
 mod index;
@@ -31,14 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between SIGTERM, on which git removes its own lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What git says when another process came in between: another git holds a lock, or a file was removed after
-/// git had found it.
+/// What git says when another process came in between: another git holds a lock, or a file was
+/// removed after git had found it.
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
 
-/// The variables by which git tells its hooks and aliases of one repository: those that `git rev-parse
-/// --local-env-vars` lists in any version, and the one of a push that is not accepted yet. They mislead
-/// every command that works in another repository.
+/// The variables by which git tells its hooks and aliases of one repository: those that `git
+/// rev-parse --local-env-vars` lists in any version, and the one of a push that is not accepted
+/// yet. They mislead every command that works in another repository.
 const LOCAL: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -59,16 +60,17 @@ const LOCAL: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// The variables that describe one commit of the git that runs this program: commits of a turn would get
-/// the date of that commit.
+/// The variables that describe one commit of the git that runs this program: commits of a turn
+/// would get the date of that commit.
 const OF_ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
 
-/// Settings of one command that are passed in the environment. Git sets it for no hook, but lists it as
-/// local; the program's own git calls keep it, because it is a usual way to say `safe.directory`.
+/// Settings of one command that are passed in the environment. Git sets it for no hook, but lists
+/// it as local; the program's own git calls keep it, because it is a usual way to say
+/// `safe.directory`.
 const SETTINGS: &str = "GIT_CONFIG_COUNT";
 
-/// True if a variable belongs to one repository or one commit of the git that runs this program, so that no
-/// turn, hook or task may inherit it.
+/// True if a variable belongs to one repository or one commit of the git that runs this program, so
+/// that no turn, hook or task may inherit it.
 pub fn is_of_caller(name: &OsStr) -> bool {
     LOCAL.iter().chain(OF_ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
 }
@@ -106,8 +108,9 @@ impl<'a> Repository<'a> {
         Repository { state_dir, settings, patience }
     }
 
-    /// Fails if a commit can't be made now, and says why. A step asks before it begins: found out afterwards,
-    /// it would be a step without its commit. Waits while another git has the index locked.
+    /// Fails if a commit can't be made now, and says why. A step asks before it begins: found out
+    /// afterwards, it would be a step without its commit. Waits while another git has the index
+    /// locked.
     pub fn check(&self) -> Result<()> {
         let Places { git_dir, objects, index } = self.places()?;
         for (name, what) in IN_THE_MIDDLE {
@@ -144,9 +147,9 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Commits everything below the state directory, if anything has changed. Whatever else is staged in the
-    /// repository stays as it is. While other processes are in the way, the commit is tried again. Returns what
-    /// git said of files that it may not read, and has left out.
+    /// Commits everything below the state directory, if anything has changed. Whatever else is
+    /// staged in the repository stays as it is. While other processes are in the way, the commit is
+    /// tried again. Returns what git said of files that it may not read, and has left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
@@ -165,12 +168,12 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// Returns what the last call of git said: that there is nothing left to commit, or why it failed.
-    /// Also returns what git said of files that it may not read.
+    /// Returns what the last call of git said: that there is nothing left to commit, or why it
+    /// failed. Also returns what git said of files that it may not read.
     fn try_to_commit(&self, subject: &str, body: &str) -> Result<(Said, Option<String>)> {
         let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
-        // Another user may put a file into a shared inbox that its owner can't read. It must not keep the rest
-        // out of the commit.
+        // Another user may put a file into a shared inbox that its owner can't read. It must not
+        // keep the rest out of the commit.
         let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
         if !added.is_success() && !is_closed {
             return Ok((added, None));
@@ -188,8 +191,8 @@ impl<'a> Repository<'a> {
         Ok((self.run(&words)?, left_out))
     }
 
-    /// Configures git in this clone to merge files that match one of the patterns, relative to the state
-    /// directory, by `PROGRAM merge-driver`. Returns whether anything had to be changed.
+    /// Configures git in this clone to merge files that match one of the patterns, relative to the
+    /// state directory, by `PROGRAM merge-driver`. Returns whether anything had to be changed.
     pub fn merge_by(&self, program: &Path, patterns: &[&str]) -> Result<bool> {
         let words = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
         let said = self.ask(&words, "a merge driver is a git repository's: make one with `git init`")?;
@@ -252,7 +255,8 @@ impl<'a> Repository<'a> {
         Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
     }
 
-    /// Returns git's answer. If git fails, the error has the first line that git says, and the hint.
+    /// Returns git's answer. If git fails, the error has the first line that git says, and the
+    /// hint.
     fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
         let said = self.run(words)?;
         if said.is_success() {
@@ -264,7 +268,8 @@ impl<'a> Repository<'a> {
         Err(refuse(format!("git in {}: {first}", self.state_dir.display()), hint))
     }
 
-    /// Calls git in the state directory. The path `.` means that directory, whatever characters its name has.
+    /// Calls git in the state directory. The path `.` means that directory, whatever characters its
+    /// name has.
     fn run(&self, words: &[&str]) -> Result<Said> {
         self.call(words, &Call::default())
     }
@@ -277,7 +282,8 @@ impl<'a> Repository<'a> {
         Ok(said)
     }
 
-    /// The same, with git's answer as a file in memory to be read from its beginning: it may be large.
+    /// The same, with git's answer as a file in memory to be read from its beginning: it may be
+    /// large.
     fn answer(&self, words: &[&str], with: &Call<'_>) -> Result<(Said, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
@@ -341,7 +347,8 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// A path, escaped for the quotes of a gitattributes file and so that it matches nothing but itself.
+/// A path, escaped for the quotes of a gitattributes file and so that it matches nothing but
+/// itself.
 fn escaped(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     for c in path.chars() {
@@ -402,8 +409,8 @@ fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
     }
 }
 
-/// A file in memory that git writes to. A pipe would have to be read to its end, and a process that git
-/// leaves running could hold it open.
+/// A file in memory that git writes to. A pipe would have to be read to its end, and a process that
+/// git leaves running could hold it open.
 fn paper() -> Result<File> {
     let file = rustix::fs::memfd_create("git", MemfdFlags::CLOEXEC);
     file.map(File::from).context("make", Path::new("a file in memory"))
