@@ -15,8 +15,8 @@ pub struct Alone {
     turn: Option<MutexGuard<'static, ()>>,
 }
 
-/// Waits for the other tests that start children, because a turn ends every child of the process that runs it. A thread
-/// that is alone already may ask again.
+/// Waits for the other tests that start children, because a turn ends every child of the process
+/// that runs it. A thread that is alone already may ask again.
 pub fn alone() -> Alone {
     if IS_MINE.replace(true) {
         return Alone { turn: None };

@@ -16,8 +16,8 @@ use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 pub enum Access {
     /// Only the user who makes it.
     Owner,
-    /// Also the group that owns the directory above it. Members of that group may read a new file, and may add
-    /// files to a new directory and remove them.
+    /// Also the group that owns the directory above it. Members of that group may read a new file,
+    /// and may add files to a new directory and remove them.
     Group,
 }
 
@@ -36,9 +36,9 @@ impl Access {
         }
     }
 
-    /// Calls `make` so that the user's umask takes away none of the group's rights. The owner of the state
-    /// directory must be able to open what a killed command of a group's member has left, so the file must have
-    /// these rights from the moment it exists.
+    /// Calls `make` so that the user's umask takes away none of the group's rights. The owner of
+    /// the state directory must be able to open what a killed command of a group's member has left,
+    /// so the file must have these rights from the moment it exists.
     fn make<T>(self, make: impl FnOnce() -> T) -> T {
         match self {
             Access::Owner => make(),
@@ -56,15 +56,16 @@ impl Access {
 struct Open(OwnedFd);
 
 impl Open {
-    /// The kernel changes no rights through an O_PATH descriptor, only through its name in /proc/self/fd.
+    /// The kernel changes no rights through an O_PATH descriptor, only through its name in
+    /// /proc/self/fd.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
 
 impl Spot {
-    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file that has the
-    /// name already is removed first, so that nothing is ever written into a leftover.
+    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file
+    /// that has the name already is removed first, so that nothing is ever written into a leftover.
     pub fn create(&self) -> Result<File> {
         self.create_for(Access::Owner)
     }
@@ -91,8 +92,8 @@ impl Spot {
         Ok(file)
     }
 
-    /// Makes a directory that only its owner may use; the directory above it must exist. A directory that is
-    /// there already is no error. Returns whether it is new.
+    /// Makes a directory that only its owner may use; the directory above it must exist. A
+    /// directory that is there already is no error. Returns whether it is new.
     pub fn make_dir(&self) -> Result<bool> {
         self.make_dir_for(Access::Owner)
     }
@@ -107,7 +108,8 @@ impl Spot {
         })
     }
 
-    /// Makes a directory that only its owner may use, and every missing directory above it as far as the ground.
+    /// Makes a directory that only its owner may use, and every missing directory above it as far
+    /// as the ground.
     pub fn make_dirs(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(Access::Owner) {
@@ -139,7 +141,8 @@ impl Spot {
                     },
                 );
             match moded {
-                // A command that removes leftovers has taken the new directory for one. The caller finds that out.
+                // A command that removes leftovers has taken the new directory for one. The caller
+                // finds that out.
                 Err(Errno::NOENT) => Ok(()),
                 moded => moded,
             }
@@ -147,7 +150,8 @@ impl Spot {
         access.make(|| self.in_parent(make))
     }
 
-    /// Makes a named pipe that only its owner may use. If something has that name already, nothing changes.
+    /// Makes a named pipe that only its owner may use. If something has that name already, nothing
+    /// changes.
     pub fn make_pipe(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         let make =
@@ -158,8 +162,8 @@ impl Spot {
         }
     }
 
-    /// Renames what lies here to `to`, and replaces what has that name. The inner error is the system's: the
-    /// caller decides what it means.
+    /// Renames what lies here to `to`, and replaces what has that name. The inner error is the
+    /// system's: the caller decides what it means.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
@@ -175,8 +179,8 @@ impl Spot {
         }
     }
 
-    /// Renames what lies here to `to`, whose directory the caller has open as `dir`. Fails if nothing lies
-    /// here.
+    /// Renames what lies here to `to`, whose directory the caller has open as `dir`. Fails if
+    /// nothing lies here.
     pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
@@ -191,10 +195,10 @@ impl Spot {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Puts the file that lies here in the place of another one, which is removed. The name changes in one
-    /// call, and the file is not written to the disk for that. (Where a rename replaces a file, ext4 writes
-    /// the new one at once and waits until it has room for it.) So only what was synced before is durable.
-    /// The inner error is the system's.
+    /// Puts the file that lies here in the place of another one, which is removed. The name changes
+    /// in one call, and the file is not written to the disk for that. (Where a rename replaces a
+    /// file, ext4 writes the new one at once and waits until it has room for it.) So only what was
+    /// synced before is durable. The inner error is the system's.
     pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         other.clear_if_unlike(self)?;
@@ -224,8 +228,8 @@ impl Spot {
         blamed.refused(Errno::LOOP, "rename to")
     }
 
-    /// Exchanges the names of two files or directories in one directory, in one call. The inner error is the
-    /// system's, for instance that of a file system that can't do it.
+    /// Exchanges the names of two files or directories in one directory, in one call. The inner
+    /// error is the system's, for instance that of a file system that can't do it.
     pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         let exchanged = self.in_parent(|above, name| {
@@ -234,8 +238,8 @@ impl Spot {
         Ok(exchanged)
     }
 
-    /// Gives what lies here another name, unless a file has that name already. Returns whether it was
-    /// renamed.
+    /// Gives what lies here another name, unless a file has that name already. Returns whether it
+    /// was renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
         self.root.refuse_stranger()?;
         let renamed = self.in_parent(|from_dir, from| {
@@ -251,8 +255,9 @@ impl Spot {
         }
     }
 
-    /// Sets the time at which a directory was last changed, in seconds since 1970. Its next change replaces
-    /// that time. Returns `false` if this user may not set it, because another one owns the directory.
+    /// Sets the time at which a directory was last changed, in seconds since 1970. Its next change
+    /// replaces that time. Returns `false` if this user may not set it, because another one owns
+    /// the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
         self.root.refuse_stranger()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -266,8 +271,8 @@ impl Spot {
         }
     }
 
-    /// Gives a directory the owner, the group and the rights of another one. `false` if that can't be done:
-    /// this user can't give them, or the other directory also has an access list.
+    /// Gives a directory the owner, the group and the rights of another one. `false` if that can't
+    /// be done: this user can't give them, or the other directory also has an access list.
     pub fn take_after(&self, other: &Spot) -> Result<bool> {
         self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
@@ -289,7 +294,8 @@ impl Spot {
         Ok(true)
     }
 
-    /// Removes anything but a directory: a file, a link, a pipe. If nothing lies here, that is no error.
+    /// Removes anything but a directory: a file, a link, a pipe. If nothing lies here, that is no
+    /// error.
     pub fn remove(&self) -> Result<()> {
         self.unlink(AtFlags::empty())
     }
@@ -323,8 +329,8 @@ impl Spot {
         self.remove_dir()
     }
 
-    /// Removes every entry of this directory that `is_spare` says may go; no directory in it may. Returns whether it is
-    /// empty then. A directory that is missing is empty.
+    /// Removes every entry of this directory that `is_spare` says may go; no directory in it may.
+    /// Returns whether it is empty then. A directory that is missing is empty.
     pub fn clear(&self, mut is_spare: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
         self.root.refuse_stranger()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
@@ -342,13 +348,15 @@ impl Spot {
         Ok(is_empty)
     }
 
-    /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays as it is.
+    /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays
+    /// as it is.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the mode of")? else { return Ok(()) };
         rustix::fs::chmod(own.path(), Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
     }
 
-    /// Gives what lies here, if anything does, to the group with this number. A symbolic link stays as it is.
+    /// Gives what lies here, if anything does, to the group with this number. A symbolic link stays
+    /// as it is.
     pub fn set_group(&self, group: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the group of")? else { return Ok(()) };
         let group = Some(Gid::from_raw(group));
@@ -368,8 +376,8 @@ impl Spot {
     }
 }
 
-/// The mode for something new of mode `found` whose maker needs the rights in `wanted`. `None`: it has them. It
-/// lacks some of them if the umask or an access list of the directory took them away.
+/// The mode for something new of mode `found` whose maker needs the rights in `wanted`. `None`: it
+/// has them. It lacks some of them if the umask or an access list of the directory took them away.
 fn wanted_mode(found: u32, wanted: Mode) -> Option<Mode> {
     let found = Mode::from_raw_mode(found);
     (!found.contains(wanted)).then(|| (found & (Mode::SUID | Mode::SGID | Mode::SVTX)) | wanted)
@@ -380,7 +388,8 @@ pub fn give_mode(file: &File, found: u32, wanted: Mode) -> rustix::io::Result<()
     wanted_mode(found, wanted).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
 }
 
-/// Moves a file from one open directory into another, where it keeps its name. The inner error is the system's.
+/// Moves a file from one open directory into another, where it keeps its name. The inner error is
+/// the system's.
 pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()> {
     rustix::fs::renameat(from, name, to, name)
 }

@@ -1,9 +1,9 @@
-//! Files beneath the state directory: every file of it is opened here, and no file outside it ever is
-//! (contract, cli §1).
+//! Files beneath the state directory: every file of it is opened here, and no file outside it ever
+//! is (contract, cli §1).
 //!
-//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic link. So
-//! no command reads, writes, makes, renames or removes anything outside the directory, whatever another user
-//! has put into it.
+//! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic
+//! link. So no command reads, writes, makes, renames or removes anything outside the directory,
+//! whatever another user has put into it.
 
 pub mod accounts;
 mod changes;
@@ -47,8 +47,8 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens the state directory that the user has named or that the search has found. Symbolic links in this
-    /// one path are followed.
+    /// Opens the state directory that the user has named or that the search has found. Symbolic
+    /// links in this one path are followed.
     pub fn open(path: &Path) -> io::Result<Arc<Root>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(path, flags, Mode::empty())?;
@@ -63,8 +63,8 @@ impl Root {
         let _ = self.tell.set(tell);
     }
 
-    /// Lets the user of this process change what the rights of the files allow. Root never gets this
-    /// permission in the directory of another user, because the system refuses root nothing.
+    /// Lets the user of this process change what the rights of the files allow. Root never gets
+    /// this permission in the directory of another user, because the system refuses root nothing.
     pub fn admit_guest(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Memory::Relaxed);
     }
@@ -74,8 +74,8 @@ impl Root {
         self.owner
     }
 
-    /// Refuses a change of the directory by a user who does not own it: the owner could not open the files
-    /// that this user makes.
+    /// Refuses a change of the directory by a user who does not own it: the owner could not open
+    /// the files that this user makes.
     pub fn refuse_stranger(&self) -> Result<()> {
         if self.is_open_to_changes.load(Memory::Relaxed) {
             return Ok(());
@@ -135,7 +135,8 @@ const HOLLOW_FROM: u64 = 16 << 20;
 /// Of a larger one the disk has at least this part, also where the file system packs it.
 const HOLLOW_PART: u64 = 64;
 
-/// How a plain file is opened. Without NONBLOCK, a pipe in the file's place would keep the caller waiting.
+/// How a plain file is opened. Without NONBLOCK, a pipe in the file's place would keep the caller
+/// waiting.
 const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
@@ -153,14 +154,14 @@ impl Spot {
         &self.path
     }
 
-    /// A place further down. `below` may be a path that leads upwards: every function that opens such a place
-    /// refuses it.
+    /// A place further down. `below` may be a path that leads upwards: every function that opens
+    /// such a place refuses it.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
         Spot { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
-    /// The same place, which has to be there: no directory is made in its place, nor in that of one above it, for
-    /// something that is to lie beneath it.
+    /// The same place, which has to be there: no directory is made in its place, nor in that of one
+    /// above it, for something that is to lie beneath it.
     pub fn grounded(self) -> Spot {
         let ground = self.path.as_os_str().len();
         Spot { ground, ..self }
@@ -171,8 +172,8 @@ impl Spot {
         self.join(OsString::from_vec(name.to_vec()))
     }
 
-    /// The directory that holds this place. For the state directory it is the state directory itself, because
-    /// nothing above it is ever opened.
+    /// The directory that holds this place. For the state directory it is the state directory
+    /// itself, because nothing above it is ever opened.
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         let path = above.unwrap_or(&self.root.path).to_owned();
@@ -211,7 +212,8 @@ impl Spot {
         }
     }
 
-    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens nothing.
+    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens
+    /// nothing.
     pub fn lacks_content(&self) -> Result<Option<Lacks>> {
         Ok(match self.glance()? {
             None => Some(Lacks::Everything),
@@ -220,19 +222,20 @@ impl Spot {
         })
     }
 
-    /// Which file or directory lies here, and when it was last changed, at the cost of one call that opens nothing;
-    /// `None` if nothing does.
+    /// Which file or directory lies here, and when it was last changed, at the cost of one call
+    /// that opens nothing; `None` if nothing does.
     pub fn touched(&self) -> Result<Option<Version>> {
         Ok(self.glance()?.map(|found| Version::of(&found)))
     }
 
-    /// Which file or directory lies here, at the cost of one call that opens nothing; `None` if nothing does.
+    /// Which file or directory lies here, at the cost of one call that opens nothing; `None` if
+    /// nothing does.
     pub fn number(&self) -> Result<Option<Number>> {
         Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
     }
 
-    /// What lies here, by one call that opens nothing. It goes through a link on the way, so it serves for what tells
-    /// nothing of a content.
+    /// What lies here, by one call that opens nothing. It goes through a link on the way, so it
+    /// serves for what tells nothing of a content.
     fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
@@ -251,8 +254,8 @@ impl Spot {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::RegularFile))
     }
 
-    /// The content of a file; `None` if there is none. Anything but a plain file, and a file of more than
-    /// `most` bytes, is refused unread.
+    /// The content of a file; `None` if there is none. Anything but a plain file, and a file of
+    /// more than `most` bytes, is refused unread.
     pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
@@ -269,8 +272,8 @@ impl Spot {
             return Err(self.too_large(length, most));
         }
         let expected = usize::try_from(length).unwrap_or_default();
-        // One byte more than the length: a read that leaves it free has seen the end of the file, and no
-        // further read is needed.
+        // One byte more than the length: a read that leaves it free has seen the end of the file,
+        // and no further read is needed.
         let mut bytes = Vec::with_capacity(expected + 1);
         loop {
             let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
@@ -321,8 +324,8 @@ impl Spot {
         opened.or_else(|error| self.unless_scratch(error))
     }
 
-    /// Opens a plain file for reading and writing in place, and returns its length in bytes. A missing file
-    /// is made if `makes` is set; otherwise the result is `None`.
+    /// Opens a plain file for reading and writing in place, and returns its length in bytes. A
+    /// missing file is made if `makes` is set; otherwise the result is `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
         self.root.refuse_stranger()?;
         if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
@@ -352,7 +355,8 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(found_kind))))
     }
 
-    /// Refuses a large file that is nearly all holes: this program writes none, and one would fill the memory.
+    /// Refuses a large file that is nearly all holes: this program writes none, and one would fill
+    /// the memory.
     fn not_hollow(&self, stat: &Stat) -> Result<()> {
         let (length, on_disk) =
             (length(stat), u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
@@ -374,9 +378,9 @@ impl Spot {
         }
     }
 
-    /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory, in no
-    /// order, until `each` returns `false`. A missing directory has no entries, since git does not keep empty
-    /// ones.
+    /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory,
+    /// in no order, until `each` returns `false`. A missing directory has no entries, since git
+    /// does not keep empty ones.
     pub fn each_entry(&self, each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
         self.each_entry_of(&dir, each)
@@ -408,8 +412,8 @@ impl Spot {
         Ok(())
     }
 
-    /// What the file system says of each of these files of this directory, at the cost of one call for each that opens
-    /// nothing; `None` where there is none.
+    /// What the file system says of each of these files of this directory, at the cost of one call
+    /// for each that opens nothing; `None` where there is none.
     pub fn imprints<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<Imprint>>> {
         let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
         let imprint = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -435,8 +439,8 @@ impl Spot {
         Ok(entries)
     }
 
-    /// Opens one end of a named pipe without waiting for the other end. The inner error is the system's: the
-    /// caller decides what it means.
+    /// Opens one end of a named pipe without waiting for the other end. The inner error is the
+    /// system's: the caller decides what it means.
     pub fn open_pipe(&self, end: OFlags) -> Result<rustix::io::Result<OwnedFd>> {
         let found = match self.open(end | PLAIN, Mode::empty()) {
             Ok(found) => found,
@@ -461,7 +465,8 @@ impl Spot {
 
     /// The path from the root down to this place.
     fn way(&self) -> &Path {
-        // Mostly the path is the root's with more behind it: then no part needs to be compared with its counterpart.
+        // Mostly the path is the root's with more behind it: then no part needs to be compared with
+        // its counterpart.
         let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
         if let Some([b'/', way @ ..]) = path.strip_prefix(root)
             && way.first().is_some_and(|first| *first != b'/')
@@ -482,8 +487,8 @@ impl Spot {
 
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
-            // The kernel lacks this call, a sandbox forbids it, or another process renamed something
-            // meanwhile.
+            // The kernel lacks this call, a sandbox forbids it, or another process renamed
+            // something meanwhile.
             Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
             opened => opened,
         }
@@ -494,7 +499,8 @@ impl Spot {
         self.walk(flags, mode)
     }
 
-    /// Opens as `open` does, one directory after the other, on systems that can't do it in one call.
+    /// Opens as `open` does, one directory after the other, on systems that can't do it in one
+    /// call.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =
@@ -516,7 +522,8 @@ impl Spot {
         Err(Errno::NOENT)
     }
 
-    /// The error for a call that failed. If something lies in the way, the error names that instead.
+    /// The error for a call that failed. If something lies in the way, the error names that
+    /// instead.
     fn refused(&self, errno: Errno, action: &'static str) -> Error {
         if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
             && let Some(error) = self.in_the_way()
@@ -526,7 +533,8 @@ impl Spot {
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
-    /// An error about the first thing on the path that is no directory or, at its end, no plain file.
+    /// An error about the first thing on the path that is no directory or, at its end, no plain
+    /// file.
     fn in_the_way(&self) -> Option<Error> {
         let mut here = self.root.spot();
         let parts: Vec<Component<'_>> = self.way().components().collect();

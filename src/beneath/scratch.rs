@@ -1,4 +1,5 @@
-//! Scratch directories: nothing that lies in one is needed, so nothing in one stops a command, of whatever kind it is.
+//! Scratch directories: nothing that lies in one is needed, so nothing in one stops a command, of
+//! whatever kind it is.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -10,9 +11,9 @@ use crate::error::{Error, Result};
 use super::{Spot, describe, kind};
 
 impl Spot {
-    /// The same place as a scratch directory: nothing that lies in it is needed. Where something of the wrong kind,
-    /// or something that this user can't open, is in the way here or further down, a reader finds nothing, and a
-    /// writer removes it, tells the user, and goes on.
+    /// The same place as a scratch directory: nothing that lies in it is needed. Where something of
+    /// the wrong kind, or something that this user can't open, is in the way here or further down,
+    /// a reader finds nothing, and a writer removes it, tells the user, and goes on.
     pub fn scratch(self) -> Spot {
         let scratch = Some(self.path.as_os_str().len());
         Spot { scratch, ..self }
@@ -22,13 +23,14 @@ impl Spot {
         self.scratch.is_some_and(|scratch| self.path.as_os_str().len() >= scratch)
     }
 
-    /// The answer of a reader that has met `error`: nothing lies here if this is in a scratch directory and the
-    /// fault is that of the file.
+    /// The answer of a reader that has met `error`: nothing lies here if this is in a scratch
+    /// directory and the fault is that of the file.
     pub(super) fn unless_scratch<T>(&self, error: Error) -> Result<Option<T>> {
         if self.is_scratch() && error.is_of_file() { Ok(None) } else { Err(error) }
     }
 
-    /// Does `act` once more if its error comes from what is in the way in a scratch directory, without that.
+    /// Does `act` once more if its error comes from what is in the way in a scratch directory,
+    /// without that.
     pub(super) fn or_clear<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         match act() {
             Err(error) if self.is_scratch() && error.is_of_file() => {
@@ -39,8 +41,8 @@ impl Spot {
         }
     }
 
-    /// Removes the first thing that is in the way of a file at this place of a scratch directory: something else
-    /// than a directory above it, and whatever lies at the place itself.
+    /// Removes the first thing that is in the way of a file at this place of a scratch directory:
+    /// something else than a directory above it, and whatever lies at the place itself.
     fn clear_way(&self) {
         let Some(scratch) = self.scratch else { return };
         let mut above: Vec<Spot> = Vec::new();
@@ -76,7 +78,8 @@ impl Spot {
         }
     }
 
-    /// Makes room for `new`, a file or a directory, if what lies here in a scratch directory is the other of the two.
+    /// Makes room for `new`, a file or a directory, if what lies here in a scratch directory is the
+    /// other of the two.
     pub(super) fn clear_if_unlike(&self, new: &Spot) -> Result<()> {
         if !self.is_scratch() {
             return Ok(());

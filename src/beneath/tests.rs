@@ -122,7 +122,8 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
         let id =
             |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
         let (once, walked) = (id(spot.open(flags, Mode::empty())), id(spot.walk(flags, Mode::empty())));
-        // Only `open` resolves a `..` that stays inside the root. No path of dormouse's own has one.
+        // Only `open` resolves a `..` that stays inside the root. No path of dormouse's own has
+        // one.
         if way != "real/../real" {
             assert_eq!(once, walked, "{way}");
         }
@@ -237,7 +238,8 @@ fn what_has_a_name_is_not_replaced() {
     );
 }
 
-/// A new directory has the rights of the one that it takes the place of, and a change says that it was one.
+/// A new directory has the rights of the one that it takes the place of, and a change says that it
+/// was one.
 #[test]
 fn a_directory_takes_after_another_and_shows_a_change() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

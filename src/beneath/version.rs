@@ -8,8 +8,8 @@ use std::str::FromStr;
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
-/// Tells one content of a file that is only ever replaced from the next: its number, and when it was written.
-/// As text it is 32 hexadecimal digits.
+/// Tells one content of a file that is only ever replaced from the next: its number, and when it
+/// was written. As text it is 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Version {
@@ -31,8 +31,9 @@ impl Version {
     }
 }
 
-/// What a file system says of a file that is another whenever its content is: which file it is, how long, and when it was
-/// written and changed. A program that sets the time of writing back changes the other one.
+/// What a file system says of a file that is another whenever its content is: which file it is, how
+/// long, and when it was written and changed. A program that sets the time of writing back changes
+/// the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imprint {
     version: Version,

@@ -106,8 +106,8 @@ pub struct Get {
 
 /// Wait until agents have a posture or status, or a message is settled
 ///
-/// Watches the agents' directories, and runs no step itself. Prints each agent that gets there, and ends when
-/// all have. The exit status is 8 if the time was over first.
+/// Watches the agents' directories, and runs no step itself. Prints each agent that gets there, and
+/// ends when all have. The exit status is 8 if the time was over first.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
 pub struct Await {
@@ -155,7 +155,8 @@ pub struct List {
 
 /// Say what the next step would do, and why
 ///
-/// Prints the ladder of rules with the rung that holds, what would wake the agent, and what looks wrong.
+/// Prints the ladder of rules with the rung that holds, what would wake the agent, and what looks
+/// wrong.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Which agent
@@ -240,7 +241,8 @@ pub struct Events {
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub kind: Vec<String>,
-    /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or from this long ago on
+    /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or from this long ago
+    /// on
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
     /// Go on printing events as they happen
@@ -258,7 +260,8 @@ pub struct Events {
 pub struct Logs {
     #[command(flatten)]
     pub agents: PlaneAgents,
-    /// Everything since this time, or from this long ago on [default: the last 50 events, however old]
+    /// Everything since this time, or from this long ago on [default: the last 50 events, however
+    /// old]
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
     /// Go on telling as it happens, and as turns write it
@@ -268,8 +271,9 @@ pub struct Logs {
 
 /// Show the agents on the terminal, as they stand and change, with keys that run commands
 ///
-/// Those that need attention come first. Enter looks at one agent: its queue, waits, work, last events, and what its turn
-/// writes. `?` lists the keys. The screen follows changes as they happen, and costs nothing while nothing changes.
+/// Those that need attention come first. Enter looks at one agent: its queue, waits, work, last
+/// events, and what its turn writes. `?` lists the keys. The screen follows changes as they happen,
+/// and costs nothing while nothing changes.
 #[derive(Debug, Args)]
 pub struct Watch {
     /// Which agents; all, if none is named

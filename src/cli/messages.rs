@@ -12,10 +12,10 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 
 /// Send a message to an agent
 ///
-/// Admits one message and prints its id. Once the id is printed, the message survives a crash. TEXT is the
-/// text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a terminal. With --await it
-/// prints the brief of its turn instead of the id, once the message has ended: another process must make the
-/// steps.
+/// Admits one message and prints its id. Once the id is printed, the message survives a crash. TEXT
+/// is the text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a
+/// terminal. With --await it prints the brief of its turn instead of the id, once the message has
+/// ended: another process must make the steps.
 #[derive(Debug, Args)]
 pub struct Enqueue {
     /// Which agent
@@ -31,13 +31,13 @@ pub struct Enqueue {
     /// Accept a time for --at that is past: the next step then admits the message
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// Read one message per line of stdin, each a JSON object with text or body, and kind, origin, priority,
-    /// dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id, allow_empty. If one line
-    /// is bad, no message is admitted
+    /// Read one message per line of stdin, each a JSON object with text or body, and kind, origin,
+    /// priority, dedupe_key, ttl, expires_at, resource, work_item_id, wait_id, correlation_id,
+    /// allow_empty. If one line is bad, no message is admitted
     #[arg(long, conflicts_with_all = ["text", "body_json", "kind", "dedupe_key", "work_item", "wait"])]
     pub batch: bool,
-    /// Wait until the message, or each of the batch, has ended, and print the brief of its turn. Exit with 0 if it
-    /// was completed, with 7 if it failed for good
+    /// Wait until the message, or each of the batch, has ended, and print the brief of its turn.
+    /// Exit with 0 if it was completed, with 7 if it failed for good
     #[arg(long = "await")]
     pub awaits: bool,
     /// With --await: exit with 8 after this long; the message stays queued
@@ -47,10 +47,10 @@ pub struct Enqueue {
 
 /// Send a message to an agent and wait for its answer
 ///
-/// Admits one message as `enqueue` does, runs steps of that agent until the message is settled, and prints
-/// the brief of its turn. The output of the turn goes to stderr. The exit status is 0 if the message was
-/// completed, 7 if it failed for good, and 8 if the time was over first. After a timeout or a signal the
-/// message stays queued.
+/// Admits one message as `enqueue` does, runs steps of that agent until the message is settled, and
+/// prints the brief of its turn. The output of the turn goes to stderr. The exit status is 0 if the
+/// message was completed, 7 if it failed for good, and 8 if the time was over first. After a
+/// timeout or a signal the message stays queued.
 #[derive(Debug, Args)]
 pub struct Ask {
     /// Which agent
@@ -74,8 +74,8 @@ pub struct Said {
     /// The message kind [default: the first that the origin may send]
     #[arg(long, value_parser = PossibleValuesParser::new(OUTSIDE_KINDS))]
     pub kind: Option<String>,
-    /// The sender: operator, channel, webhook or callback, with or without a name (`webhook:ci`) [default:
-    /// operator]
+    /// The sender: operator, channel, webhook or callback, with or without a name (`webhook:ci`)
+    /// [default: operator]
     #[arg(long, value_name = "KIND[:ID]")]
     pub origin: Option<String>,
     /// Which messages are taken up first; only the operator can interject [default: normal]
@@ -106,9 +106,10 @@ pub struct Said {
 
 /// Tell an agent that something may have changed
 ///
-/// A wake hint is not a message: pending hints about the same wait, resource or source become one. A turn runs if
-/// the hint names what the agent waits for, or if the agent has runnable work. Otherwise the command says that
-/// none will run, and the agent's next turn is told of the hint; `enqueue` sends a message that runs one.
+/// A wake hint is not a message: pending hints about the same wait, resource or source become one.
+/// A turn runs if the hint names what the agent waits for, or if the agent has runnable work.
+/// Otherwise the command says that none will run, and the agent's next turn is told of the hint;
+/// `enqueue` sends a message that runs one.
 #[derive(Debug, Args)]
 pub struct Wake {
     /// Which agent
@@ -124,7 +125,8 @@ pub struct Wake {
     /// The active wait that this ends
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
-    /// The trigger of the agent that this stands for: the hint is about what the trigger is scoped to
+    /// The trigger of the agent that this stands for: the hint is about what the trigger is scoped
+    /// to
     #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
     pub trigger: Option<String>,
     /// Why the agent should look; it goes before TEXT
@@ -160,8 +162,8 @@ pub enum QueueCommand {
     Dead {
         #[command(flatten)]
         agents: PlaneAgents,
-        /// Acknowledge what needs attention instead of listing it: everything, be it a dead letter or not, or
-        /// only what names one of these ids or files. No message is changed
+        /// Acknowledge what needs attention instead of listing it: everything, be it a dead letter
+        /// or not, or only what names one of these ids or files. No message is changed
         #[arg(long, value_name = "ID", num_args = 0..)]
         ack: Option<Vec<String>>,
     },
@@ -187,9 +189,10 @@ pub enum QueueCommand {
 
 /// List files that could not be admitted, and deal with them
 ///
-/// Such a file was dropped into the inbox and is not a message of the agent, or is a message that can't be
-/// read. A step moved it to inbox/rejected/ and wrote the reason beside it; a file that can't be moved is
-/// still in the inbox. `list`, `get` and `doctor` count it until it is accepted or dropped.
+/// Such a file was dropped into the inbox and is not a message of the agent, or is a message that
+/// can't be read. A step moved it to inbox/rejected/ and wrote the reason beside it; a file that
+/// can't be moved is still in the inbox. `list`, `get` and `doctor` count it until it is accepted
+/// or dropped.
 #[derive(Debug, Args)]
 pub struct Rejected {
     #[command(flatten)]

@@ -32,7 +32,8 @@ pub use tasks::*;
 pub use triggers::*;
 pub use upkeep::*;
 
-/// Set by the completion functions of a shell to its name: then the words after `--` are a line to be completed.
+/// Set by the completion functions of a shell to its name: then the words after `--` are a line to
+/// be completed.
 pub const COMPLETES: &str = "DORMOUSE_COMPLETE";
 
 const STYLES: Styles = Styles::styled()
@@ -43,9 +44,9 @@ const STYLES: Styles = Styles::styled()
 
 /// Long-lived agents that live in a directory: no daemon, one step per invocation
 ///
-/// An agent is a directory of JSON records. `enqueue` puts a message into its inbox. `tick` reads the
-/// records, decides what to do next, commits the decision, carries it out and ends. Between two steps no
-/// daemon runs: everything that matters is in the records.
+/// An agent is a directory of JSON records. `enqueue` puts a message into its inbox. `tick` reads
+/// the records, decides what to do next, commits the decision, carries it out and ends. Between two
+/// steps no daemon runs: everything that matters is in the records.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
 #[command(disable_help_subcommand = false)]
@@ -61,7 +62,8 @@ pub struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub struct Global {
-    /// The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the nearest .dormouse upwards]
+    /// The state directory, or the directory that holds it [default: $DORMOUSE_DIR, else the
+    /// nearest .dormouse upwards]
     #[arg(short = 'C', long, value_name = "DIR", global = true)]
     pub dir: Option<PathBuf>,
     /// Print results and errors as JSON Lines on stdout
@@ -153,9 +155,9 @@ pub enum Command {
 impl Cli {
     /// Reads the command line.
     ///
-    /// Building the whole grammar takes longer than all the rest of most commands, so a command is first parsed
-    /// with a grammar of its own. If that fails, because of a mistake or a request for help, the line is parsed again
-    /// with the whole grammar.
+    /// Building the whole grammar takes longer than all the rest of most commands, so a command is
+    /// first parsed with a grammar of its own. If that fails, because of a mistake or a request for
+    /// help, the line is parsed again with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
         let alone = argv.iter().skip(1).find_map(|word| match word.to_str()? {
             "ask" => alone(argv, "ask", Command::Ask),

@@ -6,8 +6,8 @@ use clap::{Args, ValueEnum};
 
 /// Show what turns have used, and what is left of the budgets
 ///
-/// Turns, failures, tokens, cost and time of the turns that have ended since then, of the agents that are named or of
-/// all. Days are those of the local time zone.
+/// Turns, failures, tokens, cost and time of the turns that have ended since then, of the agents
+/// that are named or of all. Days are those of the local time zone.
 #[derive(Debug, Args)]
 pub struct Usage {
     /// Which agents [default: all]
@@ -30,8 +30,9 @@ pub enum UsageBy {
 
 /// Print numbers about all agents for Prometheus
 ///
-/// How the agents stand and what they have done, in the text format that Prometheus and its textfile collector read.
-/// Nothing of the past is read for this: what has happened is counted as it happens.
+/// How the agents stand and what they have done, in the text format that Prometheus and its
+/// textfile collector read. Nothing of the past is read for this: what has happened is counted as
+/// it happens.
 #[derive(Debug, Args)]
 pub struct Metrics {
     /// Write to this file, whole or not at all, instead of to stdout

@@ -6,8 +6,9 @@ use clap::Args;
 
 /// Write one HTML page that shows what agents have done
 ///
-/// A timeline of turns, waits and retries of each agent, how long messages waited, how deep the queues were, what turns
-/// cost, what failed and what needs attention. The page needs no network and has no script.
+/// A timeline of turns, waits and retries of each agent, how long messages waited, how deep the
+/// queues were, what turns cost, what failed and what needs attention. The page needs no network
+/// and has no script.
 #[derive(Debug, Args)]
 pub struct Report {
     /// Which agents; all, if none is named

@@ -138,8 +138,8 @@ pub enum WorkCommand {
 
 /// Record why work can't go on, and what would end that
 ///
-/// The wait belongs to the work item that is named; else to that of the turn, else to the current one, else
-/// to the agent itself.
+/// The wait belongs to the work item that is named; else to that of the turn, else to the current
+/// one, else to the agent itself.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Wait {
@@ -174,8 +174,8 @@ pub struct Wait {
     /// Accept a time for --at that is past: the next step then ends the wait
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// Tell the agent to go and look each time this long has passed, until the wait ends; a system wait needs
-    /// this, --recheck-at or --expires
+    /// Tell the agent to go and look each time this long has passed, until the wait ends; a system
+    /// wait needs this, --recheck-at or --expires
     #[arg(long, value_name = "DURATION", conflicts_with = "recheck_at")]
     pub recheck: Option<String>,
     /// Tell the agent to go and look at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
@@ -201,8 +201,8 @@ pub enum WaitCommand {
     List {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Only waits in these states, separated by commas: active, resolved, cancelled, expired; `ended` for
-        /// the last three, `all` for every one
+        /// Only waits in these states, separated by commas: active, resolved, cancelled, expired;
+        /// `ended` for the last three, `all` for every one
         #[arg(long, value_name = "STATE", value_delimiter = ',', default_value = "active", value_parser = PossibleValuesParser::new(WAIT_STATES))]
         state: Vec<String>,
     },
@@ -247,11 +247,12 @@ pub enum TimerCommand {
         /// What becomes of fires that were due while no tick came [default: once]
         #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
         catch_up: Option<String>,
-        /// With --catch-up skip: how late a fire may be and still send its message [default: until the next]
+        /// With --catch-up skip: how late a fire may be and still send its message [default: until
+        /// the next]
         #[arg(long, value_name = "DURATION", requires = "catch_up")]
         grace: Option<String>,
-        /// A name, of which the agent has one active timer: the same command again adds no second one, and a
-        /// command that says something else replaces it
+        /// A name, of which the agent has one active timer: the same command again adds no second
+        /// one, and a command that says something else replaces it
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
@@ -288,8 +289,8 @@ pub struct Schedule {
 
 /// Say when the next step is due
 ///
-/// Prints the earliest time for the agents that are named; an empty line if nothing is due. A message that
-/// has arrived is due at once.
+/// Prints the earliest time for the agents that are named; an empty line if nothing is due. A
+/// message that has arrived is due at once.
 #[derive(Debug, Args)]
 pub struct NextWake {
     #[arg(value_name = "AGENT", required_unless_present = "all")]

@@ -1,4 +1,5 @@
-//! `preempt`, `resume` and `fail` from outside; `safe-point`, `yield` and `non-preemptible` from inside a turn.
+//! `preempt`, `resume` and `fail` from outside; `safe-point`, `yield` and `non-preemptible` from
+//! inside a turn.
 
 use clap::{Args, Subcommand, ValueHint};
 
@@ -7,14 +8,14 @@ use super::messages::PlaneAgent;
 
 /// Ask a running turn to yield
 ///
-/// The turn learns of the request at its next `dormouse safe-point`, and yields with `dormouse yield`. If it
-/// has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later. That is an interruption,
-/// and costs its message no attempt. If a request is pending already, the new reason replaces the old one, and the earlier of the two
-/// deadlines counts.
+/// The turn learns of the request at its next `dormouse safe-point`, and yields with `dormouse
+/// yield`. If it has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later.
+/// That is an interruption, and costs its message no attempt. If a request is pending already, the
+/// new reason replaces the old one, and the earlier of the two deadlines counts.
 ///
 /// A turn that has yielded is suspended until `--for` is over or until `dormouse resume`. After
-/// `timeouts.suspend`, an hour by default, its run is given up, and the attempt begins again with the
-/// checkpoint.
+/// `timeouts.suspend`, an hour by default, its run is given up, and the attempt begins again with
+/// the checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent
@@ -33,8 +34,8 @@ pub struct Preempt {
 /// Let suspended runs go on
 ///
 /// The next tick runs the turn again: the same message, the same attempt, with its checkpoint in
-/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated name for `start`. With `--all` it resumes
-/// every suspended agent, and starts none.
+/// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated name for `start`. With `--all` it
+/// resumes every suspended agent, and starts none.
 #[derive(Debug, Args)]
 pub struct Resume {
     #[command(flatten)]
@@ -43,9 +44,9 @@ pub struct Resume {
 
 /// Fail what an agent is doing: a turn, a message that waits to go on, a stop or a recovery
 ///
-/// The processes of a turn are ended once no critical section protects it: SIGTERM, and SIGKILL 5 s later.
-/// This counts as a failed attempt: the message is tried again after the backoff, or becomes a dead letter
-/// after its last attempt.
+/// The processes of a turn are ended once no critical section protects it: SIGTERM, and SIGKILL 5 s
+/// later. This counts as a failed attempt: the message is tried again after the backoff, or becomes
+/// a dead letter after its last attempt.
 #[derive(Debug, Args)]
 pub struct Fail {
     /// Which agent
@@ -60,13 +61,13 @@ pub struct Fail {
 
 /// Ask whether to go on, from inside a turn
 ///
-/// Exit status 0 means go on, 10 means please yield. Messages that the operator has sent meanwhile with
-/// priority `interject` are printed on stdout, one JSON object a line, each once. If stdout is /dev/null,
-/// they stay for the next safe point.
+/// Exit status 0 means go on, 10 means please yield. Messages that the operator has sent meanwhile
+/// with priority `interject` are printed on stdout, one JSON object a line, each once. If stdout is
+/// /dev/null, they stay for the next safe point.
 ///
-/// With COMMAND, that command runs while dormouse watches the records. When the turn should yield, or the
-/// operator has sent a message, the command is ended and the exit status is 10. Otherwise the exit status is
-/// the command's own. The next safe point hands the message over.
+/// With COMMAND, that command runs while dormouse watches the records. When the turn should yield,
+/// or the operator has sent a message, the command is ended and the exit status is 10. Otherwise
+/// the exit status is the command's own. The next safe point hands the message over.
 #[derive(Debug, Args)]
 pub struct SafePoint {
     #[command(flatten)]
@@ -90,10 +91,11 @@ pub struct SafePoint {
 
 /// Save what this turn needs to go on, from inside a turn
 ///
-/// Only the latest checkpoint counts. The next run of the same message finds its path in DORMOUSE_CHECKPOINT:
-/// after a `yield`, a failure, a timeout, a kill or a requeue. It is removed when the message is settled. A
-/// turn that was told to end can still save a checkpoint until it is killed. An empty one is refused, because
-/// it would replace the last one if the command that makes it fails.
+/// Only the latest checkpoint counts. The next run of the same message finds its path in
+/// DORMOUSE_CHECKPOINT: after a `yield`, a failure, a timeout, a kill or a requeue. It is removed
+/// when the message is settled. A turn that was told to end can still save a checkpoint until it is
+/// killed. An empty one is refused, because it would replace the last one if the command that makes
+/// it fails.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// A file, or `-` for stdin
@@ -108,14 +110,15 @@ pub struct Checkpoint {
 
 /// Suspend this turn, from inside it
 ///
-/// Saves the checkpoint. The turn should exit after that, with any status. Its message stays claimed, and the
-/// same attempt goes on after `dormouse resume`, or when the time of `--for` is over, its own or that of the
-/// request to yield: where both are set, the longer one.
+/// Saves the checkpoint. The turn should exit after that, with any status. Its message stays
+/// claimed, and the same attempt goes on after `dormouse resume`, or when the time of `--for` is
+/// over, its own or that of the request to yield: where both are set, the longer one.
 #[derive(Debug, Args)]
 pub struct Yield {
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was given]
+    /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was
+    /// given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
     /// Save the checkpoint even if it is empty
@@ -128,9 +131,9 @@ pub struct Yield {
 
 /// Run a command that must not be preempted, from inside a turn
 ///
-/// While the command runs, `safe-point` says go on, and the turn is not ended for failing to yield, until the
-/// deadline. The exit status is the command's. Sections nest and count as one stretch: the deadline of the
-/// outermost holds for all, and `preemption.max_section` in any case.
+/// While the command runs, `safe-point` says go on, and the turn is not ended for failing to yield,
+/// until the deadline. The exit status is the command's. Sections nest and count as one stretch:
+/// the deadline of the outermost holds for all, and `preemption.max_section` in any case.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct NonPreemptible {

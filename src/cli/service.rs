@@ -4,8 +4,9 @@ use clap::{Args, ValueEnum};
 
 /// Print what makes a machine tick this state directory
 ///
-/// A unit for systemd, a crontab line, or a property list for launchd, with the paths of this program and of this
-/// state directory, quoted for that format. Nothing is installed: each text begins with the name of its file.
+/// A unit for systemd, a crontab line, or a property list for launchd, with the paths of this
+/// program and of this state directory, quoted for that format. Nothing is installed: each text
+/// begins with the name of its file.
 #[derive(Debug, Args)]
 pub struct Service {
     /// Who is to tick

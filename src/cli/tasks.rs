@@ -73,10 +73,10 @@ pub enum TaskCommand {
 
 /// Start a command in the background, or delegate work to a child; the result comes as a message
 ///
-/// Returns at once. A command runs where the agent's turns run, with their environment and DORMOUSE_TASK,
-/// until it ends by itself, or until it or its agent is stopped. A child is an agent of its own, which is
-/// made and started if it does not exist yet. Its task ends when the child has nothing left to do, and the
-/// result is the child's last brief.
+/// Returns at once. A command runs where the agent's turns run, with their environment and
+/// DORMOUSE_TASK, until it ends by itself, or until it or its agent is stopped. A child is an agent
+/// of its own, which is made and started if it does not exist yet. Its task ends when the child has
+/// nothing left to do, and the result is the child's last brief.
 #[derive(Debug, Args)]
 pub struct TaskStart {
     #[command(flatten)]
@@ -96,8 +96,8 @@ pub struct TaskStart {
     /// End the task after this long
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Hand TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and take its last brief
-    /// as the result
+    /// Hand TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and
+    /// take its last brief as the result
     #[arg(long, value_name = "CHILD")]
     pub delegate: Option<String>,
     /// The agent.toml of a child that is made [default: that of its parent]

@@ -12,8 +12,9 @@ pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "s
 
 /// Capabilities by which outside systems reach an agent
 ///
-/// A trigger lets whoever has its secret put messages or wake hints into the inbox of one agent, and do nothing
-/// else. The secret is shown once, when it is made: on a terminal, with --json, or in the file of --secret-file.
+/// A trigger lets whoever has its secret put messages or wake hints into the inbox of one agent,
+/// and do nothing else. The secret is shown once, when it is made: on a terminal, with --json, or
+/// in the file of --secret-file.
 #[derive(Debug, Args)]
 pub struct Trigger {
     #[command(subcommand)]
@@ -28,25 +29,27 @@ pub enum TriggerCommand {
     Create {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// What a delivery becomes: a message, or a hint that something has changed [default: enqueue_message]
+        /// What a delivery becomes: a message, or a hint that something has changed [default:
+        /// enqueue_message]
         #[arg(long, value_parser = PossibleValuesParser::new(DELIVERY_MODES))]
         mode: Option<String>,
-        /// What every delivery is about, for example `github:org/repo#12`; this ends the waits for it
+        /// What every delivery is about, for example `github:org/repo#12`; this ends the waits for
+        /// it
         #[arg(long, value_name = "REF", conflicts_with = "wait")]
         resource: Option<String>,
         /// The active wait that a delivery ends. The trigger is revoked when the wait has ended
         #[arg(long, value_name = "ID")]
         wait: Option<String>,
-        /// In whose name deliveries speak: `webhook:NAME` or `callback:NAME` [default: webhook; with --wait:
-        /// callback]
+        /// In whose name deliveries speak: `webhook:NAME` or `callback:NAME` [default: webhook;
+        /// with --wait: callback]
         #[arg(long, value_name = "KIND:NAME")]
         source: Option<String>,
         /// How a delivery shows that its sender has the secret [default: secret]
         ///
-        /// secret: it has the secret in it, as a bearer token, as the password of Basic authentication, or in GitLab's
-        /// X-Gitlab-Token. hmac_sha256: it has a signature of its body, as GitHub sends it. standard_webhooks, stripe,
-        /// slack: it is signed as these do it. url: it comes to an address with the secret in it, which servers write
-        /// into their logs.
+        /// secret: it has the secret in it, as a bearer token, as the password of Basic
+        /// authentication, or in GitLab's X-Gitlab-Token. hmac_sha256: it has a signature of its
+        /// body, as GitHub sends it. standard_webhooks, stripe, slack: it is signed as these do it.
+        /// url: it comes to an address with the secret in it, which servers write into their logs.
         #[arg(long, value_parser = PossibleValuesParser::new(VERIFIES))]
         verify: Option<String>,
         /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
@@ -112,7 +115,7 @@ pub enum TriggerCommand {
 
 /// Answer one HTTP request, and end
 ///
-/// A web server runs this by CGI; inetd and systemd run it with a connection as stdin and stdout. Deliveries go to
-/// /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml says what is let in.
+/// A web server runs this by CGI; inetd and systemd run it with a connection as stdin and stdout.
+/// Deliveries go to /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml says what is let in.
 #[derive(Debug, Args)]
 pub struct Ingress {}

@@ -1,4 +1,5 @@
-//! `doctor`, `gc`, `export`, `import`, `sync`, `merge-driver`, `schema`, `check-outcome`, `completions`, `man`.
+//! `doctor`, `gc`, `export`, `import`, `sync`, `merge-driver`, `schema`, `check-outcome`,
+//! `completions`, `man`.
 
 use std::path::PathBuf;
 
@@ -30,9 +31,9 @@ pub const SCHEMAS: &[&str] = &[
 
 /// Check every record
 ///
-/// Prints what is wrong, a line per finding, and exits with 6 if there is anything. Changes nothing unless
-/// told to repair. A repair moves unreadable records to `quarantine/`, and deletes nothing but what killed
-/// commands have left half-made.
+/// Prints what is wrong, a line per finding, and exits with 6 if there is anything. Changes nothing
+/// unless told to repair. A repair moves unreadable records to `quarantine/`, and deletes nothing
+/// but what killed commands have left half-made.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only these agents
@@ -51,15 +52,17 @@ pub struct Doctor {
 
 /// Drop what is kept no longer, and pack old months
 ///
-/// Removes the directories of runs and tasks that `[retention]` keeps no longer, drops months of the archive
-/// and the ledger that it keeps no longer, and packs those that are over for at least a month: every command
-/// reads them as before. What an open record names stays. Steps that come to rest do a part of it by themselves.
+/// Removes the directories of runs and tasks that `[retention]` keeps no longer, drops months of
+/// the archive and the ledger that it keeps no longer, and packs those that are over for at least a
+/// month: every command reads them as before. What an open record names stays. Steps that come to
+/// rest do a part of it by themselves.
 #[derive(Debug, Args)]
 pub struct Gc {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
-    /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]` says
+    /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]`
+    /// says
     #[arg(long, value_name = "DURATION")]
     pub keep: Option<String>,
     /// Say what would be done, with sizes, and do nothing
@@ -69,9 +72,10 @@ pub struct Gc {
 
 /// Write agents as a stream, to be imported elsewhere
 ///
-/// The stream is a tar archive of everything that an agent has, but for locks, journals and caches. Each agent is
-/// one revision of its own, whatever goes on meanwhile; the same records are always the same bytes. With --move the
-/// agent is stepped in one place only: it is marked as moved, and every later change of it here is refused.
+/// The stream is a tar archive of everything that an agent has, but for locks, journals and caches.
+/// Each agent is one revision of its own, whatever goes on meanwhile; the same records are always
+/// the same bytes. With --move the agent is stepped in one place only: it is marked as moved, and
+/// every later change of it here is refused.
 #[derive(Debug, Args)]
 pub struct Export {
     /// The agents to write
@@ -90,9 +94,9 @@ pub struct Export {
 
 /// Read agents from a stream that export wrote
 ///
-/// Every agent of the stream is made whole, checked as doctor does it, and appears at once; one that is there already
-/// is refused, unless it was moved away from here. A stream brings agent.toml and hooks, which a tick will run: import
-/// what you would run.
+/// Every agent of the stream is made whole, checked as doctor does it, and appears at once; one
+/// that is there already is refused, unless it was moved away from here. A stream brings agent.toml
+/// and hooks, which a tick will run: import what you would run.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The file with the stream; `-`, or none: stdin
@@ -104,10 +108,11 @@ pub struct Import {
 
 /// Exchange what clones of this state directory have done, through git
 ///
-/// Commits the state directory, fetches the branch of the remote, merges, checks what is new, pushes, and brings it
-/// into the records here. Messages, ledgers and archives of all clones merge. Of a record that only one clone may
-/// write, the version that is further on is kept, and the other one goes to `quarantine/`. What is not committed
-/// elsewhere in the repository stays as it is. Nothing changes where the check fails.
+/// Commits the state directory, fetches the branch of the remote, merges, checks what is new,
+/// pushes, and brings it into the records here. Messages, ledgers and archives of all clones merge.
+/// Of a record that only one clone may write, the version that is further on is kept, and the other
+/// one goes to `quarantine/`. What is not committed elsewhere in the repository stays as it is.
+/// Nothing changes where the check fails.
 #[derive(Debug, Args)]
 pub struct Sync {
     /// Which remote [default: that of the branch, else origin, else the only one]
@@ -116,9 +121,10 @@ pub struct Sync {
 
 /// Merge two versions of a file of the state directory, for git
 ///
-/// git runs this command in a clone that `sync` or `doctor --merge-driver` has configured. Every line of the ledger and
-/// the archive that either side has is kept once, in order. Of a record that only one clone may write, the
-/// version that is further on is kept, and the other one goes to `quarantine/`.
+/// git runs this command in a clone that `sync` or `doctor --merge-driver` has configured. Every
+/// line of the ledger and the archive that either side has is kept once, in order. Of a record that
+/// only one clone may write, the version that is further on is kept, and the other one goes to
+/// `quarantine/`.
 #[derive(Debug, Args)]
 pub struct MergeDriver {
     /// A file with the version that both began with (%O)
@@ -144,9 +150,9 @@ pub struct Schema {
 
 /// Check the outcome of a turn before the turn ends
 ///
-/// Reads the file as the settlement of the turn will read it. A mistake is shown with its line and column, the field
-/// that it is in, and what that field may have. Whether the records exist that the file names, only the settlement
-/// knows.
+/// Reads the file as the settlement of the turn will read it. A mistake is shown with its line and
+/// column, the field that it is in, and what that field may have. Whether the records exist that
+/// the file names, only the settlement knows.
 #[derive(Debug, Args)]
 pub struct CheckOutcome {
     /// The file; `-` for stdin
@@ -158,8 +164,9 @@ pub struct CheckOutcome {
 
 /// Print the completions of a shell
 ///
-/// They know commands, flags, the agents of the state directory, and the ids of their records with what they stand for:
-/// at each key the shell asks `dormouse` itself, which therefore has to be in PATH.
+/// They know commands, flags, the agents of the state directory, and the ids of their records with
+/// what they stand for: at each key the shell asks `dormouse` itself, which therefore has to be in
+/// PATH.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell

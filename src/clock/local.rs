@@ -1,5 +1,5 @@
-//! The local time zone: what `TZ` says, else what the machine is set to. A zone that is not known is an error:
-//! a guess would let timers fire at another time of day than their user meant.
+//! The local time zone: what `TZ` says, else what the machine is set to. A zone that is not known
+//! is an error: a guess would let timers fire at another time of day than their user meant.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -68,8 +68,8 @@ fn said_by_debian(root: &Path) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// The zone of a file: the one that its path or a link names, else the one that its content describes. `None`
-/// if there is neither a link nor a file.
+/// The zone of a file: the one that its path or a link names, else the one that its content
+/// describes. `None` if there is neither a link nor a file.
 fn of_file(path: &Path, root: &Path, now: i64) -> Option<Result<Zone, String>> {
     let mut at: PathBuf = path.to_owned();
     let mut is_link = false;
@@ -99,8 +99,8 @@ fn named_by(path: &Path) -> Option<Zone> {
     name.strip_prefix("posix/").unwrap_or(name).parse().ok()
 }
 
-/// The zone that a compiled file describes: the one that `/etc/timezone` names or the rule at the file's end,
-/// whichever agrees with the file from a year ago on.
+/// The zone that a compiled file describes: the one that `/etc/timezone` names or the rule at the
+/// file's end, whichever agrees with the file from a year ago on.
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
     let file = Compiled::read(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
     let named = said_by_debian(root).and_then(|name| name.parse().ok());
@@ -111,8 +111,8 @@ fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
         .ok_or_else(|| "is a compiled time zone without a name, and no rule describes it".to_owned())
 }
 
-/// The content of a compiled time zone (RFC 9636): offsets, each from a moment on, and a rule for the time
-/// after the last.
+/// The content of a compiled time zone (RFC 9636): offsets, each from a moment on, and a rule for
+/// the time after the last.
 struct Compiled {
     offsets: Vec<(i64, i64)>,
     rule: Zone,

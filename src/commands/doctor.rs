@@ -1,4 +1,5 @@
-//! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract, store §6).
+//! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract,
+//! store §6).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -129,7 +130,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Says what was found and whether it is mended. A failure to mend it is said, and it stays open.
+    /// Says what was found and whether it is mended. A failure to mend it is said, and it stays
+    /// open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
         let repaired = mended.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
@@ -142,8 +144,8 @@ impl Seen {
     }
 }
 
-/// Looks at one agent and mends what is to be mended, under one lock. The results are printed when the lock is free again,
-/// so that a slow reader of the output keeps no command waiting.
+/// Looks at one agent and mends what is to be mended, under one lock. The results are printed when
+/// the lock is free again, so that a slow reader of the output keeps no command waiting.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
     let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
@@ -234,7 +236,8 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
 }
 
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
-    // Nothing is committed while the journal can't be read: it may have a transaction that comes before.
+    // Nothing is committed while the journal can't be read: it may have a transaction that comes
+    // before.
     locked.finish_journal()?;
     Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }

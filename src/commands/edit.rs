@@ -74,7 +74,8 @@ fn editor() -> Result<OsString> {
 /// A copy that editors know by its name as TOML.
 fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
     let process = std::process::id();
-    // An edit that was given up has left its copy, perhaps under the number that this process has now.
+    // An edit that was given up has left its copy, perhaps under the number that this process has
+    // now.
     for number in 0..MOST_LEFT {
         let number = if number == 0 { String::new() } else { format!("-{number}") };
         let path = env::temp_dir().join(format!("dormouse-{name}-{process}{number}.toml"));

@@ -29,14 +29,16 @@ use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
-/// By when a request has come, a delivery has the lock that it needs, an answer has gone, and everything is over, from the
-/// start. Many senders don't try again: a delivery waits as long as there is time.
+/// By when a request has come, a delivery has the lock that it needs, an answer has gone, and
+/// everything is over, from the start. Many senders don't try again: a delivery waits as long as
+/// there is time.
 const READ: Duration = Duration::from_secs(7);
 const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// When a wrong capability is answered, after its request has come: whatever was looked at takes less.
+/// When a wrong capability is answered, after its request has come: whatever was looked at takes
+/// less.
 const ALIKE: Duration = Duration::from_millis(50);
 
 /// The most values that a body in JSON may have: each takes memory, however short it is.
@@ -83,7 +85,8 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whatever it hangs in, this process ends in time. It is as if it had been killed: what it has acknowledged is there.
+/// Whatever it hangs in, this process ends in time. It is as if it had been killed: what it has
+/// acknowledged is there.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -109,7 +112,8 @@ fn answer(session: &Session, mut request: Request) -> Answer {
                     let message = "no active trigger has this capability";
                     let answer =
                         Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer");
-                    // The pause comes last: what is done after it would take some refusals longer than others.
+                    // The pause comes last: what is done after it would take some refusals longer
+                    // than others.
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                     answer
                 }
@@ -140,7 +144,8 @@ fn nothing() -> Answer {
     Answer::new(Status::NotFound, "there is nothing here")
 }
 
-/// Numbers about all agents together, and about each public one where `[ingress] read` says that anyone may know.
+/// Numbers about all agents together, and about each public one where `[ingress] read` says that
+/// anyone may know.
 fn numbers(session: &Session) -> Answer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
@@ -313,7 +318,8 @@ fn deliver(
     Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// The word by which Slack asks whether an address is a receiver of events: it is sent back, and is no delivery.
+/// The word by which Slack asks whether an address is a receiver of events: it is sent back, and is
+/// no delivery.
 fn challenge(body: Option<&Body>) -> Option<&str> {
     let Body::Json { value, .. } = body? else { return None };
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
@@ -349,8 +355,8 @@ fn json(text: &str) -> std::result::Result<Body, Answer> {
     Ok(Body::from(sent))
 }
 
-/// The fields of a form as an object of texts. A field that is there several times has a list of them. A form whose only
-/// field is `payload` is the JSON in it, as GitHub and Slack send it.
+/// The fields of a form as an object of texts. A field that is there several times has a list of
+/// them. A form whose only field is `payload` is the JSON in it, as GitHub and Slack send it.
 fn form(text: &str) -> std::result::Result<Body, Answer> {
     if text.matches('&').count() >= MAX_VALUES {
         return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} fields in the form")));
@@ -419,7 +425,8 @@ fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Opt
     Ok(None)
 }
 
-/// How a delivery came: the method, the type of its body, who sent it, and the headers that the settings name.
+/// How a delivery came: the method, the type of its body, who sent it, and the headers that the
+/// settings name.
 fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();
     let mut refs = vec![format!("http:method:{}", request.method)];

@@ -1,5 +1,5 @@
-//! `merge-driver`, which git runs for a file of a state directory that two clones have changed, and its
-//! registration in a clone.
+//! `merge-driver`, which git runs for a file of a state directory that two clones have changed, and
+//! its registration in a clone.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! One file or directory per command family: what was said becomes a request, goes to the desk, and what came of it is
-//! reported. No family imports another.
+//! One file or directory per command family: what was said becomes a request, goes to the desk, and
+//! what came of it is reported. No family imports another.
 
 mod check_outcome;
 mod chronicle;

@@ -118,7 +118,8 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     Ok(lost)
 }
 
-/// Settles a run whose tick is gone, or which the operator gives up for lost. Returns the run if it was interrupted.
+/// Settles a run whose tick is gone, or which the operator gives up for lost. Returns the run if it
+/// was interrupted.
 fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
@@ -136,7 +137,8 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
 }
 
-/// Brings the agent back to work, unless the settlement of an interrupted run has done that. Returns its new state.
+/// Brings the agent back to work, unless the settlement of an interrupted run has done that.
+/// Returns its new state.
 fn bring_back(
     session: &mut Session,
     store: &Store,
@@ -144,7 +146,8 @@ fn bring_back(
     interrupted: Option<RunId>,
 ) -> Result<State> {
     let now = session.clock.now();
-    // The lease keeps other processes from running the hook, and from going on with this recovery, while the hook runs.
+    // The lease keeps other processes from running the hook, and from going on with this recovery,
+    // while the hook runs.
     let hook = hooks::find(store, agent, installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {

@@ -152,7 +152,8 @@ impl Service {
             name = self.name,
         );
         let wake = format!("'{wake}'");
-        // A unit that runs as another user needs full rights (`+`) to start a timer of the machine's manager.
+        // A unit that runs as another user needs full rights (`+`) to start a timer of the
+        // machine's manager.
         let plus = if self.user { "-" } else { "-+" };
         let text = format!(
             "# {path}\n\
@@ -264,13 +265,15 @@ fn for_systemd(word: &str, is_argument: bool) -> String {
     if is_argument { format!("\"{}\"", word.replace('$', "$$")) } else { format!("\"{word}\"") }
 }
 
-/// A word of a command line of cron: one of the shell, in which cron takes a percent sign for the end of the line.
+/// A word of a command line of cron: one of the shell, in which cron takes a percent sign for the
+/// end of the line.
 fn for_cron(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
     if word.chars().all(is_plain) {
         return word.to_owned();
     }
-    // cron removes a backslash before a percent sign, and a pair of quotes keeps one of the word's own from it.
+    // cron removes a backslash before a percent sign, and a pair of quotes keeps one of the word's
+    // own from it.
     let word = word.replace('\'', "'\\''").replace("\\%", "\\''%");
     format!("'{word}'").replace('%', "\\%")
 }

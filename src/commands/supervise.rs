@@ -29,7 +29,8 @@ use crate::workdir::{Dir, Stream};
 
 use super::words::parse;
 
-/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy, the disk full.
+/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy,
+/// the disk full.
 const SETTLEMENTS: u32 = 60;
 
 /// The hidden command that `task start` runs.
@@ -74,11 +75,11 @@ fn look_after(
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
-    // This is also said if nothing is left to begin: the process that started the supervisor has done what
-    // was asked.
+    // This is also said if nothing is left to begin: the process that started the supervisor has
+    // done what was asked.
     seat.begun();
-    // This is only a hint for a process that settles the task in place of this one: without it the task
-    // counts as interrupted.
+    // This is only a hint for a process that settles the task in place of this one: without it the
+    // task counts as interrupted.
     let _ = agent.workdir().task(id).note_end(&end);
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;

@@ -239,7 +239,8 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     Ok(Status::Done)
 }
 
-/// Ends a task of another machine or state directory, which is given up for lost. A task of this one is left to `stop`.
+/// Ends a task of another machine or state directory, which is given up for lost. A task of this
+/// one is left to `stop`.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
     let away = away_task(agent, &task, session.clock.now())?;

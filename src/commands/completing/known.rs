@@ -98,7 +98,8 @@ impl Known {
         })
     }
 
-    /// The words of this kind that begin with what is typed. `words`: the line, which says of which directory and agents.
+    /// The words of this kind that begin with what is typed. `words`: the line, which says of which
+    /// directory and agents.
     pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Word>> {
         let begins = |word: &str| word.starts_with(typed);
         Ok(match self {

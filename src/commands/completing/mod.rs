@@ -1,7 +1,9 @@
-//! What a word of a command line could become: the functions that `completions` prints ask for it at each key.
+//! What a word of a command line could become: the functions that `completions` prints ask for it
+//! at each key.
 //!
-//! What is proposed are words of the command line, names of agents and ids, none of which means anything to a shell.
-//! What an id stands for is shown beside it; that is outside text, so it is one line and escaped.
+//! What is proposed are words of the command line, names of agents and ids, none of which means
+//! anything to a shell. What an id stands for is shown beside it; that is outside text, so it is
+//! one line and escaped.
 
 mod known;
 
@@ -29,7 +31,8 @@ use known::Known;
 /// How much is shown of what an id stands for, in columns.
 const COLUMNS: usize = 50;
 
-/// What all candidates for one argument have in common. If it is left out, the engine renders it anew for each.
+/// What all candidates for one argument have in common. If it is left out, the engine renders it
+/// anew for each.
 const TAG: &str = "known";
 
 /// What bash calls a completion that only lists, in `COMP_TYPE`: `?`, `!` and `@`.
@@ -63,8 +66,8 @@ struct Asked {
     word: OsString,
     /// What the shell wants between two words of the answer.
     separator: String,
-    /// Whether the shell shows what it is told, and inserts no more than what all words begin with: bash, which shows
-    /// nothing beside a word.
+    /// Whether the shell shows what it is told, and inserts no more than what all words begin with:
+    /// bash, which shows nothing beside a word.
     is_list: bool,
 }
 
@@ -84,8 +87,8 @@ impl Asked {
     }
 }
 
-/// bash takes `--flag=value` for three words. In two words it means the same, and the flag that takes the place of `=` keeps
-/// the others where the shell counts them.
+/// bash takes `--flag=value` for three words. In two words it means the same, and the flag that
+/// takes the place of `=` keeps the others where the shell counts them.
 fn join_values(words: &mut [OsString]) {
     for at in 1..words.len() {
         if words[at] == "=" && words[at - 1].as_encoded_bytes().starts_with(b"--") {
@@ -137,7 +140,8 @@ fn knowing(command: Command, path: &[&str], asked: &Arc<Asked>) -> Command {
             let asked = asked.clone();
             arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
                 let typed = typed.to_str().unwrap_or_default();
-                // A state directory that can't be read proposes nothing; the command itself will say why.
+                // A state directory that can't be read proposes nothing; the command itself will
+                // say why.
                 candidates(&asked, known, typed).unwrap_or_default()
             }))
         }
@@ -154,8 +158,9 @@ fn candidates(asked: &Asked, known: Known, typed: &str) -> Result<Vec<Completion
     let mut found = known.beginning(&asked.words, typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
-    // The engine takes as long for ten thousand candidates as all the rest together, so words that stand for
-    // themselves go through it as one. It can put nothing before them: they have to be the whole word.
+    // The engine takes as long for ten thousand candidates as all the rest together, so words that
+    // stand for themselves go through it as one. It can put nothing before them: they have to be
+    // the whole word.
     let is_bare = found.len() > 1 && found.iter().all(|(_, what)| what.is_empty());
     if is_bare && asked.word == typed {
         let words: Vec<String> = found.into_iter().map(|(word, _)| word).collect();

@@ -193,7 +193,8 @@ pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Makes an agent, and keeps the files that were made for it before. Returns its trigger, and what is printed of it.
+/// Makes an agent, and keeps the files that were made for it before. Returns its trigger, and what
+/// is printed of it.
 fn make_with(
     session: &Session,
     store: &Store,
@@ -214,7 +215,8 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Settings with another description. What else stands there stays as it is written, comments included.
+/// Settings with another description. What else stands there stays as it is written, comments
+/// included.
 fn described(text: &str, description: &str) -> String {
     let line = format!("description = {}\n", quoted(description));
     let Some(old) = description_of(text) else { return format!("{line}{text}") };

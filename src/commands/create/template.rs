@@ -43,7 +43,8 @@ pub fn named(name: &str) -> Option<&'static Template> {
     ALL.iter().find(|template| template.name == name)
 }
 
-/// The turn script of a new agent. A file that was made for it goes with this value, unless it is kept.
+/// The turn script of a new agent. A file that was made for it goes with this value, unless it is
+/// kept.
 pub struct Script {
     pub path: PathBuf,
     new: Option<NewFile>,
@@ -55,8 +56,8 @@ pub fn script_name(agent: &AgentName) -> String {
 }
 
 impl Script {
-    /// Puts the script of a template into `home`. A file that is there already is left alone: it may be the same one,
-    /// as a command that was killed leaves it; any other is refused.
+    /// Puts the script of a template into `home`. A file that is there already is left alone: it
+    /// may be the same one, as a command that was killed leaves it; any other is refused.
     pub fn write(template: &Template, home: &Path, agent: &AgentName) -> Result<Script> {
         let path = home.join(script_name(agent));
         let new = NewFile::write(&path, 0o777, template.script.as_bytes())?;

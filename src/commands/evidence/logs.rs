@@ -99,7 +99,8 @@ fn no_turn() -> bool {
     std::env::var_os("DORMOUSE_AGENT").is_none_or(|name| name.is_empty())
 }
 
-/// What the ledgers have that was not told yet. Agents that can't be read are told of, and no longer among the chosen.
+/// What the ledgers have that was not told yet. Agents that can't be read are told of, and no
+/// longer among the chosen.
 fn news(
     session: &mut Session,
     store: &Store,

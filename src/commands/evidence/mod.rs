@@ -141,7 +141,8 @@ fn show_output(
     Ok(Status::Done)
 }
 
-/// The machine that has what a run wrote, for people. `None`: it wrote nothing, or that is kept no longer.
+/// The machine that has what a run wrote, for people. `None`: it wrote nothing, or that is kept no
+/// longer.
 fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
     let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
     agent.look(|seen, state| {

@@ -174,7 +174,8 @@ fn within(
 ) -> Result<Status> {
     let ending = foreground::Ending { orphaned: Some(Signal::KILL), ..foreground::Ending::default() };
     let ran = foreground::run(argv, &mut Nobody, &ending);
-    // The exit status of the command counts for the caller. A section that can't be closed ends with this process.
+    // The exit status of the command counts for the caller. A section that can't be closed ends
+    // with this process.
     let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
@@ -201,8 +202,8 @@ fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32
     Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-/// Prints the section for scripts, and nothing as text: in a turn's own output a line about it would be in
-/// the way.
+/// Prints the section for scripts, and nothing as text: in a turn's own output a line about it
+/// would be in the way.
 fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
     let object = json!({
         "agent": agent,

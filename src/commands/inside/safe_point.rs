@@ -1,4 +1,5 @@
-//! `safe-point`: a turn asks whether to go on, and gets what the operator has said (contract, execution §6).
+//! `safe-point`: a turn asks whether to go on, and gets what the operator has said (contract,
+//! execution §6).
 
 use std::time::{Duration, Instant};
 
@@ -28,12 +29,12 @@ use super::{current, own_run};
 /// How many messages one safe point hands over; the next one has more.
 const HANDED_OVER: usize = 64;
 
-/// How often a safe point looks for changes that no record shows: messages of the operator beside its command,
-/// and sections whose process has ended.
+/// How often a safe point looks for changes that no record shows: messages of the operator beside
+/// its command, and sections whose process has ended.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Why a command is ended although its turn is not to yield: the next safe point is to hand over what the
-/// operator has said.
+/// Why a command is ended although its turn is not to yield: the next safe point is to hand over
+/// what the operator has said.
 const SPOKEN_TO: &str = "the operator has something to say";
 
 /// What a safe point finds.
@@ -59,8 +60,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
         Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
         None => look(session, &agent, run_id)?,
     };
-    // Two safe points at once must not hand over the same messages: the other one does it, or has just done
-    // it.
+    // Two safe points at once must not hand over the same messages: the other one does it, or has
+    // just done it.
     let alone = if found.said.is_empty() || !is_read || args.peek {
         None
     } else {
@@ -79,8 +80,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
         found.said.clear();
     }
     tell(session, &found, run_id, args.peek);
-    // The messages are written first and marked then: if this process is killed in between, the next safe
-    // point hands the same over again.
+    // The messages are written first and marked then: if this process is killed in between, the
+    // next safe point hands the same over again.
     session.out.flush();
     if alone.is_some() && !session.out.is_closed() {
         let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
@@ -173,8 +174,8 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
         if !is_interjection(&message) {
             continue;
         }
-        // The file of an ended message came back; a step will drop it. This is rare enough to ask the archive
-        // itself.
+        // The file of an ended message came back; a step will drop it. This is rare enough to ask
+        // the archive itself.
         let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
@@ -192,8 +193,8 @@ fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
 }
 
-/// Marks what was written out as handed over: no other safe point hands it over again. If the turn is killed
-/// before it has read it, the next run of its message gets it.
+/// Marks what was written out as handed over: no other safe point hands it over again. If the turn
+/// is killed before it has read it, the next run of its message gets it.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Desk::new(session, agent).open()?;
     let seen = open.locked.look_again()?;
@@ -236,7 +237,8 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();
-            // What is pending is told when the section has had its time, though no record changes then.
+            // What is pending is told when the section has had its time, though no record changes
+            // then.
             let section = run.and_then(|run| protected_until(run, now));
             let section = section.and_then(|until| instant_of(until, now));
             // An arrival changes no record either.

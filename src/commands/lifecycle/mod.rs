@@ -41,7 +41,8 @@ pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Resu
     Ok(Status::Done)
 }
 
-/// Says that the turn command can't be started as things are. It may come later, so this refuses nothing.
+/// Says that the turn command can't be started as things are. It may come later, so this refuses
+/// nothing.
 fn say_fault(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = program::fault(store, agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -123,8 +124,8 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
             wait_for_section(session, &agent, &run, &preemption)?;
             if run.stopping.is_none() {
-                // Its tick ends the turn. It is given time for that, because a second signal has another meaning to
-                // many programs. After that this command ends the turn itself.
+                // Its tick ends the turn. It is given time for that, because a second signal has
+                // another meaning to many programs. After that this command ends the turn itself.
                 wait_until(TICK_GRACE, || {
                     Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
                 })?;

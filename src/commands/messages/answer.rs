@@ -55,8 +55,8 @@ impl Deadline {
     }
 }
 
-/// Waits until each of the messages has ended, and says what came of it, in their order. Other processes make the
-/// steps. Returns the gravest verdict.
+/// Waits until each of the messages has ended, and says what came of it, in their order. Other
+/// processes make the steps. Returns the gravest verdict.
 pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,

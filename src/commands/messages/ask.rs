@@ -21,8 +21,8 @@ use crate::workdir::{Log, Stream};
 use super::answer::{Deadline, go_on, is_told, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
 
-/// How long a wait lasts at most while another process's tick runs the turn, because the output of that turn
-/// raises no event.
+/// How long a wait lasts at most while another process's tick runs the turn, because the output of
+/// that turn raises no event.
 const LISTENS: Duration = Duration::from_millis(500);
 
 /// The shortest wait, because a step may not find what is due at the very moment.
@@ -86,7 +86,8 @@ impl Question<'_> {
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
-    /// Whether the output of the live turn is on this machine. Where the records are elsewhere, each look asks a server.
+    /// Whether the output of the live turn is on this machine. Where the records are elsewhere,
+    /// each look asks a server.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
         !self.store.is_beside() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
@@ -115,7 +116,8 @@ impl Question<'_> {
     }
 }
 
-/// Says that a turn failed and is tried again. A message that is given up is reported by its attention.
+/// Says that a turn failed and is tried again. A message that is given up is reported by its
+/// attention.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
     if report.failed() && !is_given_up {

@@ -164,8 +164,8 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     })
 }
 
-/// The exit status for a command that has waited for the end of a message. A message that was handed over to a turn was
-/// heard.
+/// The exit status for a command that has waited for the end of a message. A message that was
+/// handed over to a turn was heard.
 pub fn verdict(status: MessageStatus) -> Status {
     match status {
         MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
@@ -189,7 +189,8 @@ impl Lookout {
         Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
     }
 
-    /// Warns, once, if nothing takes the message up: at once if its agent is closed, else at the next look.
+    /// Warns, once, if nothing takes the message up: at once if its agent is closed, else at the
+    /// next look.
     pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
@@ -208,8 +209,8 @@ impl Lookout {
     }
 }
 
-/// Warns that no step takes a message up as things are. Returns whether it did. `has_waited`: a step that has
-/// been due for seconds is late, since the caller waits for it.
+/// Warns that no step takes a message up as things are. Returns whether it did. `has_waited`: a
+/// step that has been due for seconds is late, since the caller waits for it.
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();

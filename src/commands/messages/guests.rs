@@ -1,4 +1,5 @@
-//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than a file of that member can say.
+//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than a file of that
+//! member can say.
 
 use crate::cli;
 use crate::commands::words::parse_optional;
@@ -56,7 +57,8 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
         .hint("leave it out: a file speaks in the name of the user who owns it"))
 }
 
-/// The policy of an agent. Where a member may not read it, that of an agent that says nothing of its own.
+/// The policy of an agent. Where a member may not read it, that of an agent that says nothing of
+/// its own.
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
@@ -66,7 +68,8 @@ pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     }
 }
 
-/// How a message of this speaker arrives. A member's message is a file in the inbox, which the next step reads.
+/// How a message of this speaker arrives. A member's message is a file in the inbox, which the next
+/// step reads.
 pub fn surface(speaker: Speaker<'_>) -> DeliverySurface {
     match speaker {
         Speaker::User(_) | Speaker::File(_) => DeliverySurface::FileDrop,

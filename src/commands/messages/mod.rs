@@ -67,7 +67,8 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(session, &store, &agent, "wait for")?;
-        // The message that was admitted under this key may have ended, even if the gate is closed now.
+        // The message that was admitted under this key may have ended, even if the gate is closed
+        // now.
         if args.said.dedupe_key.is_none() {
             refuse_closed(&agent.peek()?, None)?;
         }
@@ -114,7 +115,8 @@ struct Voice {
 }
 
 impl Voice {
-    /// Refuses a speaker that the agent does not hear, and a speaker that claims another origin than its own.
+    /// Refuses a speaker that the agent does not hear, and a speaker that claims another origin
+    /// than its own.
     fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
@@ -192,7 +194,8 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
     }
 }
 
-/// Says on stderr that the agent takes up no messages at present. The message stays, so this is no failure.
+/// Says on stderr that the agent takes up no messages at present. The message stays, so this is no
+/// failure.
 fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
     let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
@@ -254,7 +257,8 @@ fn submission(args: &cli::Said, ids: (Option<WorkId>, Option<WaitId>), limit: Si
     Ok(submission)
 }
 
-/// Admits one message per line. Every line is checked before the first is admitted; one bad line admits none.
+/// Admits one message per line. Every line is checked before the first is admitted; one bad line
+/// admits none.
 fn admit_batch(
     session: &Session,
     agent: &Agent<'_>,
@@ -445,8 +449,8 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// The source of a hint: the one that is named, else the operator. A hint of a turn or task has its agent as
-/// the source.
+/// The source of a hint: the one that is named, else the operator. A hint of a turn or task has its
+/// agent as the source.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(

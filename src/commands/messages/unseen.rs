@@ -1,4 +1,5 @@
-//! `enqueue` to an agent whose records are in a database: the message and the question for its agent go together.
+//! `enqueue` to an agent whose records are in a database: the message and the question for its
+//! agent go together.
 
 use crate::cli;
 use crate::engine::session::Session;
@@ -14,10 +15,11 @@ use crate::store::Store;
 use super::guests::surface;
 use super::submission;
 
-/// Puts a message into the inbox without a look at its agent first. Returns what is said of it, and how the agent then stands as far as
-/// that is known.
+/// Puts a message into the inbox without a look at its agent first. Returns what is said of it, and
+/// how the agent then stands as far as that is known.
 ///
-/// `None`: nothing was done, because something needs a look first, or is wrong. The ordinary way then does it, or says what is wrong.
+/// `None`: nothing was done, because something needs a look first, or is wrong. The ordinary way
+/// then does it, or says what is wrong.
 pub fn enqueue(
     session: &Session,
     store: &Store,
@@ -34,7 +36,8 @@ pub fn enqueue(
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
 
-/// Whether more has to be known of the agent than whether it takes a message of some size, or a text can be read only once.
+/// Whether more has to be known of the agent than whether it takes a message of some size, or a
+/// text can be read only once.
 fn needs_a_look(args: &cli::Enqueue) -> bool {
     let cli::Enqueue { awaits, batch, within, at, said, .. } = args;
     let is_given =

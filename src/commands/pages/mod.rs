@@ -12,7 +12,8 @@ use crate::model::json;
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
 
-/// The same help with the first example of the command's manual page. It is made only for a command that asks for help.
+/// The same help with the first example of the command's manual page. It is made only for a command
+/// that asks for help.
 pub fn with_examples(help: clap::Error) -> clap::Error {
     let grammar = exemplified(cli::Cli::command(), "dormouse");
     grammar.try_get_matches_from(std::env::args_os()).err().unwrap_or(help)

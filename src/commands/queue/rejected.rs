@@ -1,4 +1,5 @@
-//! `queue rejected`: what lay in an inbox and could not be admitted, until a person decides about it.
+//! `queue rejected`: what lay in an inbox and could not be admitted, until a person decides about
+//! it.
 
 use std::ffi::OsString;
 

@@ -26,8 +26,8 @@ impl<'r> Before<'r> {
     }
 
     /// One commit of the state directory, with the decision as its message, if the step has changed
-    /// anything. Falling asleep does nothing and is recorded all the same. Returns what git said of files that
-    /// it may not read, and has left out.
+    /// anything. Falling asleep does nothing and is recorded all the same. Returns what git said of
+    /// files that it may not read, and has left out.
     ///
     /// Before that the disk has all of it: what git takes is what is there after a power cut, too.
     pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {

@@ -1,7 +1,8 @@
-//! `tick --follow`: stays in the foreground, and makes a step of an agent when it has something to do.
+//! `tick --follow`: stays in the foreground, and makes a step of an agent when it has something to
+//! do.
 //!
-//! It only looks. Each step is made by another process, the very one that cron would start, so that nothing depends on
-//! this one: it holds no lock and writes no file.
+//! It only looks. Each step is made by another process, the very one that cron would start, so that
+//! nothing depends on this one: it holds no lock and writes no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -23,21 +24,23 @@ use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, told};
 
-/// How often is looked at an agent that can't be watched, and at one whose turn or task another process runs: if that is
-/// killed, no file changes. For so many agents more rarely.
+/// How often is looked at an agent that can't be watched, and at one whose turn or task another
+/// process runs: if that is killed, no file changes. For so many agents more rarely.
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
-/// How often a store is asked that knows which agents have something to do. One question is about all of them.
+/// How often a store is asked that knows which agents have something to do. One question is about
+/// all of them.
 const ASKS: Span = Span::from_secs(2);
 /// How soon it is asked again once another machine was quicker.
 const ASKS_SOON: Span = Span::from_millis(100);
 
-/// How long the file of a dropped message may take to be written, where nothing tells that it is whole.
+/// How long the file of a dropped message may take to be written, where nothing tells that it is
+/// whole.
 const WRITTEN: Span = Span::from_secs(1);
 
-/// How long an agent is left alone after a step that came to nothing, and twice as long each time, up to what cron would
-/// leave it alone.
+/// How long an agent is left alone after a step that came to nothing, and twice as long each time,
+/// up to what cron would leave it alone.
 const IN_VAIN: Span = Span::from_millis(20);
 /// After so many steps in vain an agent is looked at.
 const SURELY: u8 = 2;
@@ -93,8 +96,8 @@ struct Followed {
     told: Option<Urgency>,
     /// Whether a process makes a step of the agent.
     runs: bool,
-    /// How many of its last steps did nothing. After one of them another process may just have been at it; after two it is known
-    /// what the agent waits for.
+    /// How many of its last steps did nothing. After one of them another process may just have been
+    /// at it; after two it is known what the agent waits for.
     in_vain: u8,
     /// How long the agent is left alone, and until when.
     pause: Span,
@@ -191,7 +194,8 @@ impl Follower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // The directory may have been put back from a backup: the one that is there now is followed.
+                // The directory may have been put back from a backup: the one that is there now is
+                // followed.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
                     Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
@@ -211,7 +215,8 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// The state directory is being removed, or exchanged for another one: a moment later it is looked for once more.
+    /// The state directory is being removed, or exchanged for another one: a moment later it is
+    /// looked for once more.
     fn is_going(&mut self, session: &Session) {
         self.is_gone = true;
         self.list_at = Some(session.clock.now().after(WRITTEN));
@@ -393,7 +398,8 @@ impl Follower<'_> {
             | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
         }
         if agent.in_vain == 1 && agent.told.take().is_some() {
-            // Another machine was quicker. The store says whether something is left, and it says so of all agents at once.
+            // Another machine was quicker. The store says whether something is left, and it says so
+            // of all agents at once.
             let soon = now.after(ASKS_SOON);
             self.list_at = Some(self.list_at.map_or(soon, |at| at.min(soon)));
             return;

@@ -199,7 +199,8 @@ fn completions(texts: &mut Texts) {
     for (shell, name) in shells {
         let mut script = Vec::new();
         shell.write_registration(cli::COMPLETES, "dormouse", "dormouse", "dormouse", &mut script).unwrap();
-        // zsh calls the file itself as a function when it is first needed, and takes what that proposes.
+        // zsh calls the file itself as a function when it is first needed, and takes what that
+        // proposes.
         let script = String::from_utf8(script).unwrap().replace(
             "compdef _clap_dynamic_completer_dormouse dormouse",
             "if [ \"$funcstack[1]\" = _dormouse ]; then\n    _clap_dynamic_completer_dormouse \"$@\"\n\
