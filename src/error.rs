@@ -99,8 +99,8 @@ impl Status {
         }
     }
 
-    /// The graver of two, for commands over several agents: damage first, then a failure, then a turn that
-    /// failed, then what was busy, refused or missing.
+    /// The graver of two, for commands over several agents: damage first, then a failure, then a
+    /// turn that failed, then what was busy, refused or missing.
     pub fn graver(self, other: Status) -> Status {
         let gravity = |status| match status {
             Status::Done => 0,
@@ -180,13 +180,15 @@ impl Error {
         Error::Io { action, path: path.to_owned(), source: io::ErrorKind::NotFound.into() }
     }
 
-    /// The error for a file that `holder`, another process, has held for as long as this one waited.
+    /// The error for a file that `holder`, another process, has held for as long as this one
+    /// waited.
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Error::Busy { path: path.into(), holder, waited_ms }
     }
 
-    /// The same error with what the user can do about it. Errors that know that by themselves stay as they are.
+    /// The same error with what the user can do about it. Errors that know that by themselves stay
+    /// as they are.
     pub fn with_hint(mut self, text: impl Into<String>) -> Error {
         if let Error::Usage { hint, .. }
         | Error::Refused { hint, .. }
@@ -217,7 +219,8 @@ impl Error {
         }
     }
 
-    /// Whether the machine, or a limit of it, had no room for what was tried: a later try may succeed.
+    /// Whether the machine, or a limit of it, had no room for what was tried: a later try may
+    /// succeed.
     pub fn is_shortage(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
         let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
@@ -313,13 +316,14 @@ impl Error {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
-    /// Whether it was refused because there is no such agent here, or no longer, or because other machines tick it.
+    /// Whether it was refused because there is no such agent here, or no longer, or because other
+    /// machines tick it.
     pub fn has_left(&self) -> bool {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
-    /// True if the reason of the error lies in the one file or directory that it names. Any other error comes from the
-    /// disk or from this process.
+    /// True if the reason of the error lies in the one file or directory that it names. Any other
+    /// error comes from the disk or from this process.
     pub fn is_of_file(&self) -> bool {
         const OF_FILE: [Errno; 15] = [
             Errno::EXIST,
@@ -382,7 +386,8 @@ impl Error {
 /// How many agents are named to a caller who has named none of them.
 const NAMED: usize = 10;
 
-/// Which agents there are, to a caller who has named another one: the nearest if one is near, else the first.
+/// Which agents there are, to a caller who has named another one: the nearest if one is near, else
+/// the first.
 fn instead_of(agent: &str, known: &[String]) -> String {
     let likeness = |name: &&String| strsim::jaro_winkler(agent, name);
     let nearest = known.iter().map(|name| (likeness(&name), name)).filter(|(likeness, _)| *likeness > 0.8);

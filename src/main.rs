@@ -1,10 +1,12 @@
 //! Long-lived agents that live in a directory.
 //!
-//! To read this program, begin with `cli` (what a user can ask for), then `commands` (one file per command
-//! family), `engine` (a step) and `rules` (what happens and when). `ARCHITECTURE.md` describes the other modules.
+//! To read this program, begin with `cli` (what a user can ask for), then `commands` (one file per
+//! command family), `engine` (a step) and `rules` (what happens and when). `ARCHITECTURE.md`
+//! describes the other modules.
 
-// What the shipped program never does: it never panics, it prints only through its `Output`, and its matches
-// name every variant, so that the compiler points at each of them when a variant is added.
+// What the shipped program never does: it never panics, it prints only through its `Output`, and
+// its matches name every variant, so that the compiler points at each of them when a variant is
+// added.
 #![cfg_attr(
     not(test),
     warn(

@@ -160,8 +160,8 @@ impl SecretWords {
     }
 }
 
-/// Refuses to a turn or task what is the operator's. Of its own agent's triggers it makes and revokes those that are
-/// scoped to a wait.
+/// Refuses to a turn or task what is the operator's. Of its own agent's triggers it makes and
+/// revokes those that are scoped to a wait.
 fn reach(
     session: &Session,
     store: &Store,
@@ -200,7 +200,8 @@ fn create(
     Ok(Status::Done)
 }
 
-/// Commits a trigger with a new secret. The secret stays in its file if the record has it, whatever else went wrong.
+/// Commits a trigger with a new secret. The secret stays in its file if the record has it, whatever
+/// else went wrong.
 fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
     keep_key(&open.locked, trigger, secret)?;
     let committed = open.commit();
@@ -210,12 +211,14 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
     committed.map(drop)
 }
 
-/// Keeps the key of a trigger, no later than the record that names it. A key that no record names is removed with the next write.
+/// Keeps the key of a trigger, no later than the record that names it. A key that no record names
+/// is removed with the next write.
 fn keep_key(locked: &Change<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
-/// Whether the record has this secret, although not all went well: not all of it is known to be on disk, say.
+/// Whether the record has this secret, although not all went well: not all of it is known to be on
+/// disk, say.
 fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
     let found = agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id));
     found.is_ok_and(|found| found.is_some_and(|found| found.secret_sha256 == trigger.secret_sha256))
@@ -282,7 +285,8 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
     Ok(Status::Done)
 }
 
-/// How many deliveries of a trigger lie in the inbox that no step has taken up, and when the last of them arrived.
+/// How many deliveries of a trigger lie in the inbox that no step has taken up, and when the last
+/// of them arrived.
 type Waiting = (u64, Option<Time>);
 
 /// A trigger as it stands, or as it was when it was revoked.

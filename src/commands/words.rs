@@ -67,7 +67,8 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         },
         None if std::io::stdin().is_terminal() => Err(Error::usage(format!("{flag}: nothing to say"))
             .with_hint("give the text, or `-` for stdin, or `@FILE`")),
-        // An empty stdin is no text that a person meant to give; cron's stdin is empty, for example.
+        // An empty stdin is no text that a person meant to give; cron's stdin is empty, for
+        // example.
         None => match stdin(bound)? {
             text if text.is_empty() => {
                 Err(Error::usage(format!("{flag}: nothing to say, and nothing on stdin"))
@@ -106,7 +107,8 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     read_file(Path::new(word), bound)
 }
 
-/// The text of an `agent.toml`, which errors call by `name`. Of a file without end no more is read than settings may have.
+/// The text of an `agent.toml`, which errors call by `name`. Of a file without end no more is read
+/// than settings may have.
 pub fn settings(name: &str, path: &Path) -> Result<String> {
     let most = MAX_SETTINGS;
     let mut text = String::new();
@@ -119,7 +121,8 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What the person at the terminal answers to a question, as it was typed; `None` where nobody can be asked.
+/// What the person at the terminal answers to a question, as it was typed; `None` where nobody can
+/// be asked.
 pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
@@ -195,8 +198,8 @@ pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
-/// The agents among the words of a flag that takes any number, where the line names none elsewhere: they are taken out
-/// of those words.
+/// The agents among the words of a flag that takes any number, where the line names none elsewhere:
+/// they are taken out of those words.
 pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<String>> {
     let mut agents = Vec::new();
     if one_agent(None, None)?.is_none() {

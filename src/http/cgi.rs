@@ -28,8 +28,8 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request,
     if request.method.is_empty() {
         return Err(Answer::new(Status::BadRequest, "the server names no REQUEST_METHOD"));
     }
-    // Some servers take a body apart that came in chunks, and then know no length of it; what they leave of the header
-    // must not stand beside one that they have told.
+    // Some servers take a body apart that came in chunks, and then know no length of it; what they
+    // leave of the header must not stand beside one that they have told.
     let is_told = request.header("Content-Length")?.is_some();
     request.headers.retain(|(name, _)| !(is_told && name.eq_ignore_ascii_case("Transfer-Encoding")));
     let length = head::length(&request)?;
@@ -53,7 +53,8 @@ mod tests {
     use super::*;
     use crate::http::MAX_BODY;
 
-    /// Whatever a server passes on, in whatever order and however often: it is a request, or refused.
+    /// Whatever a server passes on, in whatever order and however often: it is a request, or
+    /// refused.
     #[test]
     fn whatever_a_server_tells_is_read_or_refused() {
         const NAMES: [&str; 10] = [

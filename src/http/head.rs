@@ -1,5 +1,5 @@
-//! The first line and the headers of a request, read strictly: a head that two programs could read in two
-//! ways is refused.
+//! The first line and the headers of a request, read strictly: a head that two programs could read
+//! in two ways is refused.
 
 use super::{Answer, MAX_BODY, MAX_HEAD, Request, Status};
 
@@ -17,8 +17,8 @@ pub struct Head {
     pub waits: bool,
 }
 
-/// Where the head ends in the bytes that have come so far; `None` if more bytes have to come. `Err`: these
-/// bytes can't become a head.
+/// Where the head ends in the bytes that have come so far; `None` if more bytes have to come.
+/// `Err`: these bytes can't become a head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
     let bad = |message: &str| Err(Answer::new(Status::BadRequest, message));
     let mut last = 0;

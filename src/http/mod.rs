@@ -24,8 +24,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// The value of a header. `Err`: the header is there more than once, so it is not known which value
-    /// counts.
+    /// The value of a header. `Err`: the header is there more than once, so it is not known which
+    /// value counts.
     pub fn header(&self, name: &str) -> Result<Option<&str>, Answer> {
         let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {

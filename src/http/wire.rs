@@ -65,14 +65,15 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline)
     Ok(())
 }
 
-/// Writes all bytes. If that is not possible in time, or the other side does not read, the rest is given up.
+/// Writes all bytes. If that is not possible in time, or the other side does not read, the rest is
+/// given up.
 pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {
             return;
         }
-        // This writes no more at once than a pipe has room for once it is ready: the rest could block for
-        // ever.
+        // This writes no more at once than a pipe has room for once it is ready: the rest could
+        // block for ever.
         match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -81,8 +82,8 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     }
 }
 
-/// Reads what is left of a request, for a moment: a connection that is closed on unread bytes may lose the
-/// answer.
+/// Reads what is left of a request, for a moment: a connection that is closed on unread bytes may
+/// lose the answer.
 pub fn drain(from: impl AsFd, most: usize, by: Deadline) {
     let mut left = most;
     while left > 0 {

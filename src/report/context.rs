@@ -99,7 +99,8 @@ struct ThisRun<'a> {
     deferrals: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     deferred: Option<&'a Deferred>,
-    /// The checkpoint of this message is gone, so this is no first attempt although the turn begins anew.
+    /// The checkpoint of this message is gone, so this is no first attempt although the turn begins
+    /// anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_lost: Option<bool>,
 }
@@ -283,7 +284,8 @@ fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time)
 fn told(message: &Message) -> Told<'_> {
     let body_is = if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction };
     let mut message = Cow::Borrowed(message);
-    // The agent asks the outside system after it woke: what that sent along is no input of the turn.
+    // The agent asks the outside system after it woke: what that sent along is no input of the
+    // turn.
     if message.hint.as_ref().is_some_and(|hint| hint.payload.is_some())
         && let Some(hint) = &mut message.to_mut().hint
     {
@@ -292,7 +294,8 @@ fn told(message: &Message) -> Told<'_> {
     Told { message, body_is }
 }
 
-/// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake hint.
+/// Whether a turn should weigh the message and not obey it: it comes from outside, or with a wake
+/// hint.
 fn is_evidence(message: &Message) -> bool {
     match message.authority_class {
         AuthorityClass::ExternalEvidence | AuthorityClass::IntegrationSignal => true,

@@ -78,7 +78,8 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_waiting()).collect();
-    // Waits of the agent itself come first: they keep the whole agent from going on, others only a work item.
+    // Waits of the agent itself come first: they keep the whole agent from going on, others only a
+    // work item.
     waits.sort_by_key(|wait| !wait.is_agents_own());
     list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
     let awaited: Vec<_> = waits.iter().filter_map(|wait| wait.task_id()).collect();
@@ -167,8 +168,8 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
     text
 }
 
-/// What runs for each source that can wake a started agent: its waits, its other tasks, its timers, its rechecks, a
-/// message of the operator, and a hint that names nothing.
+/// What runs for each source that can wake a started agent: its waits, its other tasks, its timers,
+/// its rechecks, a message of the operator, and a hint that names nothing.
 pub fn on_wake(records: &Records) -> Vec<Value> {
     if matches!(records.state.status, Status::Stopped | Status::Booting) {
         return Vec::new();
@@ -270,7 +271,8 @@ fn facts_document(facts: &Projection) -> Value {
     })
 }
 
-/// `explain` for people: the decision, the ladder down to the rung that holds, and what would wake the agent.
+/// `explain` for people: the decision, the ladder down to the rung that holds, and what would wake
+/// the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let mut text = format!(

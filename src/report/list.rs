@@ -252,7 +252,8 @@ impl Line {
         self.attention.as_ref().map_or(0, |mark| mark.count)
     }
 
-    /// The order of the agents: by a column, else those that need attention first. Equal agents are in order of name.
+    /// The order of the agents: by a column, else those that need attention first. Equal agents are
+    /// in order of name.
     pub fn order(&self, other: &Line, by: Option<Column>) -> Ordering {
         let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => one.cmp(&other),

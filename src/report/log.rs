@@ -11,7 +11,8 @@ use super::text::one_line;
 /// How long a text from outside may be within a line, in characters.
 const LONGEST: usize = 160;
 
-/// An event as a line for people; nothing for what only says in other words what another event tells.
+/// An event as a line for people; nothing for what only says in other words what another event
+/// tells.
 pub fn line(event: &Event, out: &Output) -> Option<String> {
     let (words, tone) = words(event)?;
     let words = out.safe(&one_line(&words, LONGEST));
@@ -24,8 +25,8 @@ pub fn output(text: &str, out: &Output) -> String {
     format!("{}  {} {}", " ".repeat("yyyy-mm-dd hh:mm:ss".len()), out.paint(Tone::Quiet, "|"), out.safe(text))
 }
 
-/// What an event says to people, with text from outside in it, and how good or bad that is; nothing for what another
-/// event tells in other words.
+/// What an event says to people, with text from outside in it, and how good or bad that is; nothing
+/// for what another event tells in other words.
 pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let field = |name: &str| text(&event.data[name]);
     let because = |words: String| match field("reason").or_else(|| field("cause")) {

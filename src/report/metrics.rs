@@ -1,8 +1,8 @@
-//! `metrics`: how the agents stand and what they have done, in the text format of Prometheus (version 0.0.4), which its
-//! textfile collector reads.
+//! `metrics`: how the agents stand and what they have done, in the text format of Prometheus
+//! (version 0.0.4), which its textfile collector reads.
 //!
-//! Sums over agents are gauges, and every counter has its agent as a label: a sum would go down when an agent goes,
-//! and a counter that goes down is taken for one that has begun anew.
+//! Sums over agents are gauges, and every counter has its agent as a label: a sum would go down
+//! when an agent goes, and a counter that goes down is taken for one that has begun anew.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -269,8 +269,8 @@ struct Families<'a, S> {
     named: &'a [&'a Reading],
 }
 
-/// Takes a number of the family and agent at hand: which part of a histogram it is, labels beside that of the agent,
-/// and its value.
+/// Takes a number of the family and agent at hand: which part of a histogram it is, labels beside
+/// that of the agent, and its value.
 type Put<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
 
 impl<S: Sheet> Families<'_, S> {
@@ -380,7 +380,8 @@ fn write_standing(families: &mut Families<'_, impl Sheet>) {
     );
 }
 
-/// What each agent has done. A count that is still zero is there too, so that its first step up is seen.
+/// What each agent has done. A count that is still zero is there too, so that its first step up is
+/// seen.
 fn write_history(families: &mut Families<'_, impl Sheet>) {
     families.each("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.", |one, put| {
         for terminal in Terminal::ALL {

@@ -43,8 +43,8 @@ fn keep(text: &str) {
     }
 }
 
-/// Whether the terminal to which results go shows this already, as the last that was written to stderr.
-/// `Some(false)`: its line has not ended.
+/// Whether the terminal to which results go shows this already, as the last that was written to
+/// stderr. `Some(false)`: its line has not ended.
 fn stands_last(text: &str) -> Option<bool> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let device = |stream| rustix::fs::fstat(stream).ok().map(|found| found.st_rdev);
@@ -87,7 +87,8 @@ pub struct Style {
     pub color: Option<bool>,
 }
 
-/// Both streams of one command. If the reader closes its pipe early, that is no failure: it wants no more.
+/// Both streams of one command. If the reader closes its pipe early, that is no failure: it wants
+/// no more.
 pub struct Output {
     style: Style,
     stdout: io::BufWriter<io::Stdout>,
@@ -150,7 +151,8 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Shows how far a work has come, where it takes long and a person looks. `of`: how much there is to do.
+    /// Shows how far a work has come, where it takes long and a person looks. `of`: how much there
+    /// is to do.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> Progress {
         Progress::new(unit, of, self.style.quiet)
     }
@@ -205,7 +207,8 @@ impl Output {
         }
     }
 
-    /// The same for a text that another program may have said to the user already: on a terminal it is shown once.
+    /// The same for a text that another program may have said to the user already: on a terminal it
+    /// is shown once.
     pub fn line_unless_said(&mut self, text: &str) {
         match stands_last(text) {
             None => self.line(text),
@@ -219,7 +222,8 @@ impl Output {
         self.is_endless = true;
     }
 
-    /// Writes the errors that there have been, the gravest last, so that it is the last line of stdout.
+    /// Writes the errors that there have been, the gravest last, so that it is the last line of
+    /// stdout.
     pub fn errors(&mut self) {
         let mut errors = std::mem::take(&mut self.errors);
         let gravest = errors.iter().fold(Status::Done, |status, (other, _)| status.graver(*other));
@@ -239,8 +243,8 @@ impl Output {
         }
     }
 
-    /// Writes the results of another process that ended with `status`. The error at their end is one of this
-    /// command.
+    /// Writes the results of another process that ended with `status`. The error at their end is
+    /// one of this command.
     pub fn results(&mut self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (results, last) = lines.split_at(begins);
@@ -286,7 +290,8 @@ impl Output {
         self.failure.is_some()
     }
 
-    /// The same for a command that has nothing to write for long: it looks whether the other end is closed.
+    /// The same for a command that has nothing to write for long: it looks whether the other end is
+    /// closed.
     pub fn has_reader(&self) -> bool {
         let stdout = io::stdout();
         let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
@@ -311,8 +316,8 @@ impl Output {
         escape(text).into_owned()
     }
 
-    /// Writes a part of a log of another program: as it is for a program, as escaped text for a terminal.
-    /// `ended`: no more of it comes.
+    /// Writes a part of a log of another program: as it is for a program, as escaped text for a
+    /// terminal. `ended`: no more of it comes.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
@@ -338,8 +343,8 @@ impl Output {
         talk(text);
     }
 
-    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the agent that failed,
-    /// for a command over several agents; `agent` is the agent that the object names.
+    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the agent
+    /// that failed, for a command over several agents; `agent` is the agent that the object names.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))
@@ -372,7 +377,8 @@ impl Output {
     }
 }
 
-/// An error as scripts read it. `agent` is the one that it is about, unless the error says it itself.
+/// An error as scripts read it. `agent` is the one that it is about, unless the error says it
+/// itself.
 pub fn failure(error: &Error, agent: Option<&str>) -> Value {
     let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
     if let Some(hint) = error.hint() {

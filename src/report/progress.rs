@@ -1,8 +1,10 @@
-//! The line at the end of a terminal that says how far long work has come, or for how long a turn has been running.
+//! The line at the end of a terminal that says how far long work has come, or for how long a turn
+//! has been running.
 //!
-//! It is drawn on stderr, and only for a person: on a terminal that can take a line back, by a process that has that
-//! terminal in the foreground. Whatever else is written to a stream goes through `beside`, which takes the line away
-//! first. Drawing sets no timer: the work itself says how far it is.
+//! It is drawn on stderr, and only for a person: on a terminal that can take a line back, by a
+//! process that has that terminal in the foreground. Whatever else is written to a stream goes
+//! through `beside`, which takes the line away first. Drawing sets no timer: the work itself says
+//! how far it is.
 
 use std::env;
 use std::fmt::Display;
@@ -54,7 +56,8 @@ fn last() -> MutexGuard<'static, Last> {
 }
 
 impl Last {
-    /// Begins to draw, if nothing is drawn yet and nothing is in the way. Returns whether it has begun.
+    /// Begins to draw, if nothing is drawn yet and nothing is in the way. Returns whether it has
+    /// begun.
     fn begin(&mut self, bar: impl FnOnce() -> ProgressBar) -> bool {
         let is_free = self.bar.is_none() && !self.is_taken;
         if is_free {
@@ -73,7 +76,8 @@ impl Last {
     }
 }
 
-/// Writes something to a stream of this process. `ends_line`: the next thing begins a line of its own.
+/// Writes something to a stream of this process. `ends_line`: the next thing begins a line of its
+/// own.
 pub fn beside<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     let mut last = last();
     if !ends_line {
@@ -91,16 +95,16 @@ pub fn can_erase() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Whether a person looks at stderr who sees what this process draws there. The ticks that `tick --jobs` starts have a
-/// terminal in common, and it is in the foreground of none.
+/// Whether a person looks at stderr who sees what this process draws there. The ticks that `tick
+/// --jobs` starts have a terminal in common, and it is in the foreground of none.
 pub fn is_watched() -> bool {
     let stderr = io::stderr();
     let group = || rustix::termios::tcgetpgrp(&stderr);
     stderr.is_terminal() && can_erase() && group().is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// The terminal behind stderr. After each drawing the cursor stands where the line begins: what the terminal itself
-/// shows of a key, as `^C`, is erased with the line.
+/// The terminal behind stderr. After each drawing the cursor stands where the line begins: what the
+/// terminal itself shows of a key, as `^C`, is erased with the line.
 #[derive(Debug, Default)]
 struct Terminal {
     drawn: Mutex<String>,
@@ -186,7 +190,8 @@ impl Unit {
     }
 }
 
-/// How far a long work has come. It is shown once the work has taken a while, until this is dropped.
+/// How far a long work has come. It is shown once the work has taken a while, until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Progress {
     since: Instant,
@@ -232,7 +237,8 @@ impl Drop for Progress {
     }
 }
 
-/// For how long the turn of an agent has been running in the foreground. It is shown until this is dropped.
+/// For how long the turn of an agent has been running in the foreground. It is shown until this is
+/// dropped.
 #[derive(Debug)]
 pub struct Age {
     since: Instant,

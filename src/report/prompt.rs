@@ -1,6 +1,8 @@
-//! The context document as text, from a template: the built-in one, or the agent's own (contract, turns).
+//! The context document as text, from a template: the built-in one, or the agent's own (contract,
+//! turns).
 //!
-//! Text from outside stands in a fenced block that names its origin and that nothing in the text can close.
+//! Text from outside stands in a fenced block that names its origin and that nothing in the text
+//! can close.
 
 use std::path::Path;
 
@@ -16,8 +18,8 @@ use super::context::Document;
 /// The template of agents that have none of their own.
 const OURS: &str = include_str!("prompt.md");
 
-/// Renders the document. `own` is the path and the text of the agent's template. An error names the template
-/// and the line.
+/// Renders the document. `own` is the path and the text of the agent's template. An error names the
+/// template and the line.
 pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<String> {
     let (name, text) = match own {
         Some((path, text)) => (path.to_string_lossy().into_owned(), text),

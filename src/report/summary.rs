@@ -1,4 +1,5 @@
-//! `get` and `list`: the state of an agent, assembled on request and never read back (contract, cli §4).
+//! `get` and `list`: the state of an agent, assembled on request and never read back (contract, cli
+//! §4).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,7 +64,8 @@ pub struct Arrivals {
     pub queued: Vec<InboxKey>,
     /// How many hand-written files could not be admitted.
     pub rejected: usize,
-    /// The newest of the messages that were reduced since the last turn that completed, oldest first.
+    /// The newest of the messages that were reduced since the last turn that completed, oldest
+    /// first.
     pub reduced: Vec<MessageId>,
 }
 
@@ -82,7 +84,8 @@ pub struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// How many messages wait: those in the queue, and the dropped files that are to become messages.
+    /// How many messages wait: those in the queue, and the dropped files that are to become
+    /// messages.
     fn pending(&self) -> usize {
         self.arrivals.queued.len() + self.records.inbox.drops
     }
@@ -156,7 +159,8 @@ fn placed(turn: &impl Serialize, places: &Places) -> Value {
 /// Maximum number of records of one kind that `get` shows.
 const LISTED: usize = 50;
 
-/// How many waits, tasks and timers are not shown, and the command that lists each kind. `None`: all are shown.
+/// How many waits, tasks and timers are not shown, and the command that lists each kind. `None`:
+/// all are shown.
 fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
     let planes = [("active_waits", "wait"), ("active_tasks", "task"), ("active_timers", "timer")];
     let object: Map<String, Value> = planes
@@ -203,7 +207,8 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-/// The held message. Its `resource` is what is missing, whether a claim found that or the turn said it.
+/// The held message. Its `resource` is what is missing, whether a claim found that or the turn said
+/// it.
 fn held(records: &Records) -> Value {
     let Some(held) = &records.state.held else { return Value::Null };
     let mut value = json!(held);

@@ -10,25 +10,26 @@ use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Escapes text from outside: characters that control a terminal, change the direction of writing or are
-/// invisible are written as in a string literal (`\u{202e}`). Line breaks and tabs stay.
+/// Escapes text from outside: characters that control a terminal, change the direction of writing
+/// or are invisible are written as in a string literal (`\u{202e}`). Line breaks and tabs stay.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes text for use within a line: line breaks and tabs as well, so that it can't begin a line or a
-/// column.
+/// Escapes text for use within a line: line breaks and tabs as well, so that it can't begin a line
+/// or a column.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
 
-/// Escapes text that may have several lines. Those after the first are indented, so that none looks like a
-/// line of dormouse's own.
+/// Escapes text that may have several lines. Those after the first are indented, so that none looks
+/// like a line of dormouse's own.
 pub fn escape_indented(text: &str) -> String {
     escape(text.trim_end()).replace('\n', "\n    ")
 }
 
-/// Escapes a text of dormouse's own that has text from outside in it. The colours that `paint` writes stay.
+/// Escapes a text of dormouse's own that has text from outside in it. The colours that `paint`
+/// writes stay.
 pub fn escape_painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -46,8 +47,8 @@ pub fn escape_painted(text: &str) -> String {
     shown
 }
 
-/// JSON for use in a text. The same characters are escaped as JSON does it, so that it is still the same
-/// value.
+/// JSON for use in a text. The same characters are escaped as JSON does it, so that it is still the
+/// same value.
 pub fn json(value: &Value) -> String {
     let text = value.to_string();
     let mut escaped = String::with_capacity(text.len());
@@ -93,8 +94,9 @@ fn is_plain(c: char) -> bool {
         )
 }
 
-/// The characters that Unicode lists as Default_Ignorable_Code_Point besides format characters. Variation
-/// selectors (U+FE00 to U+FE0F) are not among them here, since they belong to the character before them.
+/// The characters that Unicode lists as Default_Ignorable_Code_Point besides format characters.
+/// Variation selectors (U+FE00 to U+FE0F) are not among them here, since they belong to the
+/// character before them.
 const fn is_invisible_letter(c: char) -> bool {
     matches!(
         c,
@@ -110,8 +112,8 @@ const fn is_invisible_letter(c: char) -> bool {
     )
 }
 
-/// Decodes a stream that comes in pieces: a character that is cut by the end of a piece waits for the next
-/// one.
+/// Decodes a stream that comes in pieces: a character that is cut by the end of a piece waits for
+/// the next one.
 #[derive(Debug, Default)]
 pub struct Characters {
     cut: Vec<u8>,
@@ -160,7 +162,8 @@ pub fn text_width(text: &str) -> usize {
     of_text - of_colours
 }
 
-/// How many characters a column may have at most: characters that are put on top of a letter take no column.
+/// How many characters a column may have at most: characters that are put on top of a letter take
+/// no column.
 const CHARS_PER_COLUMN: usize = 4;
 
 /// The first line that isn't blank, cut to a number of columns.

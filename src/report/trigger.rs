@@ -1,4 +1,5 @@
-//! A trigger as commands show it: its record without the hash of its secret, which no command shows.
+//! A trigger as commands show it: its record without the hash of its secret, which no command
+//! shows.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -33,7 +34,8 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     object
 }
 
-/// The same with its deliveries. `waiting`: how many of them no step has taken up, and when the last of these came.
+/// The same with its deliveries. `waiting`: how many of them no step has taken up, and when the
+/// last of these came.
 pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
     object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
@@ -53,8 +55,8 @@ pub struct DefaultIngress {
     verify: VerifyKind,
 }
 
-/// The oldest trigger that is about nothing in particular, if something serves it. One whose address is its secret has
-/// none to show.
+/// The oldest trigger that is about nothing in particular, if something serves it. One whose
+/// address is its secret has none to show.
 pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<DefaultIngress> {
     let is_open = |trigger: &&Trigger| {
         trigger.is_active() && trigger.scope == TriggerScope::Agent && trigger.verify != Verify::Url

@@ -1,5 +1,5 @@
-//! What a settled run leaves in its directory. Its record is a line of the archive by then, so files that
-//! only repeat the record, or that were needed only while the run lived, are removed.
+//! What a settled run leaves in its directory. Its record is a line of the archive by then, so
+//! files that only repeat the record, or that were needed only while the run lived, are removed.
 
 use std::ffi::OsStr;
 
@@ -12,13 +12,15 @@ use crate::model::turn::Outcome;
 use super::{CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, STDERR, STDOUT};
 
 impl Dir {
-    /// Clears the directory of a settled run, and removes it if nothing is left in it. `keeps_context`: the
-    /// context of the turn stays. Only for a process that holds the run's lease, or has held it until the
-    /// settlement: no process of the run works there any more. Doing it twice is the same as doing it once.
+    /// Clears the directory of a settled run, and removes it if nothing is left in it.
+    /// `keeps_context`: the context of the turn stays. Only for a process that holds the run's
+    /// lease, or has held it until the settlement: no process of the run works there any more.
+    /// Doing it twice is the same as doing it once.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
         if dir.clear(|entry| is_spare(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // A hook that was told of the run may have left a file meanwhile. The directory then stays.
+            // A hook that was told of the run may have left a file meanwhile. The directory then
+            // stays.
             let _ = dir.remove_dir();
         }
         Ok(())
@@ -46,8 +48,8 @@ fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
         STDERR => is_empty(spot, run.stderr_bytes),
         HOOK_LOG => is_empty(spot, None),
         OUTCOME => says_no_more(spot, run),
-        // The transaction that no longer needs a checkpoint removes it, and other files belong to the turn
-        // that made them.
+        // The transaction that no longer needs a checkpoint removes it, and other files belong to
+        // the turn that made them.
         _ => Ok(false),
     }
 }
@@ -60,7 +62,8 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     }
 }
 
-/// Whether an outcome says nothing that the record does not say. An outcome that can't be read says more.
+/// Whether an outcome says nothing that the record does not say. An outcome that can't be read says
+/// more.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };

@@ -1,5 +1,5 @@
-//! What a machine has of an agent besides its records: the directories of runs and tasks, and hooks. They are
-//! local files, whatever store has the records.
+//! What a machine has of an agent besides its records: the directories of runs and tasks, and
+//! hooks. They are local files, whatever store has the records.
 
 mod leavings;
 mod log;
@@ -95,8 +95,8 @@ pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
 }
 
 impl Workdir {
-    /// The local files of the agent with this directory. `shared` is the directory that this machine has for
-    /// all agents.
+    /// The local files of the agent with this directory. `shared` is the directory that this
+    /// machine has for all agents.
     pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
@@ -182,8 +182,8 @@ impl Dir {
         self.write(PROMPT, text.as_bytes())
     }
 
-    /// Notes how the run or task ended, before that is committed. The note survives a kill; after a power cut
-    /// the run or task counts as interrupted.
+    /// Notes how the run or task ended, before that is committed. The note survives a kill; after a
+    /// power cut the run or task counts as interrupted.
     pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
         line.push(b'\n');
@@ -194,8 +194,8 @@ impl Dir {
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.spot.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
-        // The note is not synced: after a power cut the file may be empty, or have zeros or a part of the
-        // note in it.
+        // The note is not synced: after a power cut the file may be empty, or have zeros or a part
+        // of the note in it.
         if json::value(&bytes).is_err() {
             return Ok(None);
         }
@@ -206,7 +206,8 @@ impl Dir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
         let spot = self.spot.join(name);
         let created = match spot.create() {
-            // No directory above it is made: if an agent was removed meanwhile, no part of it is made anew.
+            // No directory above it is made: if an agent was removed meanwhile, no part of it is
+            // made anew.
             Err(error) if error.is_not_found() => self.spot.make_dir().and_then(|_| spot.create()),
             created => created,
         };

@@ -41,8 +41,8 @@ pub fn one_by_one(
     })
 }
 
-/// The agents that have something to do, the most urgent first, and then those that rest. So what the first
-/// ones have sent to the others is there by then.
+/// The agents that have something to do, the most urgent first, and then those that rest. So what
+/// the first ones have sent to the others is there by then.
 pub fn in_line(
     session: &mut Session,
     store: &Store,
@@ -121,8 +121,8 @@ pub fn in_parallel(
     status
 }
 
-/// Prints what the tick of one agent has printed, and reports what it could not. Returns the exit status with
-/// which it ended.
+/// Prints what the tick of one agent has printed, and reports what it could not. Returns the exit
+/// status with which it ended.
 pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
     let reached = match end {
         End::Exit(0) => Status::Done,

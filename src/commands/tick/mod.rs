@@ -68,8 +68,8 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     Ok(status)
 }
 
-/// Steps one agent after the other, as the process that has started this one names them. What went wrong in one step is not to
-/// last: the next one is made by another process.
+/// Steps one agent after the other, as the process that has started this one names them. What went
+/// wrong in one step is not to last: the next one is made by another process.
 fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
@@ -98,9 +98,9 @@ struct Line {
     urgencies: Option<Urgencies>,
 }
 
-/// The agents to step. Where the store says which are due, `--all` steps no others: it costs as much as there are such agents.
-/// What the first ones have sent to others makes these due, so the store is asked again, until it names nobody who was not
-/// stepped.
+/// The agents to step. Where the store says which are due, `--all` steps no others: it costs as
+/// much as there are such agents. What the first ones have sent to others makes these due, so the
+/// store is asked again, until it names nobody who was not stepped.
 fn to_step(session: &Session, store: &Store, args: &cli::Tick, done: &BTreeSet<AgentName>) -> Result<Line> {
     let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
     let Some(mut due) = due else {
@@ -183,7 +183,8 @@ pub fn steps(
         }
         let did = report.did_something();
         moved |= did;
-        // A parent whose child was stepped here may be another clone's: its own step finds what became of the child.
+        // A parent whose child was stepped here may be another clone's: its own step finds what
+        // became of the child.
         if did && !args.dry_run && exchange.is_none() {
             Desk::new(session, &agent).tell_parent();
         }

@@ -1,7 +1,9 @@
-//! `tick --push`: one repository that several machines tick. Before a step that has something to do, this clone takes the
-//! agent by a push, which only one of several clones that try is heard with; then it steps, and pushes what came of it.
+//! `tick --push`: one repository that several machines tick. Before a step that has something to
+//! do, this clone takes the agent by a push, which only one of several clones that try is heard
+//! with; then it steps, and pushes what came of it.
 //!
-//! Nothing in the records here is changed before that push was heard: a push that is refused leaves nothing to undo.
+//! Nothing in the records here is changed before that push was heard: a push that is refused leaves
+//! nothing to undo.
 
 use crate::engine::desk::Desk;
 use crate::engine::exchange::{Exchange, Terms};
@@ -17,7 +19,8 @@ use crate::report::step::StepReport;
 use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store};
 
-/// How long a clone has an agent beyond the time of its turn: for what comes before the turn and after it.
+/// How long a clone has an agent beyond the time of its turn: for what comes before the turn and
+/// after it.
 const MARGIN: Span = Span::from_secs(10 * 60);
 /// Of a turn without a timeout.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);

@@ -1,5 +1,5 @@
-//! `export`, `import`, `rm` and `rename`: agents as a stream, from one store to another (contract, store §6), out of this one,
-//! and to another name.
+//! `export`, `import`, `rm` and `rename`: agents as a stream, from one store to another (contract,
+//! store §6), out of this one, and to another name.
 
 pub mod remove;
 pub mod rename;
@@ -216,7 +216,8 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
     }
 }
 
-/// The agent's records with the mark that it is about to leave. Refused while something of it is at work.
+/// The agent's records with the mark that it is about to leave. Refused while something of it is at
+/// work.
 fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, going: &Going) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
@@ -235,7 +236,8 @@ fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: Stat
     desk.commit(locked, draft).map(drop)
 }
 
-/// Refuses to let a child go that its parent waits for: the parent looks for the end of its work here.
+/// Refuses to let a child go that its parent waits for: the parent looks for the end of its work
+/// here.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let waits = match agent.store().agent(&parent) {
@@ -284,8 +286,8 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then. The stream has a name and,
-/// if that is known, a length.
+/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then. The
+/// stream has a name and, if that is known, a length.
 fn from(
     session: &mut Session,
     store: &Store,
@@ -303,7 +305,8 @@ fn from(
         session.is_about(name);
         store.refuse_taken(name)?;
     }
-    // A stream may name any number of agents, so each is made and looked at before the next one has a directory.
+    // A stream may name any number of agents, so each is made and looked at before the next one has
+    // a directory.
     let mut staged: Vec<Arriving<'_>> = Vec::new();
     let complete = |session: &Session, staged: &[Arriving<'_>]| {
         let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
@@ -360,9 +363,9 @@ fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, the
 /// Why a run and a task end that were at work when their agent was exported.
 const WENT_ON: &str = "it was at work when its agent was copied, and went on there";
 
-/// Takes from an agent what belongs to where it comes from: the mark of its move, the clone that steps it, and the
-/// turn and the tasks that were at work there. These are over here. Their processes are the other agent's, and nothing
-/// looks for them.
+/// Takes from an agent what belongs to where it comes from: the mark of its move, the clone that
+/// steps it, and the turn and the tasks that were at work there. These are over here. Their
+/// processes are the other agent's, and nothing looks for them.
 fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     let state = agent.peek()?;
     let was_taken = state.moved.is_some() || state.ticked_by.is_some();

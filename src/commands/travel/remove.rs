@@ -1,8 +1,8 @@
 //! `rm`: an agent is written to a file, and vanishes from here (contract, people §5).
 //!
-//! It is marked first, as one that moves away is: from then on nothing of it changes, and a message that arrives is in
-//! its stream or refused. When the stream is durable the agent vanishes by one rename. Where that was cut off, the same
-//! command does what is left.
+//! It is marked first, as one that moves away is: from then on nothing of it changes, and a message
+//! that arrives is in its stream or refused. When the stream is durable the agent vanishes by one
+//! rename. Where that was cut off, the same command does what is left.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -215,7 +215,8 @@ struct Ready {
     unfinished: Unfinished,
 }
 
-/// Marks an agent and takes what it consists of. `None`: it is to stay, and what would become of it was said.
+/// Marks an agent and takes what it consists of. `None`: it is to stay, and what would become of it
+/// was said.
 fn prepare(
     session: &mut Session,
     store: &Store,

@@ -1,8 +1,9 @@
 //! `rename`: an agent gets another name (contract, people §5).
 //!
-//! Every record says whose it is, so they are all written anew: a copy with the new name is made whole, beside the agent,
-//! and appears by one rename. While there are two of it, and until other agents that name it are changed, both are
-//! marked: no command changes them, and none is stepped. Where that was cut off, the same command does what is left.
+//! Every record says whose it is, so they are all written anew: a copy with the new name is made
+//! whole, beside the agent, and appears by one rename. While there are two of it, and until other
+//! agents that name it are changed, both are marked: no command changes them, and none is stepped.
+//! Where that was cut off, the same command does what is left.
 
 use serde::Serialize;
 
@@ -216,7 +217,8 @@ fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Re
     unmark(session, agent, &locked, state)
 }
 
-/// Lets the agent of the former name vanish, changes the agents that name it, and takes the mark from it.
+/// Lets the agent of the former name vanish, changes the agents that name it, and takes the mark
+/// from it.
 fn finish(
     session: &Session,
     store: &Store,

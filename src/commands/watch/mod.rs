@@ -1,7 +1,7 @@
 //! `watch`: the agents on a screen, and keys that run commands.
 //!
-//! It only looks. It waits for changes of records, and reads and draws nothing while there are none, but for the age of a
-//! turn that is seen to run.
+//! It only looks. It waits for changes of records, and reads and draws nothing while there are
+//! none, but for the age of a turn that is seen to run.
 
 mod acts;
 mod fleet;

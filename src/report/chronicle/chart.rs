@@ -7,7 +7,8 @@ use crate::rules::limits::dollars;
 
 use super::{Doings, Scale, Stay, moment, number, span};
 
-/// The units of a chart from left to right, and from its top to its bottom. The template says so too.
+/// The units of a chart from left to right, and from its top to its bottom. The template says so
+/// too.
 const WIDTH: u64 = 1000;
 const HEIGHT: u64 = 100;
 
@@ -78,7 +79,8 @@ impl Parts {
 
     /// How deep the queues were at most.
     fn fill_queue(&mut self, stays: &[&Stay]) {
-        // Of a message that leaves and one that arrives at the same moment, the one that leaves counts first.
+        // Of a message that leaves and one that arrives at the same moment, the one that leaves
+        // counts first.
         let arrived = stays.iter().map(|stay| (stay.arrived, 1));
         let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
         let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
@@ -107,7 +109,8 @@ impl Parts {
         at.get(..cut).unwrap_or(&at).to_owned()
     }
 
-    /// How long a part is, in words: it has no minutes beside its hours, and no hours beside its days.
+    /// How long a part is, in words: it has no minutes beside its hours, and no hours beside its
+    /// days.
     pub fn long(&self) -> String {
         let long = span(self.long);
         let whole = |of: char, rest: &str| long.strip_suffix(rest).filter(|whole| whole.ends_with(of));
@@ -175,7 +178,8 @@ pub struct Chart {
 struct Bar {
     x: u64,
     width: u64,
-    /// From the bottom up: how high the whole is, and the lower part of it that is of another colour.
+    /// From the bottom up: how high the whole is, and the lower part of it that is of another
+    /// colour.
     high: u64,
     low: u64,
     class: &'static str,

@@ -1,8 +1,9 @@
 //! `report`: what agents have done in a period, as one HTML page with pictures in SVG.
 //!
-//! The page asks nothing of a network and has no script: what a mark means stands in its `<title>`, which browsers show
-//! when it is pointed at, and beside each picture stands a table. Every text goes into it through the escaping of the
-//! template, and text from outside through that of terminals before, so that nothing invisible changes how it is read.
+//! The page asks nothing of a network and has no script: what a mark means stands in its `<title>`,
+//! which browsers show when it is pointed at, and beside each picture stands a table. Every text
+//! goes into it through the escaping of the template, and text from outside through that of
+//! terminals before, so that nothing invisible changes how it is read.
 
 mod chart;
 mod page;
@@ -33,7 +34,8 @@ pub struct Chronicle {
     pub unreadable: Vec<(AgentName, String)>,
 }
 
-/// What one agent has done in the period, and how it stands at its end. All lists are in order of their beginning.
+/// What one agent has done in the period, and how it stands at its end. All lists are in order of
+/// their beginning.
 pub struct Doings {
     pub line: Line,
     pub turns: Vec<Turn>,

@@ -26,7 +26,8 @@ const LISTED_OF_ONE: usize = 100;
 /// How many failures are listed.
 const FAILURES: usize = 50;
 
-/// How much is told of what needs attention, in columns: ids and paths leave room for what happened.
+/// How much is told of what needs attention, in columns: ids and paths leave room for what
+/// happened.
 const TOLD: usize = 300;
 
 /// The shortest time that a page shows: a picture of less would say nothing.

@@ -1,6 +1,7 @@
 //! The strip of one agent: its turns, retries and waits along the time.
 //!
-//! Turns that are denser than columns share a mark, so that a strip is never larger than its columns.
+//! Turns that are denser than columns share a mark, so that a strip is never larger than its
+//! columns.
 
 use serde::Serialize;
 
@@ -74,8 +75,8 @@ pub fn marks(turns: &[Turn], pauses: &[Pause], scale: Scale, columns: u64) -> Ve
     waits.chain(turns).collect()
 }
 
-/// A mark is as much coloured as failed as there are failures among its turns, and a little at least. It is then higher
-/// than others, for eyes that don't see the colour.
+/// A mark is as much coloured as failed as there are failures among its turns, and a little at
+/// least. It is then higher than others, for eyes that don't see the colour.
 fn shapes(group: &[Turn], x: u64, width: u64) -> Vec<Shape> {
     let class = match group.first().map(Turn::kind) {
         Some(Kind::Live) => "l",

@@ -73,8 +73,8 @@ impl Lines {
     }
 }
 
-/// The lines about one agent, for a screen with so many columns and rows. `said`: what its turn writes, or its last
-/// turn has written.
+/// The lines about one agent, for a screen with so many columns and rows. `said`: what its turn
+/// writes, or its last turn has written.
 pub(super) fn rows(
     seen: &CloseUp,
     said: &[&str],

@@ -25,7 +25,8 @@ pub struct Counts {
     pub to_look_at: usize,
 }
 
-/// The lines around the rows: the head, the names of the columns, the note of the chosen agent, and the foot.
+/// The lines around the rows: the head, the names of the columns, the note of the chosen agent, and
+/// the foot.
 const AROUND: u16 = 4;
 
 /// How many rows of agents a screen of this height has.
@@ -230,7 +231,8 @@ fn words(known: &Known, now: Time) -> String {
     }
 }
 
-/// When the picture of an agent changes although nothing happens: the age of its turn is another one, or it is due.
+/// When the picture of an agent changes although nothing happens: the age of its turn is another
+/// one, or it is due.
 pub fn next_change(line: &Line, now: Time) -> Option<Time> {
     let age = line.turn_since.map(|since| {
         let age = now.since(since).as_millis();

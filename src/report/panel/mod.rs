@@ -133,7 +133,8 @@ fn fit(text: &str, width: usize) -> String {
     format!("{:indent$}{text}", "")
 }
 
-/// The whole picture. Returns how many lines it leaves out at the top: no more than there are below.
+/// The whole picture. Returns how many lines it leaves out at the top: no more than there are
+/// below.
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
     let paint = Paint { colored: shown.colored, is_plain: false };
     let area = frame.area();
@@ -171,7 +172,8 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
     above
 }
 
-/// Shows lines without the first ones, as far as more come after them. Returns how many are left out.
+/// Shows lines without the first ones, as far as more come after them. Returns how many are left
+/// out.
 fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) -> usize {
     let from = from.min(rows.len().saturating_sub(usize::from(area.height)));
     let rows = rows.into_iter().skip(from).take(usize::from(area.height));
