@@ -1,7 +1,9 @@
 //! The rules of the source: which layer may use which, where things happen, and what must not be there.
 
+mod budget;
 mod circles;
 mod seam;
+mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
