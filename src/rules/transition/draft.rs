@@ -1,5 +1,4 @@
-//! A transaction in the making: working copies of the records, and everything that has changed in
-//! them.
+//! A transaction that is being prepared: working copies of the records, and their changes.
 
 use std::collections::HashSet;
 
@@ -232,8 +231,7 @@ impl Draft {
         });
     }
 
-    /// Notes a question for people, unless this transaction tells them already that its answer was
-    /// lost.
+    /// Raises attention for a question, unless this transaction already reports its answer as lost.
     fn raise_question(&mut self, question: &Question) -> Attention {
         let is_told = |other: &Attention| {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
@@ -268,8 +266,7 @@ impl Draft {
         &self.raised
     }
 
-    /// Notes that a hook is to be told of what this transaction raises. Until it was told, a later
-    /// step may do it.
+    /// Adds this transaction's attention to the notifications that a hook still has to get.
     pub fn is_to_be_told(&mut self) {
         let raised = &self.raised;
         attentions(&mut self.records.state)
@@ -435,8 +432,7 @@ impl Draft {
         self.records.state.meters.lock.add(waited);
     }
 
-    /// Brings the records to what a commit of the changes so far would make of them. The draft goes
-    /// on.
+    /// Applies the changes so far to the working copies of the records.
     pub fn look_ahead(&mut self) {
         if self.touched {
             self.forget_questions();
@@ -484,8 +480,7 @@ impl Draft {
     }
 }
 
-/// Maximum number of open questions that are told one by one. Further ones are seen in `wait list`
-/// alone.
+/// Maximum number of open questions that raise attention. `wait list` shows the others.
 const QUESTIONS: usize = 500;
 
 /// Every attention that the state keeps.

@@ -1,5 +1,4 @@
-//! The journal: a transaction over several files happens whole or not at all, at the price of one
-//! sync.
+//! The journal makes a transaction over several files atomic with one sync.
 //!
 //! Invariants, and the order of writes that follows from them:
 //!
@@ -173,8 +172,7 @@ const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
 /// The most lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
-/// How much room a journal keeps beyond its end, so that a step can settle its turn on a full disk;
-/// and how much is added when there is less.
+/// Bytes reserved beyond the end of a journal, so that a turn can be settled on a full disk.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
@@ -231,8 +229,7 @@ impl Journal {
         Unfinished::read(spot, file).map(Found::Open)
     }
 
-    /// Whether the lines that count can be read, and name what transactions write. Those that were
-    /// applied in this boot are only waiting for the disk.
+    /// Error when a line that may have to be applied can't be read or names an unknown path.
     pub fn check(agent: &AgentDir) -> Result<()> {
         match Journal::look(agent, false)? {
             Found::Open(found) => found.check_paths(),
@@ -261,8 +258,7 @@ impl Journal {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// Whether another line may come: it goes on from the `state.json` that the last one left, and
-    /// there is room for it.
+    /// True if a line that replaces this `state.json` may be appended and the journal has room.
     pub fn goes_on(&self, entry: &Entry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
@@ -310,8 +306,7 @@ impl Journal {
         self.write_tail(TAIL - 9, NONE)
     }
 
-    /// Syncs the last line, which has no mark: it is not known whether its command has synced it,
-    /// or whether that sync has failed.
+    /// Syncs the last line, which has no mark: its command may have failed before or at the sync.
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
         // The kernel takes pages that it could not write for clean, so the line is written again
         // before the sync.
@@ -389,7 +384,7 @@ fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
     Ok(at)
 }
 
-/// All lines that were committed, where the last of them ends, and how much was read.
+/// Committed lines, the end of the last one, and the number of bytes read.
 fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<Line>, usize, usize)> {
     if length > files::MAX_JOURNAL {
         return Err(spot.too_large(length, files::MAX_JOURNAL));
@@ -447,8 +442,7 @@ impl Unfinished {
         Ok(Unfinished { journal, lines, is_torn, written })
     }
 
-    /// What is to be applied: the last line where its command was interrupted, and all of another
-    /// boot.
+    /// Entries to apply: the last line of an interrupted command, or every line of another boot.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         let is_applied = |line: &Line| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {

@@ -23,8 +23,7 @@ const AS_BY_DEFAULT: i64 = -1;
 pub const HEAD: usize = 256;
 const READ: usize = 2;
 
-/// A transaction that the server ends by itself when this process says nothing for so long: a
-/// machine that is paused or cut off lets go of the agent.
+/// Idle timeout of a transaction: the server rolls it back when the client's machine is cut off.
 pub const MOST_IDLE: &str = "15s";
 
 /// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it
@@ -111,8 +110,7 @@ pub fn door(schema: &str, agent: impl Display, shared: &str) -> String {
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
 
-/// The runs that have a slot, and are alive. `alone`: until the end of the transaction nobody else
-/// gets one.
+/// Live runs that have a slot. `alone`: locks the slots until the end of the transaction.
 pub fn slots(schema: &str, alone: bool) -> String {
     let name = super::wire::literal(&format!("{schema} slots"));
     let alone = if alone {
@@ -137,16 +135,14 @@ pub fn number_of(schema: &str, name: &str) -> Result<String> {
     Ok(format!("(SELECT n.id FROM {schema}.agent n WHERE n.name = {})", sql::text(name)?))
 }
 
-/// A condition on an agent `a`: it takes a message with a body of this size. `default`: of the
-/// sender's machine.
+/// SQL condition: agent `a` accepts a body of this size. `default`: limit of the sender's machine.
 pub fn takes(size: u64, default: u64) -> String {
     let by_default = if size <= default { format!(" OR a.takes = {AS_BY_DEFAULT}") } else { String::new() };
     format!("(a.takes >= {size}{by_default})")
 }
 
-/// Puts arrivals into the inbox of an agent that is there. `agent`: its number, or what stands for
-/// it. `again`: after an answer that was lost, under the agent's lock: what was put before may have
-/// ended since, and ids of messages that have ended don't come again.
+/// Inserts arrivals into the inbox of an agent. `agent`: its number, or an SQL expression for it.
+/// `again`: after a lost answer, under the agent's lock, ids of ended messages are left out.
 ///
 /// `provided`: a condition, on the agent `a` for instance, without which nothing arrives. The last
 /// row of the answer says how many agents there are, whether it holds, and whether the agent is
@@ -449,8 +445,7 @@ pub fn not_due(schema: &str, agent: impl Display) -> String {
     format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
 }
 
-/// Has an agent be due at a moment, which is a number or stands for one. A moment that stays as it
-/// is writes nothing.
+/// Sets the time at which an agent is due: a number or an SQL expression. Writes only a change.
 pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
     format!(
         "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) SELECT a.id, a.pool, {at} FROM {schema}.agent a WHERE a.id = {agent} \
@@ -464,8 +459,7 @@ pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
     format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
 }
 
-/// Sees to it that no agent that is made later gets a fence that this one has had: another agent
-/// may come in its place, or have its work under another name.
+/// Raises the first fence of later agents above every fence that this agent has had.
 fn raise_floor(schema: &str, agent: i64) -> String {
     format!(
         "UPDATE {schema}.fence_floor f SET fence = s.fence FROM {schema}.state s WHERE s.agent_id = {agent} AND s.fence > f.fence;"
@@ -500,8 +494,7 @@ pub fn empty(schema: &str, agent: i64) -> String {
     all
 }
 
-/// Gives the archive and the events a part for this month and for each of those that follow, by the
-/// server's clock, where they have none.
+/// Creates the missing partitions of archive and events from this month on, by the server's clock.
 pub fn months(schema: &str, ahead: u32) -> String {
     format!("SELECT {schema}.make_months({ahead})")
 }
