@@ -64,7 +64,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         Vec::new()
     } else if args.agents.is_empty() {
         for finding in store.look_around(session.clock.now(), false)? {
-            let mended = if args.repair { store.mend(&finding) } else { Ok(false) };
+            let mended = if args.repair { store.local().mend(&finding) } else { Ok(false) };
             seen.tell(session, &finding, mended);
         }
         agents(&store, &[], true)?
@@ -80,10 +80,10 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         Ok(Status::Done)
     });
     // A database is asked for its pools instead, with the rest that is wrong with it as a whole.
-    if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_beside()) {
+    if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_remote()) {
         let agents = count(seen.late.len() as u64, "agent", "agents");
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
-        seen.tell(session, &store.concern("nobody_ticks", message), Ok(false));
+        seen.tell(session, &store.local().concern("nobody_ticks", message), Ok(false));
     }
     let Seen { checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
     for path in idle_hooks {
@@ -158,7 +158,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
     // An agent that can't be read is a finding of its own.
-    let records = if agent.store().is_beside() { None } else { load::look(agent, now).ok() };
+    let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };
     seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // Records elsewhere are looked at as files of this machine.
     let files = match &locked {
@@ -167,7 +167,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     };
     let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
     if let (Some(locked), None) = (&locked, &files) {
-        found.litter(locked);
+        found.litter(locked.local());
     }
     // Records that can't be read are a finding already.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());
@@ -224,11 +224,11 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
-    if agent.store().is_beside() {
+    if agent.store().is_remote() {
         // The rest is about files.
         return Ok(false);
     }
-    let is_mended = locked.mend(finding)?;
+    let is_mended = locked.local().mend(finding)?;
     if finding.remedy == Remedy::Sweep {
         hook::end_abandoned(&agent.workdir().tmp())?;
     }
@@ -268,7 +268,7 @@ fn recount(
 fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let data = json!({
-        "path": finding.place_in(agent),
+        "path": finding.place_in(agent.local()),
         "kind": finding.kind,
         "message": finding.message,
         "repair": finding.remedy.describe(),

@@ -120,7 +120,7 @@ fn edited(
         if text.trim().is_empty() {
             return Err(Error::failed("the editor has left an empty file: nothing was changed"));
         }
-        match store.policy_from(&path.to_string_lossy(), &text) {
+        match store.local().policy_from(&path.to_string_lossy(), &text) {
             Ok(_) => return Ok(Some(text)),
             Err(error) if !goes_on(session, &error)? => return Err(error),
             Err(_) => {}

@@ -149,7 +149,7 @@ fn nothing() -> Answer {
 fn numbers(session: &Session) -> Answer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
-        let naming = if store.ingress().read { Naming::Public } else { Naming::Nobody };
+        let naming = if store.local().ingress().read { Naming::Public } else { Naming::Nobody };
         let readings = summaries::readings(&store, &store.agents()?, now, |name, error| {
             talk(&format!("ingress: {name}: {error}"));
         });
@@ -164,7 +164,7 @@ fn numbers(session: &Session) -> Answer {
 /// Answers with a look at public agents, where `[ingress] read` says that anyone may have it.
 fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Answer {
     let found = session.store().and_then(|store| {
-        if !store.ingress().read {
+        if !store.local().ingress().read {
             return Ok(None);
         }
         look(&store)
@@ -224,7 +224,7 @@ fn unavailable(error: &Error) -> Answer {
 
 fn health(session: &Session) -> Answer {
     let found = session.store().and_then(|store| {
-        store.try_writing()?;
+        store.local().try_writing()?;
         checks::quick(&store, session.clock.now())
     });
     match found {
@@ -272,7 +272,7 @@ fn deliver(
     (name, id, in_path): (&str, &str, Option<&str>),
 ) -> std::result::Result<Answer, Refused> {
     let store = session.store()?;
-    let settings = store.ingress();
+    let settings = store.local().ingress();
     let agent = match name.parse::<AgentName>().map(|name| store.agent(&name)) {
         Ok(Ok(agent)) => Some(agent),
         Ok(Err(Error::NoAgent { .. })) | Err(_) => None,

@@ -20,7 +20,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Sta
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
             // What is not kept must be safe before it is gone.
-            let aside = store.agent(&agent)?.put_aside(&file, &other)?;
+            let aside = store.agent(&agent)?.local().put_aside(&file, &other)?;
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {aside}"));
         }

@@ -127,7 +127,7 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     }
     let Some(_lease) = agent.lease(Subject::Run, now)? else {
         let message = format!("{} is running: there is nothing to recover", run.run_id);
-        let hint = match agent.lease_holder(Subject::Run)? {
+        let hint = match agent.local().lease_holder(Subject::Run)? {
             Some((holder, true)) => format!("its lease is held by {holder}; `dormouse stop` ends the turn"),
             Some((_, false)) | None => "`dormouse stop` ends it".to_owned(),
         };

@@ -30,7 +30,7 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     let store = session.store()?;
     if args.user {
         // It would run as the user who installs it, and be refused every change.
-        store.refuse_stranger()?;
+        store.local().refuse_stranger()?;
     }
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let dir = store.anchor().path();
@@ -41,7 +41,7 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
         program: word(&program)?,
         dir: word(&dir)?,
         name: if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") },
-        owner: store.owner(),
+        owner: store.local().owner(),
         user: args.user,
         jobs: args.jobs,
     };

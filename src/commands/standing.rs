@@ -48,7 +48,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         postures.iter().map(|(posture, agents)| (posture.to_string(), json!(agents))).collect();
     let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
-        "dir": store.shown(),
+        "dir": store.local().shown(),
         "agents": names.len(),
         "postures": by_posture,
         "not_started": unstarted,
@@ -58,7 +58,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         "nobody_ticks": late,
     });
     session.out.result(&object, |out| {
-        let dir = out.safe(&store.shown());
+        let dir = out.safe(&store.local().shown());
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }

@@ -11,7 +11,7 @@ use crate::report::text::count;
 
 pub fn sync(session: &mut Session, args: cli::Sync) -> Result<Status> {
     let store = session.store()?;
-    store.files_only("`dormouse sync`")?;
+    store.local().files_only("`dormouse sync`")?;
     authority::outside(session, &store, "sync")?;
     let exchange = Exchange::open(&store, args.remote.as_deref())?;
     let terms = Terms { message: ("dormouse sync", ""), begins: true, takes: None };

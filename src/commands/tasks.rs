@@ -290,7 +290,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     }
     let is_elsewhere = agent.is_leased_elsewhere(Subject::Task(id))?;
     let is_away = away_task(agent, &task, session.clock.now())?.is_some();
-    if !is_elsewhere && agent.store().is_beside() && is_away {
+    if !is_elsewhere && agent.store().is_remote() && is_away {
         return Err(nobody(&task, "no supervisor looks after it now"));
     }
     if !is_elsewhere {

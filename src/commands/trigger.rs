@@ -225,7 +225,7 @@ fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
 }
 
 fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
-    let mut object = shown::object(trigger, (0, None), store.ingress());
+    let mut object = shown::object(trigger, (0, None), store.local().ingress());
     secret.add_to(&mut object, "trigger_secret", &session.out);
     if trigger.verify == Verify::Url {
         session.out.note(
@@ -233,7 +233,7 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
              one there can deliver",
         );
         if secret.is_shown(&session.out)
-            && let Some(url) = store.ingress().url(trigger)
+            && let Some(url) = store.local().ingress().url(trigger)
         {
             object["url"] = json!(format!("{url}/{}", secret.word()));
         }
@@ -280,7 +280,7 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
         found
     };
     agent.forget_keys(id, None)?;
-    let object = shown::object(&trigger, waiting, store.ingress());
+    let object = shown::object(&trigger, waiting, store.local().ingress());
     session.out.result(&object, |_| format!("revoked {id}"));
     Ok(Status::Done)
 }
@@ -350,7 +350,7 @@ fn list(session: &mut Session, store: &Store, agent: &PlaneAgent, all: bool) -> 
         Ok(found)
     })?;
     for (trigger, waiting) in &triggers {
-        let object = shown::object(trigger, *waiting, store.ingress());
+        let object = shown::object(trigger, *waiting, store.local().ingress());
         session.out.result(&object, |out| line(trigger, &object, out));
     }
     Ok(Status::Done)
@@ -374,7 +374,7 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
 fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Status> {
     let (trigger, waiting) = recorded(agent, id)?;
     let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
-    let object = shown::object(&trigger, waiting, agent.store().ingress());
+    let object = shown::object(&trigger, waiting, agent.store().local().ingress());
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {
@@ -385,7 +385,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
         text
     });
     if lacks_key {
-        let place = match agent.store().is_beside() {
+        let place = match agent.store().is_remote() {
             true => "is not in this store",
             false => "is not in this clone of the state directory",
         };

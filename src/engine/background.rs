@@ -45,7 +45,7 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
         id.to_string().into(),
     ];
     let patience = session.patience().as_std().saturating_add(BEGINS_IN);
-    let place = store.state_place()?.id;
+    let place = store.local().state_place()?.id;
     let begun = agent.workdir().task(id).make().and_then(|()| held.share()).and_then(|lock| {
         supervisor::start(&arguments, store.anchor().path(), &id.to_string(), place, lock, patience)
     });

@@ -24,12 +24,12 @@ use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
 /// Of records elsewhere only the store as a whole is looked at.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.look_around(now, true)?;
-    if store.is_beside() {
+    if store.is_remote() {
         return Ok(findings);
     }
     for name in store.agents()? {
         let agent = store.agent(&name)?;
-        let mut checkup = agent.checkup();
+        let mut checkup = agent.local().checkup();
         essentials(&mut checkup);
         findings.append(&mut checkup.findings);
     }
@@ -39,7 +39,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
 /// Everything about one agent. To be called under its lock, so that no command changes anything
 /// meanwhile.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
-    let mut checkup = agent.checkup();
+    let mut checkup = agent.local().checkup();
     checkup.scratch();
     if let Some(state) = essentials(&mut checkup) {
         let open = checkup.open();

@@ -82,7 +82,7 @@ pub fn take_in(
         if count + stuck.len() >= most || bytes >= AT_ONCE {
             break;
         }
-        let taken = match locked.take_drop(&file)? {
+        let taken = match locked.local().take_drop(&file)? {
             Taken::As(taken) => taken,
             Taken::NotNow => continue,
             Taken::Not(why) => {
@@ -105,7 +105,7 @@ pub fn take_in(
     }
     let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
     Desk::new(session, agent).commit(locked, draft)?;
-    admitted.iter().try_for_each(|taken| locked.remove_drop(taken))?;
+    admitted.iter().try_for_each(|taken| locked.local().remove_drop(taken))?;
     Ok(TakenIn { any, stuck })
 }
 
@@ -148,7 +148,7 @@ fn reject(
 
 /// Leaves something where it is, and says so once. Returns its name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
-    if agent.pass_over(&mut draft.records.state, file, reason) {
+    if agent.local().pass_over(&mut draft.records.state, file, reason) {
         rules::stays(draft, &file.name(), reason);
     }
     file.name().into_owned()
@@ -156,7 +156,7 @@ fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str)
 
 /// What was passed over and has changed since is looked at like anything new.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
-    if agent.forget_changed(&mut draft.records.state) {
+    if agent.local().forget_changed(&mut draft.records.state) {
         draft.touch();
     }
 }

@@ -82,7 +82,7 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
 /// whether its supervisor lives, and a supervisor on another machine sees in the records that its
 /// task is to end.
 pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
-    Ok(agent.store().is_beside() || away_task(agent, task, now)?.is_none())
+    Ok(agent.store().is_remote() || away_task(agent, task, now)?.is_none())
 }
 
 /// Refuses an agent that is no child of `parent`, and an `agent.toml` that can't be used.
@@ -104,7 +104,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
             .with_hint(format!(
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
             ))),
-        Err(Error::NoAgent { .. }) => store.policy_from(SETTINGS, policy).map(drop),
+        Err(Error::NoAgent { .. }) => store.local().policy_from(SETTINGS, policy).map(drop),
         Err(error) => Err(error),
     }
 }

@@ -14,7 +14,7 @@ use crate::store::{Agent, Store};
 /// This process, as the one that runs a turn or a task.
 pub fn claimant(store: &Store) -> Result<Claimant> {
     let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
-    Ok(Claimant { host, boot_id, place: store.state_place()?, pid: std::process::id() })
+    Ok(Claimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 
 /// Where the turn works, as it is told: without symbolic links, if it is there.
@@ -57,7 +57,7 @@ const PASSWORD: &str = "PGPASSWORD";
 /// program's own variables are left out, and so are those by which a git hook that runs this
 /// command tells of its repository, unless the policy names them.
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
-    let is_secret = |name: &OsString| store.is_beside() && name == PASSWORD;
+    let is_secret = |name: &OsString| store.is_remote() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
         None => !is_of_caller(name),

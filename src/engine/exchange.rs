@@ -26,8 +26,7 @@ use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge
 use super::merging;
 use super::session::Session;
 
-/// The longest pause before that. How long each is depends on chance, so that two clones don't meet
-/// again.
+/// Maximum pause before the next try. Pauses are random, so that two clones don't collide again.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Between this clone and the branch of a remote.
@@ -65,19 +64,21 @@ impl Exchanged {
 pub struct Terms<'e> {
     /// The subject and the rest of the message of the commit that has what this clone has done.
     pub message: (&'e str, &'e str),
-    /// Whether the remote is asked before anything is pushed, and what goes there is looked at as
-    /// well: it may be what a person has written.
+    /// True if the remote is asked before a push, and the outgoing commit is checked as well.
     pub begins: bool,
     /// An agent that this clone takes, to step it alone.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
+fn repository(store: &Store) -> Repository<'_> {
+    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
+}
+
 impl<'s> Exchange<'s> {
-    /// Finds the remote, and has git run the merge driver in this clone. Fails where no commit
-    /// could be made now.
+    /// Finds the remote and registers the merge driver. Fails if no commit could be made now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
-        store.files_only("an exchange with a remote")?;
-        let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
+        store.local().files_only("an exchange with a remote")?;
+        let repository = repository(store);
         repository.check()?;
         let line = repository.line(remote)?;
         merging::register(store)?;
@@ -86,19 +87,18 @@ impl<'s> Exchange<'s> {
 
     /// The same one again, of this process: what it has found out before still holds.
     pub fn again(store: &'s Store, line: Line) -> Exchange<'s> {
-        let repository = Repository::of(store.anchor().path(), store.git_settings(), store.patience());
-        Exchange { store, repository, line }
+        Exchange { store, repository: repository(store), line }
     }
 
     /// Exchanges what this clone has with what the remote has.
     pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
-        let _alone = git::alone_in_clone(self.store, &self.line.git_dir, session.clock.now())?;
+        let _alone = git::alone_in_clone(self.store.local(), &self.line.git_dir, session.clock.now())?;
         let mut found = Exchanged::default();
         let begun = Instant::now();
         let mut tries = 0;
         while !self.attempt(session, terms, tries > 0 || terms.begins, &mut found)? {
             tries += 1;
-            if begun.elapsed() >= self.store.patience() {
+            if begun.elapsed() >= self.store.local().patience() {
                 return Err(Error::contended(format!(
                     "{}, branch {}: other clones were faster, or the records here had changed, {tries} times in \
                      {:.1} s",
@@ -160,8 +160,7 @@ impl<'s> Exchange<'s> {
         Ok(true)
     }
 
-    /// Commits what lies in the state directory. Of each agent it is what a transaction has left,
-    /// and all of it.
+    /// Commits the state directory. Each agent is committed whole, as a transaction has left it.
     fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
         for name in self.store.agents()? {
             self.store.agent(&name)?.empty_journal(session.clock.now())?;
@@ -272,19 +271,18 @@ impl<'s> Exchange<'s> {
             if other.id == by.id {
                 return Ok(Some(commit.to_owned()));
             }
-            if session.clock.now() <= other.expires_at && !agent.has_taken(&other.id)? {
+            if session.clock.now() <= other.expires_at && !agent.local().has_taken(&other.id)? {
                 return Ok(None);
             }
         }
-        agent.note_ticked(&by.id)?;
+        agent.local().note_ticked(&by.id)?;
         let blob = self.repository.keep(&git::write_state(&take(state, by.clone())))?;
         let changes = BTreeMap::from([(path, Some(blob))]);
         let subject = format!("{name}: taken by {}", by.host);
         self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
     }
 
-    /// Looks at what is to be believed of a commit, in a place of its own: the agents that these
-    /// changes touch.
+    /// Checks the agents that these changes of a commit touch, in a scratch directory.
     fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
@@ -339,7 +337,7 @@ impl<'s> Exchange<'s> {
                 is_program: change.after.as_ref().is_some_and(Blob::is_program),
             })
         };
-        self.store.bring(inside.iter().map(brought).collect::<Result<_>>()?, session.clock.now())
+        self.store.local().bring(inside.iter().map(brought).collect::<Result<_>>()?, session.clock.now())
     }
 }
 
@@ -404,7 +402,7 @@ impl Around for FromGit<'_> {
 
     fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool> {
         match self.exchange.store.agent(agent) {
-            Ok(agent) => agent.has_taken(id),
+            Ok(agent) => agent.local().has_taken(id),
             Err(Error::NoAgent { .. }) => Ok(false),
             Err(error) => Err(error),
         }

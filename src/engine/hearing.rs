@@ -85,7 +85,7 @@ pub struct Heard<'a> {
 
 /// Whether another machine may have what a process wrote, whose directory would be this one here.
 pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
-    agent.store().is_beside() && !dir.exists()
+    agent.store().is_remote() && !dir.exists()
 }
 
 impl Heard<'_> {

@@ -11,7 +11,7 @@ use crate::store::{Agent, Change};
 /// retention keeps no longer. What can't be removed does no harm. Only for a step that holds the
 /// agent's lease.
 pub fn sweep(agent: &Agent<'_>, locked: Change<'_>, retention: Retention, now: Time) {
-    let has_hooks = locked.sweep().unwrap_or(false);
+    let has_hooks = locked.local().sweep().unwrap_or(false);
     let _ = locked.sweep_some(retention, now);
     drop(locked);
     if has_hooks {
@@ -32,6 +32,6 @@ pub fn clear(agent: &Agent<'_>, run: &Run, retention: Retention) {
     let _ = agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
     let said = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
     if said > retention.output.0 / MUCH {
-        let _ = agent.sweep_soon();
+        let _ = agent.local().sweep_soon();
     }
 }

@@ -31,7 +31,7 @@ fn try_to_ask(
     priority: i32,
     lacked: Resource,
 ) -> Result<()> {
-    let Some(margin) = store.preempt_margin() else { return Ok(()) };
+    let Some(margin) = store.local().preempt_margin() else { return Ok(()) };
     let turns = occupying(store, agent, lacked, session.clock.now())?;
     let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;

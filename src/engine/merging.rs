@@ -7,9 +7,9 @@ use crate::process::git::Repository;
 use crate::store::Store;
 use crate::store::git::MERGED;
 
-/// Has git run `merge-driver` in this clone for the files of the state directory. Returns whether
-/// it did not already.
+/// Registers `merge-driver` for the state directory in this clone. Returns false if it was already.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    Repository::of(store.anchor().path(), store.git_settings(), store.patience()).merge_by(&program, MERGED)
+    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
+        .merge_by(&program, MERGED)
 }

@@ -36,7 +36,7 @@ pub struct Made {
 /// Makes an agent, whole.
 pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
     let New { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
-    let policy = store.policy_from(SETTINGS, &text)?;
+    let policy = store.local().policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;
     let trigger = Trigger {

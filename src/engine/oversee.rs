@@ -108,7 +108,7 @@ impl<O: Overseer> Overseer for OfTask<'_, O> {
     fn ask(&mut self) -> Fate {
         let fate = self.inner.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };
-        if !self.agent.store().is_beside() {
+        if !self.agent.store().is_remote() {
             return fate;
         }
         if Instant::now() >= self.next {
@@ -165,7 +165,7 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
                 Fate::Ends => return Fate::Ends,
                 Fate::GoesOn { ask_again } => self.due = ask_again,
             }
-            let next = now + if self.agent.store().is_beside() { LOOKS_BESIDE } else { LOOKS };
+            let next = now + if self.agent.store().is_remote() { LOOKS_BESIDE } else { LOOKS };
             self.next = self.due.map_or(next, |due| due.min(next));
         }
         Fate::GoesOn { ask_again: Some(self.next) }

@@ -17,7 +17,7 @@ pub const TICK_GONE: &str = "its tick is gone";
 /// Returns the place at which a current run goes on, if that is another machine or state directory
 /// and its lease has not ended. Otherwise the lock of this directory tells whether it lives.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
-    if agent.store().is_beside() {
+    if agent.store().is_remote() {
         // Where machines share a store, it says whether the other one lives, and no clock does. Two
         // containers of one machine are two machines then.
         let machine = || Away::Machine { host: run.host.clone() };
@@ -54,7 +54,7 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     // Containers of one machine have other names but the same boot, and share its locks.
     let is_here = is_same_boot || host == host::hostname();
     let there = || Some(host.to_owned()).filter(|_| !is_here);
-    let here = agent.store().state_place()?.id;
+    let here = agent.store().local().state_place()?.id;
     let Some(place) = place.filter(|place| !place.id.is_same(here, is_same_boot)) else {
         return Ok(there().map(|host| Away::Machine { host }));
     };
@@ -88,7 +88,7 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());
     }
-    if let Some((holder, is_stopped)) = agent.lease_holder(Subject::Run)?
+    if let Some((holder, is_stopped)) = agent.local().lease_holder(Subject::Run)?
         && (is_stopped || report.run_id.is_none())
     {
         report.evidence.push(format!("its lease is held by {holder}"));
@@ -99,7 +99,7 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
 /// The other clone that has taken the agent, to step it alone, if its time is not over.
 pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
-    let is_own = agent.has_taken(&by.id)?;
+    let is_own = agent.local().has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))
 }
 

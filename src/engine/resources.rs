@@ -99,7 +99,7 @@ fn take(
     }
     // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the
     // others.
-    if let Some(slots) = store.max_running() {
+    if let Some(slots) = store.local().max_running() {
         match slot(store, agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
@@ -139,23 +139,23 @@ fn workspace(
     };
     let (is_free, held) = match purpose {
         Intent::Take => {
-            let held = store.occupy(&found, sharing)?;
+            let held = store.local().occupy(&found, sharing)?;
             (held.is_some(), held)
         }
-        Intent::Look => (store.is_vacant(&found, sharing)?, None),
+        Intent::Look => (store.local().is_vacant(&found, sharing)?, None),
     };
     if !is_free {
         let (evidence, is_known) = occupied(store, &found);
         return Ok(Err(lacks(evidence, is_known)));
     }
-    let last = store.occupant(&found).agent.filter(|last| last != agent.name());
+    let last = store.local().occupant(&found).agent.filter(|last| last != agent.name());
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
     // The lock is signed only now, because until then its file names the agent that has kept this
     // one out.
     if let Some(held) = &held {
-        store.sign(held, agent.name(), now);
+        store.local().sign(held, agent.name(), now);
     }
     Ok(Ok(held))
 }
@@ -191,8 +191,7 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
 /// For how long after its time to look again a resource is still kept for an agent.
 const KEPT: Span = Span::from_secs(60);
 
-/// True if an agent for which a turn made way still waits for a slot or a workspace, and looks for
-/// it.
+/// True if an agent for which a turn made way still waits for a slot or a workspace.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
@@ -207,7 +206,7 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
 pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
-            let Some(slots) = store.max_running() else { return Ok(Vec::new()) };
+            let Some(slots) = store.local().max_running() else { return Ok(Vec::new()) };
             // A free slot is kept for another agent, or was left meanwhile.
             if store.has_slot(slots, agent.name())? {
                 return Ok(Vec::new());
@@ -218,7 +217,7 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
             let Ok(workspace) = store.anchor().workspace(&agent.policy()?.workspace.path) else {
                 return Ok(Vec::new());
             };
-            store.occupant(&workspace).agent.into_iter().collect()
+            store.local().occupant(&workspace).agent.into_iter().collect()
         }
         Resource::Command
         | Resource::TurnsPerHour
@@ -229,8 +228,7 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
     Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
 }
 
-/// The turns that run on this machine and would make way if it is low on something, as far as can
-/// be seen.
+/// The visible turns of this machine that would make way if it is low on something.
 pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
     let gives_way =
         |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
@@ -268,7 +266,7 @@ fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
 /// The agents that have a workspace, in which run, and until when at the latest. The second value
 /// is true if that is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
-    let occupant = store.occupant(workspace);
+    let occupant = store.local().occupant(workspace);
     let place = workspace.path().display();
     match (&occupant.agent, run_of(store, &occupant)) {
         (None, _) => (vec![format!("{place} is held by {}", occupant.described)], false),
@@ -319,11 +317,13 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
         return Ok(());
     };
     let is_free = wait_until(RELEASE_GRACE, || {
-        let is_ours = || store.occupant(&workspace).agent.as_ref() == Some(agent.name());
-        Ok(mode != WorkspaceMode::Exclusive || store.is_vacant(&workspace, Sharing::Exclusive)? || !is_ours())
+        let is_ours = || store.local().occupant(&workspace).agent.as_ref() == Some(agent.name());
+        Ok(mode != WorkspaceMode::Exclusive
+            || store.local().is_vacant(&workspace, Sharing::Exclusive)?
+            || !is_ours())
     })?;
     if !is_free {
-        let Occupant { described, .. } = store.occupant(&workspace);
+        let Occupant { described, .. } = store.local().occupant(&workspace);
         return Err(Error::failed(format!(
             "{} is not released: {described} still has it",
             workspace.path().display()

@@ -17,7 +17,9 @@ use super::session::Session;
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
-        && agent.is_section_held(run.run_id, section.number).is_ok_and(|is_held| !is_held)
+        && agent
+            .ready_local()
+            .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
 }
 
 /// Closes abandoned sections in a draft.

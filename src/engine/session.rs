@@ -115,7 +115,7 @@ impl Session {
             return error;
         };
         let error = match about {
-            Some(name) if is_of_file => store.unless_removed(name, error),
+            Some(name) if is_of_file => store.local().unless_removed(name, error),
             Some(_) | None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
@@ -292,7 +292,7 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     // for lost.
     found.refuse_fenced()?;
     // A restore may have put the run of another directory here, at the path that its turn knows.
-    let here = store.state_place()?.id;
+    let here = store.local().state_place()?.id;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
         return Err(Error::refused(
             "run_not_current",

@@ -169,7 +169,7 @@ impl<'s> Ending<'s> {
     /// Begins to end every task. Their results are kept.
     fn begin_all(&mut self, session: &Session) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
-        let is_shared = self.agent.store().is_beside();
+        let is_shared = self.agent.store().is_remote();
         let mut ours = Vec::new();
         for task in open {
             match away_task(&self.agent, &task, session.clock.now())?.filter(|_| !is_shared) {

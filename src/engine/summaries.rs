@@ -56,7 +56,7 @@ impl Summary {
             records: &self.records,
             arrivals: &self.arrivals,
             triggers: &self.triggers,
-            ingress: store.ingress(),
+            ingress: store.local().ingress(),
             at_work: &self.at_work,
             children: self.children.as_deref(),
             places: &self.places,

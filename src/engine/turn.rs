@@ -414,7 +414,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<std::resul
     let dir = agent.workdir().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
-    let served = store.ingress();
+    let served = store.local().ingress();
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
     let places = context::Places {
         state_dir: store.anchor().path(),

@@ -122,7 +122,7 @@ impl Known {
                 bare(names.iter().map(AgentName::as_str))
             }
             Known::Profiles => {
-                bare(Line::of(words).session()?.store()?.profiles().filter(|name| begins(name)))
+                bare(Line::of(words).session()?.store()?.local().profiles().filter(|name| begins(name)))
             }
             Known::Fields => fields(&Line::of(words), typed)?,
             Known::Attention

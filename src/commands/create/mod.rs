@@ -45,7 +45,7 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     }
     let anchor = Anchor::to_make(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
     let created = Store::init(&anchor)?;
-    let shared = session.store_at(anchor.clone())?.share_all()?;
+    let shared = session.store_at(anchor.clone())?.local().share_all()?;
     let dir = anchor.path();
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
     session.out.result(&object, |out| {
@@ -119,7 +119,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     }
     let template = args.template.as_deref().and_then(template::named);
     let (path, text) = policy_text(&args, &name, template)?;
-    let policy = store.policy_from(&path.to_string_lossy(), &text)?;
+    let policy = store.local().policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
     let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
     let mut script = match template {
@@ -165,12 +165,12 @@ pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;
     let text = model.policy_text()?;
-    store.policy_from(&model.settings(), &text)?;
+    store.local().policy_from(&model.settings(), &text)?;
     let policy = match &args.description {
         Some(description) => described(&text, description),
         None => text,
     };
-    let (hooks, others) = model.own_hooks()?;
+    let (hooks, others) = model.local().own_hooks()?;
     let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
     let new = New {
         name: name.clone(),
@@ -240,7 +240,7 @@ fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
 
 /// Refuses a profile that `dormouse.toml` does not have: its name was mistyped.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
-    let known: Vec<&str> = store.profiles().collect();
+    let known: Vec<&str> = store.local().profiles().collect();
     if known.contains(&profile) {
         return Ok(());
     }

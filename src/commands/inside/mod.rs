@@ -114,19 +114,19 @@ fn save(
     bytes: Option<&[u8]>,
     rule: impl FnOnce(&mut Draft) -> std::result::Result<Option<Checkpoint>, Refusal>,
 ) -> Result<(State, Option<Checkpoint>)> {
-    let staged = bytes.map(|bytes| agent.stage_checkpoint(run_id, bytes)).transpose()?;
+    let staged = bytes.map(|bytes| agent.local().stage_checkpoint(run_id, bytes)).transpose()?;
     let mut open = Desk::new(session, agent).open()?;
     let named = rule(&mut open.draft)?;
     let saved = named.zip(staged);
     let is_new = saved.is_some();
     if let Some((place, staged)) = saved {
-        agent.save_checkpoint(place, staged)?;
+        agent.local().save_checkpoint(place, staged)?;
         open.locked.keep_checkpoint(place, bytes.unwrap_or_default());
     }
     let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
         // A checkpoint that can't be removed does no harm.
-        let _ = agent.remove_older(place);
+        let _ = agent.local().remove_older(place);
     }
     Ok((state, named))
 }
@@ -157,7 +157,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
             let (section, held) = open_for_command(session, &agent, run_id, time)?;
             let status = within(session, &agent, run_id, section, &args.argv);
             // A file that can't be removed is removed with what other killed commands left.
-            let _ = agent.remove_section(run_id, section.number);
+            let _ = agent.local().remove_section(run_id, section.number);
             drop(held);
             status
         }
@@ -193,7 +193,7 @@ fn open_for_command(
 ) -> Result<(Section, File)> {
     let mut open = Desk::new(session, agent).open()?;
     let section = rules::open_section(&mut open.draft, run_id, time, true)?;
-    let held = agent.hold_section(run_id, section.number)?;
+    let held = agent.ready_local()?.hold_section(run_id, section.number)?;
     open.commit()?;
     Ok((section, held))
 }

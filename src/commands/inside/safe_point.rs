@@ -65,7 +65,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
     let alone = if found.said.is_empty() || !is_read || args.peek {
         None
     } else {
-        let alone = agent.hand_over_alone()?;
+        let alone = agent.ready_local()?.hand_over_alone()?;
         found = look(session, &agent, run_id)?;
         if alone.is_none() {
             found.said.clear();

@@ -90,7 +90,7 @@ impl Question<'_> {
     /// each look asks a server.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
-        !self.store.is_beside() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
+        !self.store.is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Passes on the output of a turn of the message that another tick runs.

@@ -62,7 +62,7 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
-            store.policy_from(&agent.settings(), "")
+            store.local().policy_from(&agent.settings(), "")
         }
         policy => policy,
     }

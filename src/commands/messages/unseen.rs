@@ -26,11 +26,11 @@ pub fn enqueue(
     agent: &AgentName,
     args: &cli::Enqueue,
 ) -> Result<Option<(Message, Option<AgentStatus>)>> {
-    if !store.is_beside() || needs_a_look(args) || session.called_in(store)?.is_some() {
+    if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
     // What is wrong is said the ordinary way, after whether there is such an agent.
-    let Ok(policy) = store.policy_from("", "") else { return Ok(None) };
+    let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
     let Ok(message) = message(session, agent, &args.said, &policy) else { return Ok(None) };
     let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))

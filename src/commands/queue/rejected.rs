@@ -118,7 +118,7 @@ fn decide(
             let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
             if let Ok(Done::As(_)) = &done {
                 rules::decided_about_rejected(&mut open.draft, verdict.event(), &one.name());
-                agent.forget_rejected(&mut open.draft.records.state, one);
+                agent.local().forget_rejected(&mut open.draft.records.state, one);
             }
             said.push((one, done));
         }
@@ -161,12 +161,12 @@ fn carry_out(
     one: &Rejected,
 ) -> Result<Done> {
     match verdict {
-        Verdict::Drop => locked.remove_rejected(one)?,
+        Verdict::Drop => locked.local().remove_rejected(one)?,
         Verdict::Accept => match judge(session, agent, locked, policy, one)? {
             None => return Ok(Done::Gone),
-            Some(Ok(())) => locked.bring_back(one)?,
+            Some(Ok(())) => locked.local().bring_back(one)?,
             Some(Err(reason)) => {
-                locked.reject_again(one, &reason)?;
+                locked.local().reject_again(one, &reason)?;
                 return Ok(Done::Refused(reason));
             }
         },

@@ -8,7 +8,7 @@ use crate::store::{Agent, Store};
 
 /// The repository that steps are committed to.
 pub fn repository(store: &Store) -> Repository<'_> {
-    Repository::of(store.anchor().path(), store.git_settings(), store.patience())
+    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
 }
 
 /// Where the records were before a step that is to be committed.

@@ -64,7 +64,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     }
     let mut follower = Follower {
         args,
-        news: News::of(&store),
+        news: News::of(store.local()),
         anchor: store.anchor().clone(),
         store,
         followed: BTreeMap::new(),
@@ -205,7 +205,7 @@ impl Follower<'_> {
         }
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
-            if self.store.is_beside() {
+            if self.store.is_remote() {
                 // The state directory is there; the store is asked again.
                 self.list_at = Some(session.clock.now().after(ASKS));
             } else {
@@ -226,7 +226,7 @@ impl Follower<'_> {
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.anchor.clone())?;
         self.jobs.renew();
-        self.news = News::of(&self.store);
+        self.news = News::of(self.store.local());
         self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
         self.look_at_all();
@@ -276,7 +276,7 @@ impl Follower<'_> {
             // An agent that was removed may have come back.
             self.look_at_all();
         }
-        let is_watched = self.news.follow_list(&self.store);
+        let is_watched = self.news.follow_list(self.store.local());
         self.list_at = next.or_else(|| (!is_watched).then(|| now.after(LOOKS)));
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Follower<'_> {
                 continue;
             }
             let found = self.store.agent(&name).and_then(|found| {
-                let is_watched = self.news.follow(&found);
+                let is_watched = self.news.follow(found.local());
                 Ok((outlook(session, &self.store, &found, now)?, is_watched))
             });
             let due = match found {
@@ -333,7 +333,7 @@ impl Follower<'_> {
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
         // Nobody expects of records elsewhere that they are watched.
-        if are_new && !self.store.is_beside() {
+        if are_new && !self.store.is_remote() {
             session.out.note(&format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));

@@ -121,8 +121,7 @@ pub fn in_parallel(
     status
 }
 
-/// Prints what the tick of one agent has printed, and reports what it could not. Returns the exit
-/// status with which it ended.
+/// Prints the output of one agent's tick, and its failure. Returns its exit status.
 pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
     let reached = match end {
         End::Exit(0) => Status::Done,
@@ -156,7 +155,7 @@ fn last_words(lines: &[u8], end: End) -> Option<String> {
 
 /// One agent's own tick: a process of its own, but where each would connect to a database anew.
 pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Work {
-    if store.is_beside() {
+    if store.is_remote() {
         let worker = command(session, store, "--by-line", args);
         return Work::Line { worker, line: name.to_string() };
     }
@@ -200,7 +199,8 @@ pub type Urgencies = BTreeMap<AgentName, Urgency>;
 pub fn urgencies(store: &Store, due: Due) -> Urgencies {
     let told = due.agents.into_iter().map(|agent| {
         // An agent whose settings can't be read reports that when its turn comes.
-        let policy = store.policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
+        let policy =
+            store.local().policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
         let policy = policy.unwrap_or_default();
         // It has not waited since then.
         let due = agent.due.filter(|due| *due != at_once());

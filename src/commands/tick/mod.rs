@@ -151,7 +151,7 @@ pub fn steps(
 ) -> Result<(Status, bool)> {
     let agent = store.agent(name)?;
     if args.commit {
-        store.files_only("`dormouse tick --commit`")?;
+        store.local().files_only("`dormouse tick --commit`")?;
     }
     let repository = args.commit.then(|| committing::repository(store));
     let mut status = Status::Done;

@@ -229,7 +229,7 @@ fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, goi
 
 /// Takes the mark from an agent that stays: it is as it was before.
 fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: State) -> Result<()> {
-    locked.forget_taken()?;
+    locked.local().forget_taken()?;
     let desk = Desk::new(session, agent);
     let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
     moved::arrive(&mut draft);
@@ -312,7 +312,7 @@ fn from(
         let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
             return Ok(());
         };
-        agent.complete()?;
+        agent.local().complete()?;
         check(agent, former, name, "nothing was imported: mend it where it comes from", " and export again")?;
         arrive(session, store, agent.agent())
     };
@@ -330,14 +330,14 @@ fn from(
         }
         let Some(meta) = meta else { break };
         if let Some(agent) = begun.checked_sub(1).and_then(|at| staged.get_mut(at)) {
-            agent.add(&meta, &mut reader)?;
+            agent.local_mut().add(&meta, &mut reader)?;
         }
         progress.advance(meta.length);
     }
     drop(progress);
     complete(session, &staged)?;
     for agent in staged {
-        let (name, files, bytes) = (agent.agent().name().clone(), agent.files(), agent.bytes());
+        let (name, (files, bytes)) = (agent.agent().name().clone(), agent.local().size());
         let related = related(&agent);
         let appeared = agent.place(session.clock.now())?;
         let report = Report { agent: name, files, bytes, moved_to: None, back: appeared == Appeared::Back };
@@ -355,7 +355,7 @@ fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, the
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
-    let place = format!("agents/{former}/{}", finding.place_in(agent));
+    let place = format!("agents/{former}/{}", finding.place_in(agent.local()));
     Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message))
         .with_hint(format!("{mend} (`dormouse doctor {former} --repair`){then}")))
 }

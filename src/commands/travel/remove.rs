@@ -88,7 +88,7 @@ impl Unfinished {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
             // The rest of it is unfinished where it is now.
-            return Ok(Unfinished { messages: agent.count_late()?, ..Unfinished::default() });
+            return Ok(Unfinished { messages: agent.local().count_late()?, ..Unfinished::default() });
         }
         let seen = locked.look(state)?;
         Ok(Unfinished {

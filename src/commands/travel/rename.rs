@@ -174,13 +174,13 @@ fn make(
 ) -> Result<Size> {
     let mut staged = store.stage(&names.name, &names.former)?;
     let mut progress = session.out.progress(Unit::Bytes, Some(taken.leaving.bytes()));
-    taken.leaving.copy_to(&mut staged, |bytes| progress.advance(bytes))?;
+    taken.leaving.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
     drop(progress);
-    staged.complete()?;
+    staged.local().complete()?;
     note_former_name(session, agent, &staged, mark)?;
     let store_path = store.anchor().path();
     check(&staged, &names.former, store_path, "it has its name as before: mend it", " and try again")?;
-    let size = (staged.files(), staged.bytes());
+    let size = staged.local().size();
     // Under the lock, so that no other command gives it another name meanwhile.
     let locked = agent.change(session.clock.now())?;
     if locked.any_state()?.moved.as_ref() != Some(mark) {

@@ -69,7 +69,7 @@ pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
     let mut panel = Panel {
         named: args.agents,
         anchor: store.anchor().clone(),
-        news: News::of(&store),
+        news: News::of(store.local()),
         store,
         fleet: Fleet::default(),
         to_read: BTreeSet::new(),
@@ -228,7 +228,7 @@ impl Panel {
     fn list(&mut self, session: &Session) -> Result<()> {
         self.to_list = false;
         // In this order: what comes after the look is told.
-        let is_watched = self.news.follow_list(&self.store);
+        let is_watched = self.news.follow_list(self.store.local());
         let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
         self.to_read.extend(new);
         if !is_watched {
@@ -261,7 +261,7 @@ impl Panel {
     /// Looks at everything anew, in the directory that is there now.
     fn reopen(&mut self, session: &Session) {
         let opened = session.store_at(self.anchor.clone()).and_then(|store| {
-            self.news = News::of(&store);
+            self.news = News::of(store.local());
             self.store = store;
             self.list(session)
         });
@@ -303,7 +303,7 @@ impl Panel {
     fn read_one(&mut self, session: &Session, name: &AgentName) {
         let now = session.clock.now();
         let found = self.store.agent(name).and_then(|agent| {
-            let is_watched = self.news.follow(&agent);
+            let is_watched = self.news.follow(agent.local());
             Ok((summaries::line(&agent, None, now)?, is_watched))
         });
         let known = match found {
@@ -325,7 +325,7 @@ impl Panel {
             return;
         }
         // Nobody expects of records elsewhere that they are watched.
-        if self.unwatched.is_empty() && !self.store.is_beside() {
+        if self.unwatched.is_empty() && !self.store.is_remote() {
             self.talk = Talk::Said(format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));
@@ -342,7 +342,7 @@ impl Panel {
         let (said, mut heard, from) =
             before.map_or_else(|| (None, Watch::for_long(), 0), |near| (near.said, near.heard, near.from));
         let seen = self.store.agent(&name).and_then(|agent| {
-            if self.store.is_beside() {
+            if self.store.is_remote() {
                 heard.follow_records(&agent);
             }
             close_up(&agent, session.clock.now())

@@ -157,12 +157,12 @@ fn a_lease_that_is_handed_on_is_not_given_back() {
 fn what_is_about_files_is_refused_with_the_reason() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
-    let error = store.files_only("anything").expect_err("there are none");
+    let error = store.local().files_only("anything").expect_err("there are none");
     assert_eq!(error.exit_status(), Status::Refused);
     let said = error.to_string();
     assert_eq!(said, "anything works on files; the records of this store are in memory");
     let directory = Store::open(made(other.path()), opener()).expect("open");
-    directory.files_only("anything").expect("they are files");
+    directory.local().files_only("anything").expect("they are files");
 }
 
 #[test]

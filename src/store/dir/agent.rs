@@ -39,7 +39,7 @@ impl<'s> Agent<'s> {
         Agent { store, name, dir }
     }
 
-    pub fn name(&self) -> &AgentName {
+    pub(in crate::store) fn name(&self) -> &AgentName {
         &self.name
     }
 
@@ -47,11 +47,11 @@ impl<'s> Agent<'s> {
         &self.dir
     }
 
-    pub fn store(&self) -> &'s Store {
+    pub(in crate::store) fn store(&self) -> &'s Store {
         self.store
     }
 
-    pub fn policy(&self) -> Result<Policy> {
+    pub(in crate::store) fn policy(&self) -> Result<Policy> {
         let policy = config::policy(&self.dir.join(layout::POLICY), &self.store.config);
         self.unless_gone(policy.map_err(|error| {
             if matches!(&error, Error::Damaged { hint: None, .. }) {
@@ -63,12 +63,12 @@ impl<'s> Agent<'s> {
     }
 
     /// Where the agent's settings are, for people.
-    pub fn settings(&self) -> String {
+    pub(in crate::store) fn settings(&self) -> String {
         self.dir.join(layout::POLICY).display().to_string()
     }
 
     /// The text of the agent's settings.
-    pub fn policy_text(&self) -> Result<String> {
+    pub(in crate::store) fn policy_text(&self) -> Result<String> {
         let path = self.dir.join(layout::POLICY);
         let bytes = path.read(MAX_SETTINGS)?.ok_or_else(|| missing(&path))?;
         config::utf8(&path, &bytes).map(str::to_owned)
@@ -77,7 +77,7 @@ impl<'s> Agent<'s> {
     /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
     /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
     /// stay as they are.
-    pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
+    pub(in crate::store) fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         // What was moved away, or is being removed, is settled elsewhere.
         locked.state()?;
@@ -89,18 +89,18 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
-    pub fn identity(&self) -> Result<Identity> {
+    pub(in crate::store) fn identity(&self) -> Result<Identity> {
         let path = self.dir.join(layout::IDENTITY);
         let read = files::read(&path).and_then(|bytes| decode(&path, &bytes.ok_or_else(|| missing(&path))?));
         self.unless_gone(read)
     }
 
-    pub fn triggers(&self) -> Result<Vec<Trigger>> {
+    pub(in crate::store) fn triggers(&self) -> Result<Vec<Trigger>> {
         View::settled(&self.dir).records(layout::TRIGGERS)
     }
 
     /// The current `state.json`, without the lock: the one read of a step that finds nothing to do.
-    pub fn peek(&self) -> Result<State> {
+    pub(in crate::store) fn peek(&self) -> Result<State> {
         let found = self.state_file()?;
         self.unless_gone(self.state_of(found.as_ref()).or_else(|error| {
             // A power cut may have torn a file that was not synced. The journal then has its
@@ -122,12 +122,12 @@ impl<'s> Agent<'s> {
 
     /// Tells one `state.json` from another without reading it. `None`: there is none, or it can't
     /// be looked at.
-    pub fn version(&self) -> Option<Version> {
+    pub(in crate::store) fn version(&self) -> Option<Version> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
 
     /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
-    pub fn is_quiet(&self, state: &State) -> Result<bool> {
+    pub(in crate::store) fn is_quiet(&self, state: &State) -> Result<bool> {
         let is_finished = match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank | Found::Applied(_) => true,
             Found::Open(_) => false,
@@ -151,14 +151,14 @@ impl<'s> Agent<'s> {
 
     /// The records as they are now, without the lock. Other commands may change them while they are
     /// read.
-    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn snapshot(&self) -> Result<Snapshot<'_>> {
         let state = self.state_file()?;
         Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
     }
 
     /// The same without a look at the journal. For a caller that has just seen that no transaction
     /// was interrupted, or that can use records of a moment ago.
-    pub fn glimpse(&self) -> Snapshot<'_> {
+    pub(in crate::store) fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self, View::settled(&self.dir))
     }
 
@@ -166,7 +166,7 @@ impl<'s> Agent<'s> {
     /// before and after that, and begins anew if the file has changed meanwhile, or if the journal
     /// has another transaction to apply: such a transaction changes `state.json` after the other
     /// files.
-    pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+    pub(in crate::store) fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         self.unless_gone(self.look_until_settled(read))
     }
 
@@ -221,12 +221,12 @@ impl<'s> Agent<'s> {
     ///
     /// `moved` if the agent was moved away meanwhile and its stream lacks the message, `no_agent`
     /// if the agent was removed. The file is removed then.
-    pub fn arrive(&self, message: &Message) -> Result<()> {
+    pub(in crate::store) fn arrive(&self, message: &Message) -> Result<()> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
 
     /// The same for a wake hint.
-    pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
+    pub(in crate::store) fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
     }
 
@@ -250,20 +250,20 @@ impl<'s> Agent<'s> {
     }
 
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
-    pub fn change(&self, now: Time) -> Result<Change<'_>> {
+    pub(in crate::store) fn change(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         self.locked(self.unless_gone(held)?)
     }
 
     /// The same without waiting. `None`: another process has the lock.
-    pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
+    pub(in crate::store) fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
         let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)));
         self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
     }
 
     /// The same for `doctor`: a transaction that can't be finished stays as it is.
-    pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
+    pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         let locked = Change::new(self, self.unless_gone(held)?);
@@ -274,7 +274,7 @@ impl<'s> Agent<'s> {
 
     /// Syncs all that was committed and empties the journal. After that a copy of the directory is
     /// complete, and the journal changes no file back that is then changed in another way.
-    pub fn empty_journal(&self, now: Time) -> Result<()> {
+    pub(in crate::store) fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank => Ok(()),
             Found::Applied(_) | Found::Open(_) => self.change(now)?.empty_journal(),
@@ -291,7 +291,7 @@ impl<'s> Agent<'s> {
 impl Change<'_> {
     /// How long this process waited for the lock. `None` if the lock was free, and at every later
     /// call.
-    pub fn take_wait(&self) -> Option<Span> {
+    pub(in crate::store) fn take_wait(&self) -> Option<Span> {
         self.held
             .take_wait()
             .map(|waited| Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))

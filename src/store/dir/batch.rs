@@ -35,7 +35,7 @@ pub struct Batch<'a> {
 
 impl Agent<'_> {
     /// Begins to put many messages into the inbox. `name` must be one that no other batch has.
-    pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
+    pub(in crate::store) fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Batch::begin(self, self.store.disk, name)
     }
 }

@@ -70,7 +70,7 @@ impl<'a> Change<'a> {
     }
 
     /// The records as they are under this lock, without what steps pass over in the inbox.
-    pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look(&self, state: &State) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(aside::all_passed_over(state));
         self.inbox.replace(Some(Rc::new(scan)));
@@ -80,7 +80,7 @@ impl<'a> Change<'a> {
     /// The same for a step. A long backlog is filed first, so that it stays cheap to take messages
     /// from it. The step tries again what has changed since it was passed over, without `stuck`,
     /// the names that it has tried already.
-    pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
         self.inbox.replace(Some(Rc::new(self.file_backlog(scan)?)));
@@ -89,7 +89,7 @@ impl<'a> Change<'a> {
 
     /// The records as they are now. The inbox is not listed again: the last list is used, with the
     /// changes that were committed since.
-    pub fn look_again(&self) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look_again(&self) -> Result<Snapshot<'_>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
         }
@@ -98,17 +98,17 @@ impl<'a> Change<'a> {
     }
 
     /// The same with an empty inbox, for a change that has nothing to do with the inbox.
-    pub fn look_past_inbox(&self) -> Snapshot<'_> {
+    pub(in crate::store) fn look_past_inbox(&self) -> Snapshot<'_> {
         Snapshot::with_inbox(self.agent, self.view(), Rc::default())
     }
 
     /// Forgets the dedupe keys that no window reaches any more.
-    pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
+    pub(in crate::store) fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
         dedupe::forget_old_days(&self.view(), now, window)
     }
 
     /// The current `state.json`, to be changed. Refused for an agent that was moved away.
-    pub fn state(&self) -> Result<State> {
+    pub(in crate::store) fn state(&self) -> Result<State> {
         let state = self.any_state()?;
         match &state.moved {
             Some(moved) => Err(super::moved::moved_away(self.agent, moved)),
@@ -117,7 +117,7 @@ impl<'a> Change<'a> {
     }
 
     /// The same, also for an agent that was moved away.
-    pub fn any_state(&self) -> Result<State> {
+    pub(in crate::store) fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
         self.base.set(found.map(|found| (state.revision, found.imprint.version())));
@@ -139,7 +139,7 @@ impl<'a> Change<'a> {
 
     /// Finishes an exchange of the inbox that was interrupted: the former inbox becomes a pile in
     /// the new one.
-    pub fn finish_exchange(&self) -> Result<()> {
+    pub(super) fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
     }
@@ -171,7 +171,7 @@ impl<'a> Change<'a> {
 
     /// Applies what interrupted commands have committed. Every process that takes the lock does
     /// this first.
-    pub fn finish_journal(&self) -> Result<()> {
+    pub(in crate::store) fn finish_journal(&self) -> Result<()> {
         self.journal.replace(Place::Unknown);
         let place = match Journal::look(&self.agent.dir, true)? {
             Found::Nothing => Place::Nothing,
@@ -239,7 +239,7 @@ impl<'a> Change<'a> {
     /// Syncs all that was committed and empties the journal. To be called before a file that the
     /// journal may name is changed in any other way, since after a power cut the lines would change
     /// that back.
-    pub fn empty_journal(&self) -> Result<()> {
+    pub(in crate::store) fn empty_journal(&self) -> Result<()> {
         if matches!(*self.journal.borrow(), Place::Unknown) {
             self.finish_journal()?;
         }
@@ -269,7 +269,7 @@ impl<'a> Change<'a> {
     ///
     /// After an error it is not known whether the transaction has happened, so nothing more is
     /// committed under this lock.
-    pub fn commit(&self, transaction: Transaction) -> Result<State> {
+    pub(in crate::store) fn commit(&self, transaction: Transaction) -> Result<State> {
         let base = self.base.take().filter(|(revision, _)| *revision == transaction.base_revision);
         let Some((_, over)) = base else {
             return Err(Error::refused(

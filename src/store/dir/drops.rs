@@ -161,7 +161,7 @@ pub enum Aside {
 
 impl Agent<'_> {
     /// What is wrong with something in the inbox, as an error that says where it lies.
-    pub fn damage(&self, misfit: &Misfit) -> Error {
+    pub(in crate::store) fn damage(&self, misfit: &Misfit) -> Error {
         let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
@@ -251,7 +251,7 @@ impl Change<'_> {
 
     /// Moves something out of the inbox that can't be admitted, to `rejected/`, with the reason
     /// beside it.
-    pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
+    pub(in crate::store) fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
         match self.try_to_set_aside(&file.place, reason) {
             Err(error) => fault_of_file(error).map(Aside::Stays),
             done => done,

@@ -59,7 +59,7 @@ enum Content {
 impl Change<'_> {
     /// Takes everything of the agent that travels. For an agent that is marked as moved, that is
     /// what was taken the first time: messages may have come into its inbox since.
-    pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
+    pub(in crate::store) fn leaving(&self, is_moved: bool) -> Result<Leaving> {
         self.agent.store.files_only("an export")?;
         self.empty_journal()?;
         // This finishes an exchange of the inbox that was interrupted.

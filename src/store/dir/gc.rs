@@ -104,7 +104,7 @@ impl Drop for Staged {
 
 impl Agent<'_> {
     /// The files of lines that can be packed: of months that are over for long enough.
-    pub fn to_pack(&self, seen: &Snapshot<'_>, now: Time) -> Result<Vec<Old>> {
+    pub(super) fn to_pack(&self, seen: &Snapshot<'_>, now: Time) -> Result<Vec<Old>> {
         let view = &seen.view;
         let recent = months::first_recent(now);
         let mut found = Vec::new();
@@ -122,7 +122,7 @@ impl Agent<'_> {
 
     /// Packs the lines of a file that no packed file of its month has. Needs no lock, and should
     /// have none: it may take its time.
-    pub fn stage_packed(&self, seen: &Snapshot<'_>, old: Old) -> Result<Staged> {
+    pub(super) fn stage_packed(&self, seen: &Snapshot<'_>, old: Old) -> Result<Staged> {
         let view = &seen.view;
         let (last, parts) = parts_of(view, old.dir, &old.stem)?;
         let mut known = known_of(view, &parts)?;
@@ -248,7 +248,7 @@ impl Drop for Dropping {
 impl Agent<'_> {
     /// The months that are kept no longer, each with what is to stay of it if it is `staged`. A
     /// month stays in which a dead letter lies that no person has requeued or dropped.
-    pub fn to_drop(
+    pub(super) fn to_drop(
         &self,
         seen: &Snapshot<'_>,
         keep: Keep,
@@ -355,7 +355,7 @@ impl Change<'_> {
 
     /// Puts packed lines in their place. `false`: what they were packed from is another file by
     /// now, or gone.
-    pub fn place_packed(&self, staged: &Staged) -> Result<bool> {
+    pub(super) fn place_packed(&self, staged: &Staged) -> Result<bool> {
         let is_same = self.is_same(&staged.old)?;
         if is_same {
             self.put_in_place(&staged.parts)?;
@@ -372,7 +372,7 @@ impl Change<'_> {
 
     /// Puts what is to stay of a month in its place. `false`: an open record is about something in
     /// it, so it stays.
-    pub fn place_ended(&self, dropping: &Dropping, state: &State) -> Result<bool> {
+    pub(super) fn place_ended(&self, dropping: &Dropping, state: &State) -> Result<bool> {
         let view = self.view();
         let queued: Vec<_> = inbox::all(&view, &inbox::scan(&view)?)?.iter().map(|key| key.id).collect();
         let named = named(&view, state, usize::MAX)?.unwrap_or_default();
@@ -395,14 +395,14 @@ impl Change<'_> {
 
     /// Removes a file whose lines are packed. Only after a commit since they were put in their
     /// place.
-    pub fn remove_packed(&self, staged: &Staged) -> Result<()> {
+    pub(super) fn remove_packed(&self, staged: &Staged) -> Result<()> {
         // That commit may have added to it: then it stays, and the next `gc` packs the rest.
         if self.is_same(&staged.old)? { self.remove_lines(&staged.old.path) } else { Ok(()) }
     }
 
     /// Removes a month that is kept no longer. Only after a commit since what stays of it was put
     /// in its place.
-    pub fn remove_month(&self, dropping: &Dropping) -> Result<()> {
+    pub(super) fn remove_month(&self, dropping: &Dropping) -> Result<()> {
         dropping.files.iter().try_for_each(|path| self.remove_lines(path))
     }
 

@@ -69,19 +69,19 @@ pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
 
 impl Store {
     /// Whether the state directory lies in a git repository.
-    pub fn is_in_git(&self) -> bool {
+    pub(super) fn is_in_git(&self) -> bool {
         self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
 
     /// The lines of what `init` writes today that one of the files for git lacks.
-    pub fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
+    pub(super) fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
         let found = files::read(&self.spot().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
     /// Adds these lines to a file for git. They come first, so that lines that people have written
     /// go over them.
-    pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
+    pub(super) fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
         let path = self.spot().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         text.extend(files::read(&path)?.unwrap_or_default());
@@ -104,7 +104,7 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 
 impl Agent<'_> {
     /// Whether git tracks one of the agent's files. Asks git only in a repository.
-    pub fn is_tracked(&self, name: &str) -> bool {
+    pub(super) fn is_tracked(&self, name: &str) -> bool {
         let Store { anchor, opener, .. } = self.store;
         let file = self.dir.join(name);
         let place = file.below(&self.store.spot()).to_string_lossy();
@@ -112,12 +112,12 @@ impl Agent<'_> {
     }
 
     /// Whether the agent's inbox has the file that keeps git from taking it for another's.
-    pub fn has_kept_inbox(&self) -> Result<bool> {
+    pub(super) fn has_kept_inbox(&self) -> Result<bool> {
         self.dir.join(layout::KEPT).exists()
     }
 
     /// Puts that file there.
-    pub fn keep_inbox(&self) -> Result<()> {
+    pub(super) fn keep_inbox(&self) -> Result<()> {
         self.replace_file(&self.dir.join(layout::KEPT), KEPT.as_bytes())
     }
 }

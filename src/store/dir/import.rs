@@ -61,7 +61,11 @@ pub enum Appeared {
 
 impl Store {
     /// Begins to make an agent of a stream that is named `former` there.
-    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+    pub(in crate::store) fn stage<'s>(
+        &'s self,
+        name: &AgentName,
+        former: &AgentName,
+    ) -> Result<Arriving<'s>> {
         self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
@@ -90,12 +94,9 @@ impl<'s> Arriving<'s> {
         &self.agent
     }
 
-    pub fn files(&self) -> usize {
-        self.files
-    }
-
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    /// Returns the number of its files, and of their bytes.
+    pub fn size(&self) -> (usize, u64) {
+        (self.files, self.bytes)
     }
 
     /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind

@@ -21,22 +21,22 @@ pub enum Subject {
 
 impl Agent<'_> {
     /// Takes the lease of a run or a task. `None`: a living process has it.
-    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Guard>> {
+    pub(in crate::store) fn lease(&self, subject: Subject, now: Time) -> Result<Option<Guard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
     /// Takes the lease, and waits for a process that has it as long as for any lock.
-    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Guard> {
+    pub(in crate::store) fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Guard> {
         lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
     }
 
     /// Takes over a lease that the process which has started this one held already.
-    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Guard> {
+    pub(in crate::store) fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Guard> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
 
     /// Whether a living process has the lease, without taking it.
-    pub fn is_leased(&self, subject: Subject) -> Result<bool> {
+    pub(in crate::store) fn is_leased(&self, subject: Subject) -> Result<bool> {
         lock::is_held(&self.place_of(subject))
     }
 

@@ -134,7 +134,7 @@ impl Change<'_> {
     }
 
     /// What `sweep` would remove, and what is left of hooks.
-    pub fn litter(&self) -> Result<usize> {
+    pub(super) fn litter(&self) -> Result<usize> {
         let tmp = self.agent.tmp();
         let entries = tmp.entries()?;
         let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());

@@ -150,7 +150,7 @@ pub struct NewAgent {
 
 impl Store {
     /// Opens a state directory. Reads `dormouse.toml` and nothing else.
-    pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
+    pub(in crate::store) fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let not_one = || Error::NotAStore { path: anchor.path().to_owned() };
         let root = match Root::open(anchor.path()) {
             Ok(root) => root,
@@ -179,13 +179,13 @@ impl Store {
     }
 
     /// Where its settings say that the records are, if not here.
-    pub fn url(&self) -> Option<&str> {
+    pub(in crate::store) fn url(&self) -> Option<&str> {
         self.config.store.url.as_deref()
     }
 
     /// Makes a state directory, or finishes making one. Returns whether it is new. `url`: where the
     /// records are kept, if not there.
-    pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
+    pub(in crate::store) fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
         // Above the state directory, and its own name, are where the user wants them: links are
         // followed.
@@ -225,7 +225,7 @@ impl Store {
     }
 
     /// Where it lies on this machine.
-    pub fn anchor(&self) -> &Anchor {
+    pub(in crate::store) fn anchor(&self) -> &Anchor {
         &self.anchor
     }
 
@@ -244,7 +244,7 @@ impl Store {
     }
 
     /// The time after which something that is due or queued shows that nobody ticks. `None`: never.
-    pub fn overdue_after(&self) -> Option<Span> {
+    pub(in crate::store) fn overdue_after(&self) -> Option<Span> {
         self.config.scheduler.overdue_after.0
     }
 
@@ -269,12 +269,12 @@ impl Store {
     }
 
     /// Every agent, in order of name. What is not an agent's directory is passed over.
-    pub fn agents(&self) -> Result<Vec<AgentName>> {
+    pub(in crate::store) fn agents(&self) -> Result<Vec<AgentName>> {
         self.agents_beginning("")
     }
 
     /// The same, for those alone whose names begin so.
-    pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
+    pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
         self.spot().join(layout::AGENTS).each_entry(|name, is_dir| {
             if is_dir && name.starts_with(beginning.as_bytes()) {
@@ -287,7 +287,7 @@ impl Store {
     }
 
     /// One agent. Fails if there is none of this name.
-    pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
+    pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let dir = AgentDir::new(&self.root, name);
         let Some(found) = dir.spot().look()? else {
             // It is not there, whether or not the others may be listed.
@@ -328,7 +328,7 @@ impl Store {
     }
 
     /// Puts a new agent in place, whole: until the last rename there is none.
-    pub fn create(&self, new: &NewAgent) -> Result<()> {
+    pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
         let name = &new.identity.name;
         let target = AgentDir::new(&self.root, name);
         let agents = self.spot().join(layout::AGENTS);

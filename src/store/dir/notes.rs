@@ -12,7 +12,7 @@ use super::{Agent, files, layout};
 
 impl Agent<'_> {
     /// The directories of the agent's runs and tasks on this machine, and its hooks.
-    pub fn workdir(&self) -> Workdir {
+    pub(in crate::store) fn workdir(&self) -> Workdir {
         Workdir::of(self.dir.spot(), &self.store.spot())
     }
 

@@ -31,7 +31,7 @@ impl Store {
     }
 
     /// Whether the records of the agents are somewhere else than here.
-    pub fn is_beside(&self) -> bool {
+    pub(super) fn is_beside(&self) -> bool {
         self.elsewhere.is_some()
     }
 

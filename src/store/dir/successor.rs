@@ -15,7 +15,7 @@ use super::{Agent, Change, Store, agent_exists, files, layout};
 impl Store {
     /// The agent that had a name until it was renamed: of several, the one that had it last. This
     /// reads every identity, so it is called only where there is no agent of the name.
-    pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
+    pub(in crate::store) fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
         for name in self.agents()? {
             // An agent that can't be read counts as none of them.
@@ -27,7 +27,7 @@ impl Store {
     }
 
     /// Refuses a name that an agent has, be it one that was moved away.
-    pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
+    pub(in crate::store) fn refuse_name(&self, name: &AgentName) -> Result<()> {
         let is_taken = self.spot().join(layout::AGENTS).join(name.as_str()).exists()?;
         if is_taken { Err(agent_exists(name)) } else { Ok(()) }
     }
@@ -35,7 +35,7 @@ impl Store {
 
 impl Change<'_> {
     /// Replaces the identity of the agent.
-    pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
+    pub(in crate::store) fn replace_identity(&self, identity: &Identity) -> Result<()> {
         self.empty_journal()?;
         self.agent.replace_file(&self.agent.dir.join(layout::IDENTITY), &encode(identity))?;
         self.agent.store.share([&self.agent.dir]).map(drop)

@@ -22,7 +22,7 @@ const MAX_KEY: u64 = 4096;
 impl Agent<'_> {
     /// Keeps the key of a trigger's signatures, durably. To be called before the record names the
     /// key's hash. Only the owner can read the file.
-    pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
+    pub(in crate::store) fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
         let ignore = self.dir().join(layout::KEYS).join(".gitignore");
         if !ignore.exists()? {
             self.replace_file(&ignore, IGNORE_ALL.as_bytes())?;
@@ -33,14 +33,14 @@ impl Agent<'_> {
 
     /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
     /// it.
-    pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
+    pub(in crate::store) fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let key = self.dir().join(layout::key(trigger.id, &trigger.secret_sha256)).read(MAX_KEY)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
     /// Removes every key of a trigger but the one with this hash. To be called once no record names
     /// the others.
-    pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
+    pub(in crate::store) fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         let dir = self.dir().join(layout::KEYS);
         let kept = but.map(|hash| layout::key_name(trigger, hash));
         let of_trigger = format!("{trigger}.");
@@ -56,7 +56,7 @@ impl Agent<'_> {
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
     /// the result: how long it is until the next one. The count is of this state directory, and
     /// lost with it.
-    pub fn use_trigger(
+    pub(in crate::store) fn use_trigger(
         &self,
         id: TriggerId,
         most: NonZeroU32,

@@ -77,13 +77,13 @@ impl Change<'_> {
     /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held
     /// here, goes with it: a command that has waited for that finds no agent. Returns the names of
     /// what was in the inbox and in no stream: a program that has put it there asked for no answer.
-    pub fn vanish(&self) -> Result<Vec<String>> {
+    pub(in crate::store) fn vanish(&self) -> Result<Vec<String>> {
         self.vanish_leaving(|_| Ok(()))
     }
 
     /// The same for an agent that is here under another name: what no stream carries goes over to
     /// it.
-    pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
+    pub(in crate::store) fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
             successor::hand_on(&Agent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)

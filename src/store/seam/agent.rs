@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::ops::Deref;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use crate::beneath;
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::RECORD;
-use crate::model::id::{AgentName, RunId, TaskId};
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
@@ -20,6 +19,7 @@ use crate::model::records::Misfit;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
+use crate::workdir::Workdir;
 
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
 use super::super::elsewhere::input::TaskInput;
@@ -46,14 +46,6 @@ pub struct Agent<'s> {
     beside: Option<Beside>,
 }
 
-impl<'s> Deref for Agent<'s> {
-    type Target = dir::Agent<'s>;
-
-    fn deref(&self) -> &dir::Agent<'s> {
-        &self.local
-    }
-}
-
 /// Which revision it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Version {
@@ -73,15 +65,25 @@ impl<'s> Agent<'s> {
         records: Rc<dyn Records>,
     ) -> Agent<'s> {
         let beside = Beside { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
-        Agent { store, local: store.room(name), beside: Some(beside) }
+        Agent { store, local: store.local.room(name), beside: Some(beside) }
     }
 
     pub(super) fn beside(&self) -> Option<&Beside> {
         self.beside.as_ref()
     }
 
-    pub(super) fn local(&self) -> &dir::Agent<'s> {
+    /// Returns this machine's part of the agent.
+    pub fn local(&self) -> &dir::Agent<'s> {
         &self.local
+    }
+
+    pub fn name(&self) -> &AgentName {
+        self.local.name()
+    }
+
+    /// Returns the directories of runs and tasks on this machine.
+    pub fn workdir(&self) -> Workdir {
+        self.local.workdir()
     }
 
     pub fn store(&self) -> &'s Store {
@@ -91,7 +93,7 @@ impl<'s> Agent<'s> {
     pub fn policy(&self) -> Result<Policy> {
         let Some(beside) = &self.beside else { return self.local.policy() };
         let text = beside.records.policy()?;
-        self.store.policy_from(&self.settings(), &text).map_err(|error| {
+        self.store.local.policy_from(&self.settings(), &text).map_err(|error| {
             if matches!(&error, Error::Damaged { hint: None, .. }) {
                 error.with_hint(format!("mend it with `dormouse edit {}`", beside.name))
             } else {
@@ -206,7 +208,8 @@ impl<'s> Agent<'s> {
             // Other commands go on meanwhile: what they have changed is read anew, as long as for
             // any lock.
             let is_overtaken = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
-            if !is_overtaken || (attempts >= READ_ATTEMPTS && begun.elapsed() >= self.store.patience()) {
+            if !is_overtaken || (attempts >= READ_ATTEMPTS && begun.elapsed() >= self.store.local.patience())
+            {
                 return found;
             }
         }
@@ -259,7 +262,7 @@ impl<'s> Agent<'s> {
                 return Err(moved_away(self, &moved));
             }
             // It has just come back.
-            if begun.elapsed() > self.store.patience() {
+            if begun.elapsed() > self.store.local.patience() {
                 return Err(beside.busy(begun.elapsed()));
             }
         }
@@ -280,7 +283,7 @@ impl<'s> Agent<'s> {
         };
         let begun = Instant::now();
         let room = self.in_room(beside, || self.local.lock_room(now))?;
-        let left = self.store.patience().saturating_sub(begun.elapsed());
+        let left = self.store.local.patience().saturating_sub(begun.elapsed());
         let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
         Ok(Change::new(self, room, Some(hold), now))
     }
@@ -307,49 +310,27 @@ impl<'s> Agent<'s> {
         if self.beside.is_none() { self.local.empty_journal(now) } else { Ok(()) }
     }
 
-    /// The lock of telling. Processes that have transitions to tell share it; a process that tells
-    /// what others have left takes it alone. `None`: it is not free.
+    /// Takes the lock of notifications. Processes that have transitions to report share it; a
+    /// process that reports the transitions of a killed one takes it alone. `None`: it is not free.
     pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
-        self.room()?.telling(sharing)
-    }
-
-    /// Makes and locks the file of a section in which a command runs. The section is open for as
-    /// long as the returned file is.
-    pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
-        self.room()?.hold_section(run, number)
-    }
-
-    /// True if a living process of this machine has the section open.
-    pub fn is_section_held(&self, run: RunId, number: u32) -> Result<bool> {
-        self.room()?.is_section_held(run, number)
-    }
-
-    /// Removes the file of a section.
-    pub fn remove_section(&self, run: RunId, number: u32) -> Result<()> {
-        self.room()?.remove_section(run, number)
-    }
-
-    /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is
-    /// doing it.
-    pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
-        self.room()?.hand_over_alone()
+        self.ready_local()?.telling(sharing)
     }
 
     /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be
     /// alive.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
-        let Some(guard) = self.room()?.lease(subject, now)? else { return Ok(None) };
+        let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
         self.leased(subject, guard)
     }
 
     /// Takes the lease, and waits for a process that has it as long as for any lock.
     pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Leased> {
         let begun = Instant::now();
-        let mut guard = self.room()?.lease_in_time(subject, now)?;
+        let mut guard = self.ready_local()?.lease_in_time(subject, now)?;
         loop {
             match self.leased_or(subject, guard)? {
                 Ok(leased) => return Ok(leased),
-                Err(back) if begun.elapsed() < self.store.patience() => guard = back,
+                Err(back) if begun.elapsed() < self.store.local.patience() => guard = back,
                 Err(_) => return Err(self.busy(begun.elapsed())),
             }
             std::thread::sleep(BETWEEN_TRIES);
@@ -374,16 +355,10 @@ impl<'s> Agent<'s> {
         Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
-    /// The process of this machine that has the lease, in words. `None` if none has. The second
-    /// part is true if it is stopped.
-    pub fn lease_holder(&self, subject: Subject) -> Result<Option<(String, bool)>> {
-        self.local.lease_holder(subject)
-    }
-
     /// Whether somebody keeps the lease alive who does not share the locks of this state directory.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(beside) = &self.beside else { return Ok(false) };
-        beside.records.is_leased(subject, &self.store.claimant()?.anchor)
+        beside.records.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
     /// What is said to a task whose supervisor is on another machine. `None`: the records are
@@ -414,7 +389,7 @@ impl<'s> Agent<'s> {
     /// With the lock of this machine the lease of the other store, or the lock back.
     fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
         let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
-        let claimant = self.store.claimant()?;
+        let claimant = self.store.local.claimant()?;
         Ok(match beside.records.lease(subject, &claimant)? {
             Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
@@ -424,20 +399,20 @@ impl<'s> Agent<'s> {
     /// Does something in the room of the agent. A command that removes or renames the agent may
     /// take the room away meanwhile.
     fn in_room<T>(&self, beside: &Beside, work: impl Fn() -> Result<T>) -> Result<T> {
-        self.room()?;
+        self.ready_local()?;
         match work() {
             Err(error) if error.is_not_found() => {
                 // This fails where the agent is gone.
                 beside.records.see()?;
-                self.room()?;
+                self.ready_local()?;
                 work()
             }
             done => done,
         }
     }
 
-    /// The directory of the agent on this machine, for something that is to lie in it.
-    fn room(&self) -> Result<&dir::Agent<'s>> {
+    /// Returns this machine's part of the agent, and makes its directory first if it is missing.
+    pub fn ready_local(&self) -> Result<&dir::Agent<'s>> {
         if let Some(beside) = &self.beside {
             if let Some(prepared) = beside.records.room().filter(|_| !beside.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;

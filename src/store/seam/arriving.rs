@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
-use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -43,20 +42,6 @@ pub struct Arriving<'s> {
     agent: Agent<'s>,
 }
 
-impl<'s> Deref for Arriving<'s> {
-    type Target = dir::Arriving<'s>;
-
-    fn deref(&self) -> &dir::Arriving<'s> {
-        &self.dir
-    }
-}
-
-impl DerefMut for Arriving<'_> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.dir
-    }
-}
-
 impl Store {
     /// Refuses the name of an agent that is here and was not moved away.
     pub fn refuse_taken(&self, name: &AgentName) -> Result<()> {
@@ -80,6 +65,15 @@ impl Store {
 }
 
 impl<'s> Arriving<'s> {
+    /// Returns the files of the agent on this machine.
+    pub fn local(&self) -> &dir::Arriving<'s> {
+        &self.dir
+    }
+
+    pub fn local_mut(&mut self) -> &mut dir::Arriving<'s> {
+        &mut self.dir
+    }
+
     /// The agent, for checks and changes before it appears.
     pub fn agent(&self) -> &Agent<'s> {
         &self.agent

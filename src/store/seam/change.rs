@@ -1,7 +1,6 @@
 //! One agent's records under its lock. A change takes place as a whole or not at all.
 
 use std::cell::{Cell, RefCell};
-use std::ops::Deref;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
@@ -69,14 +68,6 @@ impl Held<'_> {
     }
 }
 
-impl<'a> Deref for Change<'a> {
-    type Target = dir::Change<'a>;
-
-    fn deref(&self) -> &dir::Change<'a> {
-        &self.dir
-    }
-}
-
 impl<'a> Change<'a> {
     /// `now`: by the clock of the command that takes the lock.
     pub(super) fn new(
@@ -104,7 +95,8 @@ impl<'a> Change<'a> {
         self.agent
     }
 
-    pub(super) fn dir(&self) -> &dir::Change<'a> {
+    /// Returns this machine's part of the agent, under its lock.
+    pub fn local(&self) -> &dir::Change<'a> {
         &self.dir
     }
 

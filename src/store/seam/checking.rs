@@ -21,7 +21,7 @@ impl<'a> Change<'a> {
     /// The records as files. `None`: they are files already.
     pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
         let Some(hold) = self.hold() else { return Ok(None) };
-        AsFiles::of(self.agent(), self.dir(), &*hold.now()?).map(Some)
+        AsFiles::of(self.agent(), self.local(), &*hold.now()?).map(Some)
     }
 }
 

@@ -99,7 +99,7 @@ impl Change<'_> {
     /// then.
     pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
         let (retention, now, seen_at, months) = match collection {
-            Collection::Dir(collection) => return self.dir().collect(collection, state, is_leased),
+            Collection::Dir(collection) => return self.local().collect(collection, state, is_leased),
             Collection::Beside { retention, now, seen_at, months } => (*retention, *now, *seen_at, months),
         };
         let Some((seen, hold)) = self.seen_beside().zip(self.hold()) else {
@@ -115,7 +115,7 @@ impl Change<'_> {
     /// Removes what could not go before the commit.
     pub fn remove_collected(&self, collection: &Collection) -> Result<()> {
         match collection {
-            Collection::Dir(collection) => self.dir().remove_collected(collection),
+            Collection::Dir(collection) => self.local().remove_collected(collection),
             Collection::Beside { .. } => Ok(()),
         }
     }

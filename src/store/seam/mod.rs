@@ -1,12 +1,9 @@
-//! The store as steps and commands see it: over the state directory, or over a store that keeps the
-//! records elsewhere.
+//! The store as steps and commands see it: over the state directory, or over a database.
 //!
-//! In both cases the directory has what belongs to the machine: locks, seats, settings, the
-//! directories of runs. These are reached through `Deref`. Questions about records are answered
-//! here: by the directory where the records are files, else out of the texts that [`Elsewhere`]
-//! gives. The directory of an agent whose records are elsewhere has no records, so a question that
-//! goes past this room finds nothing; what is about files alone is refused there
-//! (`Store::files_only`).
+//! In both cases the state directory has what belongs to the machine: locks, slots, settings, the
+//! directories of runs. `local` of each type returns it; its methods about records are private to
+//! the store. Questions about records are answered here: by the directory where the records are
+//! files, else from the texts that [`Elsewhere`] returns.
 
 mod agent;
 mod arriving;
@@ -25,7 +22,6 @@ mod snapshot;
 mod triggers;
 mod watch;
 
-use std::ops::Deref;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -64,14 +60,6 @@ pub struct Store {
     elsewhere: Option<Rc<dyn Elsewhere>>,
 }
 
-impl Deref for Store {
-    type Target = dir::Store;
-
-    fn deref(&self) -> &dir::Store {
-        &self.local
-    }
-}
-
 impl Store {
     /// Opens a state directory that has the records of its agents, or says where they are. Reads
     /// `dormouse.toml` and nothing else.
@@ -105,6 +93,21 @@ impl Store {
     #[cfg(test)]
     pub fn with_lease(self, lasts: crate::model::time::Span) -> Store {
         Store { local: self.local.with_lease(lasts), ..self }
+    }
+
+    /// Returns this machine's part of the store: settings, seats, hooks, the directories of runs.
+    pub fn local(&self) -> &dir::Store {
+        &self.local
+    }
+
+    /// Returns the place of the state directory on this machine.
+    pub fn anchor(&self) -> &Anchor {
+        self.local.anchor()
+    }
+
+    /// True if the records are in a database, and not in the state directory.
+    pub fn is_remote(&self) -> bool {
+        self.elsewhere.is_some()
     }
 
     /// Makes a state directory, or finishes making one. Returns whether it is new.
@@ -145,12 +148,12 @@ impl Store {
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         let Some(beside) = agent.beside() else { return Ok(()) };
         let pool = Pool::of(&beside.records.policy()?);
-        if self.pools().has(&pool) {
+        if self.local.pools().has(&pool) {
             return Ok(());
         }
         Err(Error::refused(
             Error::OTHER_POOL,
-            format!("`{}` is of {pool}, and this machine ticks agents of {}", beside.name, self.pools()),
+            format!("`{}` is of {pool}, and this machine ticks agents of {}", beside.name, self.local.pools()),
         )
         .with_hint(format!(
             "tick it on a machine of that pool, or say `pool = \"{}\"` under [scheduler] in the dormouse.toml of this one",
@@ -174,13 +177,16 @@ impl Store {
     /// The agents for which a step may find something to do, without a look at the others. `None`
     /// where only a look at each of them tells.
     pub fn due(&self, now: Time) -> Result<Option<Due>> {
-        self.elsewhere.as_ref().map(|elsewhere| elsewhere.due(now, self.pools().all(), None)).transpose()
+        self.elsewhere
+            .as_ref()
+            .map(|elsewhere| elsewhere.due(now, self.local.pools().all(), None))
+            .transpose()
     }
 
     /// The same for a process that steps them.
     pub fn due_to_tick(&self, now: Time) -> Result<Option<Due>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
-        elsewhere.due(now, self.pools().all(), Some(&self.local.claimant()?)).map(Some)
+        elsewhere.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
     }
 
     /// One agent. Fails if there is none of this name.
@@ -218,7 +224,7 @@ impl Store {
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
-        self.refuse_name(name)?;
+        self.local.refuse_name(name)?;
         // A `doctor` that was killed has left the files that it made of an agent's records.
         self.local.sweep_litter();
         self.sweep_rooms();

@@ -1,7 +1,6 @@
 //! One revision of an agent's records, and what can be asked of it.
 
 use std::collections::HashSet;
-use std::ops::Deref;
 
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
@@ -14,7 +13,7 @@ use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::super::dir::{self, Dropped, Waiting};
+use super::super::dir::{self, Dropped, Reads, Rejected, Said, Waiting};
 use super::seen::{Seen, waiting};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for.
@@ -22,14 +21,6 @@ use super::seen::{Seen, waiting};
 pub struct Snapshot<'a> {
     dir: dir::Snapshot<'a>,
     seen: Option<Seen<'a>>,
-}
-
-impl<'a> Deref for Snapshot<'a> {
-    type Target = dir::Snapshot<'a>;
-
-    fn deref(&self) -> &dir::Snapshot<'a> {
-        &self.dir
-    }
 }
 
 /// Answers from the records elsewhere if the agent has such, else from the directory.
@@ -184,6 +175,36 @@ impl Snapshot<'_> {
     /// When a hand-written file was put into the inbox. `None` if it has gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
         either!(self, _seen => Ok(None), dir => dir.dropped_at(file))
+    }
+
+    /// Reads a submission: its content, or the reason why it can't be read. `None` if it is gone.
+    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<Said, String>>> {
+        self.dir.read_dropped(file)
+    }
+
+    /// Returns the rejected files, with the reasons.
+    pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
+        self.dir.rejected(state)
+    }
+
+    /// Counts the rejected files.
+    pub fn count_rejected(&self, state: &State) -> Result<usize> {
+        self.dir.count_rejected(state)
+    }
+
+    /// True if no rejected file is left. Does not list the inbox.
+    pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
+        self.dir.is_none_rejected(state)
+    }
+
+    /// Reads a rejected file as a step would.
+    pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
+        self.dir.read_rejected(file)
+    }
+
+    /// Describes a message that the agent can't take up as it is.
+    pub fn unfit(&self, waiting: &Waiting, reason: String) -> Misfit {
+        self.dir.unfit(waiting, reason)
     }
 }
 

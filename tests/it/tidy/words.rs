@@ -17,7 +17,7 @@ const UNWRITTEN: &[(&str, usize)] = &[
     ("cli", 27),
     ("clock", 1),
     ("commands", 137),
-    ("engine", 146),
+    ("engine", 145),
     ("http", 1),
     ("main", 11),
     ("model", 150),

@@ -260,7 +260,7 @@ impl Store {
 
     /// What is wrong with the state directory itself: where it lies, names of agents, who may
     /// write where, and what git is told.
-    pub fn look_at_files(&self) -> Result<Vec<Finding>> {
+    pub(in crate::store) fn look_at_files(&self) -> Result<Vec<Finding>> {
         let of =
             |place, kind, message, remedy| Finding { agent: None, place, shown: None, kind, message, remedy };
         let mut findings = Vec::new();
