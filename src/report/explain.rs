@@ -1,4 +1,4 @@
-//! `explain` and `state`: why the agent does what it does, and where its machine can go.
+//! `explain` and `state`: the reasons of a decision, and the next possible states.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ use super::output::{Output, Tone};
 use super::text::{one_line, relative};
 use super::wait as shown_wait;
 
-/// How many of a kind are listed. Of a thousand timers the first ones are enough.
+/// Maximum number of listed records of one kind.
 const LISTED: usize = 10;
 
-/// How long a line of evidence may be, in characters: paths are shown whole.
+/// Maximum length of a line of evidence in characters, large enough for whole paths.
 const EVIDENCE: usize = 1000;
 
-/// What would bring the agent to another decision, most direct first.
+/// Lists the events that would change the decision, most direct first.
 pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     let state = &records.state;
     let agent = &state.agent;
@@ -78,8 +78,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         wakes.extend(timeout.map(|(limit, reason)| format!("its {reason}, after {}", moment(limit, now))));
     }
     let mut waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_waiting()).collect();
-    // Waits of the agent itself come first: they keep the whole agent from going on, others only a
-    // work item.
+    // A wait of the agent blocks all its work, a wait of a work item only that item.
     waits.sort_by_key(|wait| !wait.is_agents_own());
     list(&mut wakes, "waits", waits.iter().map(|wait| end_of_wait(wait, records, now)));
     let awaited: Vec<_> = waits.iter().filter_map(|wait| wait.task_id()).collect();
@@ -108,7 +107,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
         "rechecks",
         rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now))),
     );
-    // While a message is held, everything else waits.
+    // A held message blocks every other message.
     if state.held.is_none() {
         wakes.push(format!("a message: dormouse enqueue {agent} TEXT"));
         if has_runnable_work(records) {
@@ -131,7 +130,7 @@ fn moment(at: Time, now: Time) -> String {
     format!("{} ({})", at.local(), relative(at, now))
 }
 
-/// What ends a wait, and when it is looked at or given up.
+/// Describes the event that ends a wait, and the times of its recheck and expiry.
 fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
     let agent = &records.state.agent;
     let said = |source: WakeSource<'_>| match source {
@@ -150,7 +149,7 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
         WakeSource::Timer => wait.wake_at.map(|at| moment(at, now)),
         WakeSource::Wait(id) => matches!(wait.kind, WaitKind::External | WaitKind::System)
             .then(|| format!("dormouse wake {agent} --wait {id}")),
-        // They are told of below.
+        // The caller appends both times.
         WakeSource::Recheck | WakeSource::Expiry => None,
     };
     let ends: Vec<String> = WakeSource::of(wait).into_iter().filter_map(said).collect();
@@ -168,8 +167,8 @@ fn end_of_wait(wait: &Wait, records: &Records, now: Time) -> String {
     text
 }
 
-/// What runs for each source that can wake a started agent: its waits, its other tasks, its timers,
-/// its rechecks, a message of the operator, and a hint that names nothing.
+/// Lists the effect of each wake source of a started agent: its waits, tasks, timers and rechecks,
+/// an operator message, and a hint without a reference.
 pub fn on_wake(records: &Records) -> Vec<Value> {
     if matches!(records.state.status, Status::Stopped | Status::Booting) {
         return Vec::new();
@@ -271,8 +270,8 @@ fn facts_document(facts: &Projection) -> Value {
     })
 }
 
-/// `explain` for people: the decision, the ladder down to the rung that holds, and what would wake
-/// the agent.
+/// `explain` for people: the decision, the ladder down to the rung that holds, and the events that
+/// would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let mut text = format!(
@@ -314,10 +313,10 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
     text
 }
 
-/// How often each edge of the machine was taken.
+/// Number of transitions over each edge of the state machine.
 pub type Taken = BTreeMap<(ExecutionState, ExecutionState), u64>;
 
-/// The machine as a Mermaid diagram, with the current state marked, and the edges that were taken.
+/// Renders the state machine as a Mermaid diagram with the current state and the used edges marked.
 pub fn mermaid(current: ExecutionState, taken: &Taken) -> String {
     let mut text = "stateDiagram-v2\n    [*] --> initializing\n".to_owned();
     for (from, to) in edges() {
@@ -329,7 +328,7 @@ pub fn mermaid(current: ExecutionState, taken: &Taken) -> String {
     text
 }
 
-/// The same as DOT.
+/// Renders the state machine as a DOT diagram.
 pub fn dot(current: ExecutionState, taken: &Taken) -> String {
     let mut text = "digraph execution {\n    rankdir=LR;\n    node [shape=box, style=rounded];\n".to_owned();
     text.push_str(&format!("    {current} [style=\"rounded,bold\", penwidth=3];\n"));
@@ -341,7 +340,6 @@ pub fn dot(current: ExecutionState, taken: &Taken) -> String {
     text
 }
 
-/// Every edge of the machine.
 fn edges() -> impl Iterator<Item = (ExecutionState, ExecutionState)> {
     ExecutionState::ALL.iter().flat_map(|from| next(*from).iter().map(|to| (*from, *to)))
 }

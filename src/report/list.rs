@@ -1,4 +1,4 @@
-//! `list`: the agents, how each stands, and what is wrong with it.
+//! `list`: the agents, the state of each, and its problems.
 
 use std::cmp::Ordering;
 
@@ -24,7 +24,7 @@ use super::summary::{Arrivals, next_act};
 use super::text::{count, one_line, relative, table, text_width};
 
 names! {
-    /// A column of `list`.
+    /// Column of `list`.
     "column" Column {
         Agent = "agent",
         Posture = "posture",
@@ -40,7 +40,7 @@ names! {
 }
 
 impl Column {
-    /// Those that are shown unless others are asked for.
+    /// Columns that are shown by default.
     pub const USUAL: [Column; 6] =
         [Column::Agent, Column::Posture, Column::Queue, Column::Last, Column::Due, Column::Note];
 
@@ -60,10 +60,11 @@ impl Column {
     }
 }
 
-/// How wide a note is at least, and where nothing limits it.
+/// Minimum width of a note, and its maximum without a terminal width.
 const NOTE: (usize, usize) = (20, 160);
 
-/// The agents as a table with a header. `width`: that of the terminal, to which notes are cut.
+/// Renders the agents as a table with a header. Notes are cut so that a row fits into `width`
+/// columns.
 pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
     let table_of = |room: usize| {
         let head = columns.iter().map(|column| out.paint(Tone::Quiet, column.head())).collect();
@@ -74,7 +75,7 @@ pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Outp
     let wide = table_of(NOTE.1);
     let Some(width) = width else { return wide };
     let over = wide.lines().map(text_width).max().unwrap_or(0).saturating_sub(width);
-    // The widest note is as wide as the table is too wide, and the rest stays.
+    // Only the notes give way, because the other columns lose their meaning when they are cut.
     let widest = lines
         .iter()
         .map(|line| text_width(&one_line(&out.safe(&line.words(now, |at| relative(at, now))), NOTE.1)))
@@ -87,7 +88,7 @@ pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Outp
     }
 }
 
-/// Compares names as people do: numbers in them by their value.
+/// Compares names with the numbers in them by value.
 pub fn natural(one: &str, other: &str) -> Ordering {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let (mut left, mut right) = (one, other);
@@ -111,7 +112,7 @@ pub fn natural(one: &str, other: &str) -> Ordering {
     left.len().cmp(&right.len()).then_with(|| one.cmp(other))
 }
 
-/// Where an agent comes from, and to whom it is shown.
+/// Origin of an agent, and its visibility.
 #[derive(Debug, Clone, Serialize)]
 pub struct Lineage {
     pub kind: AgentKind,
@@ -137,7 +138,7 @@ fn is_none_yet(count: &u64) -> bool {
     *count == 0
 }
 
-/// A line of `list`.
+/// Row of `list`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
     pub id: AgentName,
@@ -147,26 +148,26 @@ pub struct Line {
     pub reason: String,
     #[serde(flatten)]
     pub lineage: Option<Lineage>,
-    /// What a user should do about the agent, if anything.
+    /// Recommended action for the user, or an empty string.
     pub hint: &'static str,
     pub pending: usize,
-    /// What a person should look at and has not acknowledged.
+    /// Unacknowledged reasons for attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
-    /// In which other store it is.
+    /// Other store that the agent was moved to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
     pub dead: u64,
-    /// What will be tried again, and when.
+    /// Pending retry with its time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Why the message of a run that was suspended or lacks a resource does not go on.
+    /// Reason for which a suspended or deferred message is blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
-    /// Hand-written files that could not be admitted.
+    /// Number of dropped files that could not be admitted.
     #[serde(skip_serializing_if = "is_none")]
     pub rejected: usize,
-    /// Messages that were reduced since the last turn that completed.
+    /// Number of messages that were reduced since the last completed turn.
     #[serde(skip_serializing_if = "is_none_yet")]
     pub reduced: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -175,13 +176,13 @@ pub struct Line {
     pub last_turn_at: Option<Time>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
-    /// Set if a step has been due for too long.
+    /// Set if a step is overdue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nobody_ticks: Option<Overdue>,
-    /// The reason for which only a person can bring the agent on, if that is so.
+    /// Reason for which only a person can unblock the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
-    /// When the turn was claimed that runs now.
+    /// Claim time of the live turn.
     #[serde(skip)]
     pub turn_since: Option<Time>,
 }
@@ -237,7 +238,7 @@ impl Line {
         }
     }
 
-    /// The open questions to the operator, newest first.
+    /// Open questions to the operator, newest first.
     pub fn questions(&self) -> impl Iterator<Item = &Attention> {
         let newest = self.attention.iter().flat_map(|mark| mark.newest.iter().rev());
         newest.filter(|attention| attention.subject == Subject::Asked)
@@ -252,8 +253,8 @@ impl Line {
         self.attention.as_ref().map_or(0, |mark| mark.count)
     }
 
-    /// The order of the agents: by a column, else those that need attention first. Equal agents are
-    /// in order of name.
+    /// Orders agents by a column, or those that need attention first. Equal agents are ordered by
+    /// name.
     pub fn order(&self, other: &Line, by: Option<Column>) -> Ordering {
         let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => one.cmp(&other),
@@ -278,7 +279,7 @@ impl Line {
         order.then_with(|| natural(self.id.as_str(), other.id.as_str()))
     }
 
-    /// Why the agent is in its state. What is wrong comes first. `when` says how a moment is told.
+    /// Explains the state of the agent, problems first. `when` formats a moment.
     pub fn words(&self, now: Time, when: impl Fn(Time) -> String) -> String {
         let attention = self.attention.as_ref().map(|mark| match (mark.newest.last(), mark.count) {
             (Some(only), 1) if only.subject == Subject::Asked => {
@@ -310,7 +311,7 @@ impl Line {
         [wrong, why].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join("; ")
     }
 
-    /// The state of the execution, where it keeps the agent from its queue.
+    /// Describes an execution state that blocks the queue of the agent.
     fn state_words(&self) -> Option<String> {
         match self.execution_state {
             ExecutionState::Suspended => self.missing.clone(),

@@ -1,4 +1,4 @@
-//! `logs`: what happened to an agent, in plain words and local time.
+//! `logs`: events as sentences in local time.
 
 use serde_json::Value;
 
@@ -8,11 +8,10 @@ use crate::model::time::Time;
 use super::output::{Output, Tone};
 use super::text::one_line;
 
-/// How long a text from outside may be within a line, in characters.
+/// Maximum length of a text from outside within a line, in characters.
 const LONGEST: usize = 160;
 
-/// An event as a line for people; nothing for what only says in other words what another event
-/// tells.
+/// Renders an event as a line for people. Returns `None` if another event reports the same.
 pub fn line(event: &Event, out: &Output) -> Option<String> {
     let (words, tone) = words(event)?;
     let words = out.safe(&one_line(&words, LONGEST));
@@ -20,13 +19,13 @@ pub fn line(event: &Event, out: &Output) -> Option<String> {
     Some(format!("{}  {words}", out.paint(Tone::Quiet, &event.at.local_second())))
 }
 
-/// A line that a turn has written.
+/// Renders a line of a turn's output.
 pub fn output(text: &str, out: &Output) -> String {
     format!("{}  {} {}", " ".repeat("yyyy-mm-dd hh:mm:ss".len()), out.paint(Tone::Quiet, "|"), out.safe(text))
 }
 
-/// What an event says to people, with text from outside in it, and how good or bad that is; nothing
-/// for what another event tells in other words.
+/// Returns the sentence for an event, with unescaped outside text, and its tone. Returns `None` if
+/// another event reports the same.
 pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let field = |name: &str| text(&event.data[name]);
     let because = |words: String| match field("reason").or_else(|| field("cause")) {
@@ -37,7 +36,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let plain = |name: &str| of(name).replace('_', " ");
     let bad = Some(Tone::Bad);
     Some(match event.kind {
-        // Another event tells the same, or only a developer needs to know.
+        // Another event reports the same, or only a developer needs it.
         EventKind::StateTransition
         | EventKind::ControlRequestAdmitted
         | EventKind::CurrentRunAborted
@@ -63,7 +62,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::RejectedRemoved => (format!("{} was removed", of("file")), None),
         EventKind::MessageRequeued => (format!("{} goes back into the queue", of("message_id")), None),
         EventKind::TaskTransition => (because(format!("{} is {}", of("task_id"), plain("to"))), None),
-        // A message is about to end it.
+        // The admission of the message that ends this wait is reported.
         EventKind::WaitTransition if field("resolved_by").is_some() => return None,
         EventKind::WaitTransition => {
             let what = field("resource").map(|resource| format!(" ({resource})")).unwrap_or_default();
@@ -100,7 +99,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     })
 }
 
-/// What became of a timer, in words, and when it fires next.
+/// Describes the change of a timer, with its next fire.
 fn timer(event: &Event) -> String {
     let data = &event.data;
     let action = match data["action"].as_str() {
@@ -117,7 +116,7 @@ fn timer(event: &Event) -> String {
     }
 }
 
-/// How a turn ended, in words.
+/// Describes the outcome of a turn.
 fn ended(terminal: &str) -> String {
     match terminal {
         "completed" | "failed" => terminal.to_owned(),
@@ -128,7 +127,7 @@ fn ended(terminal: &str) -> String {
     }
 }
 
-/// A field that people can read within a line.
+/// Returns a string or number as text; `None` for every other value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.is_empty() => Some(text.clone()),

@@ -1,8 +1,8 @@
-//! `metrics`: how the agents stand and what they have done, in the text format of Prometheus
-//! (version 0.0.4), which its textfile collector reads.
+//! `metrics`: state and history of the agents in the text format of Prometheus (version 0.0.4),
+//! which its textfile collector reads.
 //!
-//! Sums over agents are gauges, and every counter has its agent as a label: a sum would go down
-//! when an agent goes, and a counter that goes down is taken for one that has begun anew.
+//! Sums over agents are gauges. Every counter has the agent as a label, because a sum would
+//! decrease when an agent is deleted, and Prometheus takes a decrease for a reset.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ use crate::rules::posture::posture;
 
 use super::summary::Arrivals;
 
-/// What is read of one agent.
+/// Values of one agent.
 #[derive(Debug)]
 pub struct Reading {
     agent: AgentName,
@@ -82,7 +82,7 @@ impl Reading {
     }
 }
 
-/// Which agents are named. All are counted.
+/// Agents that get numbers of their own. Every agent is counted in the sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     All,
@@ -90,11 +90,11 @@ pub enum Naming {
     Nobody,
 }
 
-/// All that was read at one time.
+/// Values of all agents, read at one time.
 #[derive(Debug, Default)]
 pub struct Readings {
     pub readable: Vec<Reading>,
-    /// The agents whose records can't be read.
+    /// Agents whose records can't be read.
     pub unreadable: Vec<AgentName>,
 }
 
@@ -116,24 +116,24 @@ impl Kind {
 }
 
 type Labels<'a> = [(&'a str, &'a str)];
-/// A value of a label, and the count of an agent that belongs to it.
+/// Value of a label, and the count of an agent for it.
 type Counted = (&'static str, fn(&Reading) -> u64);
 
-/// Gets the numbers one after the other, all of a name together.
+/// Receives the numbers, grouped by name.
 trait Sheet {
     fn begin(&mut self, name: &'static str, kind: Kind, help: &str);
-    /// A number of the name that was begun last. `suffix`: which part of a histogram it is.
+    /// Adds a number under the name of the last `begin`. `suffix` names the part of a histogram.
     fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64);
 }
 
-/// The text that Prometheus reads.
+/// Returns the metrics in the text format.
 pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
     let mut sheet = Text::default();
     write(&mut sheet, readings, naming, now);
     sheet.text
 }
 
-/// The same as objects, one for each number.
+/// Returns the metrics as JSON objects, one for each number.
 pub fn objects(readings: &Readings, naming: Naming, now: Time) -> Vec<Value> {
     let mut sheet = Objects { name: "", kind: Kind::Gauge, objects: Vec::new() };
     write(&mut sheet, readings, naming, now);
@@ -162,7 +162,7 @@ impl Sheet for Text {
     }
 }
 
-/// The value of a label, as it stands between quotes: it can't end before its end.
+/// Escapes the value of a label for use between quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -210,7 +210,7 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
     }
 }
 
-/// What is so of all agents together, and names none of them.
+/// Writes the sums over all agents, which name no agent.
 fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now: Time) {
     let mut gauge = |name, help, value: Option<f64>| {
         sheet.begin(name, Kind::Gauge, help);
@@ -263,14 +263,14 @@ fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now:
     }
 }
 
-/// Numbers of each agent, one family after the other.
+/// Writes the numbers of each agent, one family after the other.
 struct Families<'a, S> {
     sheet: &'a mut S,
     named: &'a [&'a Reading],
 }
 
-/// Takes a number of the family and agent at hand: which part of a histogram it is, labels beside
-/// that of the agent, and its value.
+/// Receives the numbers of one family and agent: a histogram suffix, labels besides the agent, and
+/// a value.
 type Put<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
 
 impl<S: Sheet> Families<'_, S> {
@@ -285,7 +285,7 @@ impl<S: Sheet> Families<'_, S> {
         }
     }
 
-    /// A family that has one number of an agent, or none where that is absent.
+    /// Writes a family with at most one number for each agent.
     fn gauge(&mut self, name: &'static str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
         self.each(name, Kind::Gauge, help, |one, put| {
             if let Some(value) = value(one) {
@@ -294,7 +294,7 @@ impl<S: Sheet> Families<'_, S> {
         });
     }
 
-    /// A family that has a counter for each of these values of a label.
+    /// Writes a counter for each of these values of a label.
     fn counters(&mut self, name: &'static str, help: &str, label: &str, values: &[Counted]) {
         self.each(name, Kind::Counter, help, |one, put| {
             values.iter().for_each(|(word, value)| put("", &[(label, word)], number(value(one))));
@@ -306,7 +306,7 @@ impl<S: Sheet> Families<'_, S> {
     }
 }
 
-/// How each agent stands.
+/// Writes the current state of each agent.
 fn write_standing(families: &mut Families<'_, impl Sheet>) {
     families.each(
         "dormouse_agent_posture",
@@ -380,8 +380,8 @@ fn write_standing(families: &mut Families<'_, impl Sheet>) {
     );
 }
 
-/// What each agent has done. A count that is still zero is there too, so that its first step up is
-/// seen.
+/// Writes the history of each agent. A counter appears at zero, so that its first increase is
+/// visible.
 fn write_history(families: &mut Families<'_, impl Sheet>) {
     families.each("dormouse_agent_turns_total", Kind::Counter, "Turns, by how they ended.", |one, put| {
         for terminal in Terminal::ALL {
@@ -434,7 +434,7 @@ fn write_history(families: &mut Families<'_, impl Sheet>) {
     );
 }
 
-/// A moment as Prometheus counts: seconds since 1970.
+/// Converts a moment to seconds since 1970.
 fn seconds(at: Time) -> f64 {
     at.as_millis() as f64 / 1000.0
 }

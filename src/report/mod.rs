@@ -1,4 +1,4 @@
-//! What commands show: one file per thing, as text for people and as JSON Lines for scripts.
+//! Output of commands: one file per subject, as text for people and as JSON Lines for scripts.
 
 pub mod chronicle;
 pub mod context;

@@ -14,24 +14,24 @@ use crate::error::{Error, Status};
 use super::progress::{Progress, Unit, beside, is_watched};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
-/// Writes a message to stderr at once, so that the messages of several processes don't mix.
+/// Writes a message to stderr in one call, so that the messages of several processes don't mix.
 pub fn talk(text: &str) {
     say_on_stderr(&format!("dormouse: {}\n", escape_indented(text)));
 }
 
-/// Gets the output of a stream, piece by piece.
+/// Callback that receives a stream in chunks.
 pub type Listener = Box<dyn FnMut(&[u8])>;
 
-/// Passes the output of another program on to stderr, escaped.
+/// Returns a listener that writes the output of another program to stderr, escaped.
 pub fn listener() -> Listener {
     let mut characters = Characters::default();
     Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
 }
 
-/// The last lines that this process has written to stderr.
+/// The last text that this process has written to stderr.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// How much of that is kept: more than a brief that a turn has not set itself.
+/// Maximum size of that text in bytes: more than an automatic brief.
 const KEPT: usize = 8 << 10;
 
 fn keep(text: &str) {
@@ -43,8 +43,8 @@ fn keep(text: &str) {
     }
 }
 
-/// Whether the terminal to which results go shows this already, as the last that was written to
-/// stderr. `Some(false)`: its line has not ended.
+/// Returns `Some` if stdout is a terminal that shows `text` as the last output of stderr already:
+/// `Some(true)` if its line has ended.
 fn stands_last(text: &str) -> Option<bool> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let device = |stream| rustix::fs::fstat(stream).ok().map(|found| found.st_rdev);
@@ -55,12 +55,12 @@ fn stands_last(text: &str) -> Option<bool> {
     (before.is_empty() || before.ends_with('\n')).then(|| said.ends_with('\n'))
 }
 
-/// Passes on to stderr what another command of ours has written there.
+/// Copies the stderr of another dormouse process to stderr.
 pub fn relay(said: &[u8]) {
     let _ = beside(said.ends_with(b"\n"), || io::stderr().write_all(said));
 }
 
-/// Writes to stderr. If that fails, the result of the command still counts.
+/// Writes to stderr. An error is ignored, because it must not change the result of the command.
 fn say_on_stderr(text: &str) {
     if !text.is_empty() {
         keep(text);
@@ -68,7 +68,7 @@ fn say_on_stderr(text: &str) {
     }
 }
 
-/// A colour by its use.
+/// Meaning of a colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Good,
@@ -77,29 +77,28 @@ pub enum Tone {
     Strong,
 }
 
-/// How a command writes its output.
+/// Output settings of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     pub json: bool,
     pub quiet: bool,
     pub verbose: bool,
-    /// `None`: only on a terminal.
+    /// `None`: colours on a terminal only.
     pub color: Option<bool>,
 }
 
-/// Both streams of one command. If the reader closes its pipe early, that is no failure: it wants
-/// no more.
+/// Both streams of one command. A reader that closes its pipe early is no error.
 pub struct Output {
     style: Style,
     stdout: io::BufWriter<io::Stdout>,
     to_terminal: bool,
     colored: bool,
     failure: Option<io::Error>,
-    /// The errors of this command as lines of JSON. They come after its results, the gravest last.
+    /// Errors of this command as lines of JSON. They follow the results, the most severe last.
     errors: Vec<(Status, Vec<u8>)>,
-    /// True if the command goes on until it is stopped, so that an error is written at once.
+    /// True if the command runs until it is stopped, so that errors are written at once.
     is_endless: bool,
-    /// The agent that results are about, where a command tells several apart.
+    /// Agent of the next results, if the command has results of several agents.
     about: Option<String>,
 }
 
@@ -120,7 +119,7 @@ impl Output {
         }
     }
 
-    /// From here on results say that they are about this agent.
+    /// Sets the agent of the following results.
     pub fn is_about(&mut self, agent: Option<String>) {
         self.about = agent;
     }
@@ -145,31 +144,31 @@ impl Output {
         self.to_terminal
     }
 
-    /// How many columns the terminal has to which results go.
+    /// Width of the terminal that stdout is connected to, in columns.
     pub fn width(&self) -> Option<usize> {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| self.to_terminal)?;
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Shows how far a work has come, where it takes long and a person looks. `of`: how much there
-    /// is to do.
+    /// Starts a progress bar, which appears if the work takes long and stderr is a terminal. `of`:
+    /// total amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> Progress {
         Progress::new(unit, of, self.style.quiet)
     }
 
-    /// Whether a progress can be drawn: then nothing else may write to the terminal.
+    /// True if a progress bar can be drawn: no other process may then write to the terminal.
     pub fn can_draw(&self) -> bool {
         !self.style.quiet && is_watched()
     }
 
-    /// A message that only `--verbose` shows.
+    /// Writes a message that only `--verbose` shows.
     pub fn detail(&self, text: &str) {
         if self.style.verbose {
             talk(text);
         }
     }
 
-    /// One result: an object for scripts, or lines for people.
+    /// Writes one result: an object for scripts, or lines for people.
     pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
         match (self.style.json, self.about.clone()) {
             (true, None) => self.json_line(object),
@@ -188,7 +187,7 @@ impl Output {
         }
     }
 
-    /// One line of JSON, whatever the style: for results that are JSON by nature.
+    /// Writes one line of JSON in every style, for results that are JSON in themselves.
     pub fn json_line(&mut self, object: &impl Serialize) {
         let line = serde_json::to_vec(object).unwrap_or_default();
         self.raw(&line);
@@ -207,8 +206,7 @@ impl Output {
         }
     }
 
-    /// The same for a text that another program may have said to the user already: on a terminal it
-    /// is shown once.
+    /// Writes a line, unless the terminal shows it already as the last output of another program.
     pub fn line_unless_said(&mut self, text: &str) {
         match stands_last(text) {
             None => self.line(text),
@@ -217,13 +215,12 @@ impl Output {
         }
     }
 
-    /// Writes an error as soon as there is one, for a command that does not end by itself.
+    /// Makes errors appear at once, for a command that runs until it is stopped.
     pub fn goes_on(&mut self) {
         self.is_endless = true;
     }
 
-    /// Writes the errors that there have been, the gravest last, so that it is the last line of
-    /// stdout.
+    /// Writes the collected errors, so that the most severe is the last line of stdout.
     pub fn errors(&mut self) {
         let mut errors = std::mem::take(&mut self.errors);
         let gravest = errors.iter().fold(Status::Done, |status, (other, _)| status.graver(*other));
@@ -243,8 +240,8 @@ impl Output {
         }
     }
 
-    /// Writes the results of another process that ended with `status`. The error at their end is
-    /// one of this command.
+    /// Writes the results of another process that ended with `status`. An error in its last line
+    /// becomes an error of this command.
     pub fn results(&mut self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (results, last) = lines.split_at(begins);
@@ -256,14 +253,14 @@ impl Output {
         }
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub fn raw(&mut self, bytes: &[u8]) {
         if self.stdout.buffer().len() + bytes.len() > self.stdout.capacity() {
             self.flush();
         }
         if self.failure.is_none() {
             let stdout = &mut self.stdout;
-            // What does not fit into the buffer goes past it.
+            // A block that does not fit is written around the buffer.
             let is_buffered = bytes.len() < stdout.capacity();
             let written =
                 if is_buffered { stdout.write_all(bytes) } else { beside(true, || stdout.write_all(bytes)) };
@@ -271,27 +268,26 @@ impl Output {
         }
     }
 
-    /// Writes out what is buffered, for a reader that waits for results.
+    /// Flushes the buffer, for a reader that waits for results.
     pub fn flush(&mut self) {
         if self.failure.is_none() && !self.stdout.buffer().is_empty() {
             self.failure = beside(true, || self.stdout.flush()).err();
         }
     }
 
-    /// Whether stdout may have a reader: it is not the null device.
+    /// True if stdout is not the null device.
     pub fn is_read(&self) -> bool {
         let null = std::fs::metadata("/dev/null").map(|null| null.rdev());
         let stdout = rustix::fs::fstat(io::stdout()).map(|stdout| stdout.st_rdev);
         !matches!((null, stdout), (Ok(null), Ok(stdout)) if null == stdout)
     }
 
-    /// Whether stdout can't be written any more, so that there is no point in going on.
+    /// True if an earlier write to stdout failed because the reader has closed it.
     pub fn is_closed(&self) -> bool {
         self.failure.is_some()
     }
 
-    /// The same for a command that has nothing to write for long: it looks whether the other end is
-    /// closed.
+    /// Polls stdout, for a command that writes rarely. Returns false if the reader has closed it.
     pub fn has_reader(&self) -> bool {
         let stdout = io::stdout();
         let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
@@ -301,23 +297,24 @@ impl Output {
         !(self.is_closed() || is_broken)
     }
 
-    /// Text from outside for use within a line: it can neither end the line nor change its colour.
+    /// Escapes outside text for use within a line: it can neither end the line nor change its
+    /// colour.
     pub fn safe(&self, text: &str) -> String {
         escape_line(text).into_owned()
     }
 
-    /// Text from outside that may have several lines: those after the first are indented.
+    /// Escapes outside text of several lines, and indents all but the first.
     pub fn indented(&self, text: &str) -> String {
         escape_indented(text)
     }
 
-    /// Text from outside that stands last, or alone. It keeps its lines.
+    /// Escapes outside text that ends the output. It keeps its lines.
     pub fn whole(&self, text: &str) -> String {
         escape(text).into_owned()
     }
 
-    /// Writes a part of a log of another program: as it is for a program, as escaped text for a
-    /// terminal. `ended`: no more of it comes.
+    /// Writes a part of another program's log: unchanged to a file or pipe, escaped to a terminal.
+    /// `ended`: the last part.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
@@ -331,20 +328,20 @@ impl Output {
         paint(self.colored, tone, text)
     }
 
-    /// A message that `--quiet` leaves out.
+    /// Writes a message that `--quiet` suppresses.
     pub fn note(&self, text: &str) {
         if !self.style.quiet {
             talk(text);
         }
     }
 
-    /// A message that even `--quiet` does not leave out.
+    /// Writes a message in every style.
     pub fn alarm(&self, text: &str) {
         talk(text);
     }
 
-    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the agent
-    /// that failed, for a command over several agents; `agent` is the agent that the object names.
+    /// Reports an error: prose on stderr, and with --json an object on stdout. `of` is the failed
+    /// agent of a command over several agents; `agent` is the agent that the object names.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))
@@ -362,7 +359,7 @@ impl Output {
         }
     }
 
-    /// Writes out what is buffered. Returns `status`, or a graver one if stdout can't be written.
+    /// Flushes the buffer. Returns `status`, or a more severe one if stdout can't be written.
     pub fn finish(mut self, status: Status) -> Status {
         self.errors();
         self.flush();
@@ -377,8 +374,7 @@ impl Output {
     }
 }
 
-/// An error as scripts read it. `agent` is the one that it is about, unless the error says it
-/// itself.
+/// Returns an error as a JSON object. `agent` is used unless the error names an agent itself.
 pub fn failure(error: &Error, agent: Option<&str>) -> Value {
     let mut object = json!({ "kind": error.kind(), "message": error.to_string() });
     if let Some(hint) = error.hint() {

@@ -1,10 +1,8 @@
-//! The line at the end of a terminal that says how far long work has come, or for how long a turn
-//! has been running.
+//! The last line of a terminal: progress of long work, or age of the running turn.
 //!
-//! It is drawn on stderr, and only for a person: on a terminal that can take a line back, by a
-//! process that has that terminal in the foreground. Whatever else is written to a stream goes
-//! through `beside`, which takes the line away first. Drawing sets no timer: the work itself says
-//! how far it is.
+//! It is drawn on stderr, only on a terminal that can erase a line, and only by a process in the
+//! foreground of that terminal. Every other write to a stream goes through `beside`, which erases
+//! the line first. No timer redraws the line: the working code does.
 
 use std::env;
 use std::fmt::Display;
@@ -20,24 +18,25 @@ use crate::model::time::Span;
 /// Work that ends sooner shows nothing.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// How often a second something is drawn at most.
+/// Maximum number of redraws per second.
 const DRAWS: u8 = 20;
 
-/// How wide a terminal is that does not say it.
+/// Width of a terminal that does not report one.
 const WIDTH: u16 = 80;
 
-/// The last line of the terminal.
+/// State of the last line.
 static LAST: Mutex<Last> = Mutex::new(Last { bar: None, is_taken: false });
 
-/// What is done before something is drawn.
+/// Callback before the first drawing.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
-/// Sets what is done before something is drawn: whoever ends this process has to erase it.
+/// Sets a callback that runs before the first drawing. It must ensure that the end of this process
+/// erases the line.
 pub fn before_drawing(act: fn()) {
     let _ = BEFORE.set(act);
 }
 
-/// Takes away what is drawn. Nothing is drawn any more.
+/// Erases the line, and prevents every later drawing.
 pub fn erase() {
     let mut last = last();
     last.erase();
@@ -45,9 +44,9 @@ pub fn erase() {
 }
 
 struct Last {
-    /// What is drawn there.
+    /// Bar that is drawn at present.
     bar: Option<ProgressBar>,
-    /// Whether text stands there that has not ended its line: then nothing is drawn.
+    /// True while the last line has text without a newline; nothing is drawn then.
     is_taken: bool,
 }
 
@@ -56,8 +55,8 @@ fn last() -> MutexGuard<'static, Last> {
 }
 
 impl Last {
-    /// Begins to draw, if nothing is drawn yet and nothing is in the way. Returns whether it has
-    /// begun.
+    /// Draws a bar, unless another bar or unfinished text occupies the line. Returns true if it was
+    /// drawn.
     fn begin(&mut self, bar: impl FnOnce() -> ProgressBar) -> bool {
         let is_free = self.bar.is_none() && !self.is_taken;
         if is_free {
@@ -76,8 +75,8 @@ impl Last {
     }
 }
 
-/// Writes something to a stream of this process. `ends_line`: the next thing begins a line of its
-/// own.
+/// Writes to a stream of this process with the bar erased meanwhile. `ends_line`: the output ends
+/// with a newline.
 pub fn beside<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     let mut last = last();
     if !ends_line {
@@ -90,21 +89,21 @@ pub fn beside<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Whether the terminal can do more than write one line after the other.
+/// True if the terminal can move its cursor.
 pub fn can_erase() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }
 
-/// Whether a person looks at stderr who sees what this process draws there. The ticks that `tick
-/// --jobs` starts have a terminal in common, and it is in the foreground of none.
+/// True if this process is in the foreground of the terminal on stderr. The processes of `tick
+/// --jobs` share a terminal, and none of them is in its foreground.
 pub fn is_watched() -> bool {
     let stderr = io::stderr();
     let group = || rustix::termios::tcgetpgrp(&stderr);
     stderr.is_terminal() && can_erase() && group().is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// The terminal behind stderr. After each drawing the cursor stands where the line begins: what the
-/// terminal itself shows of a key, as `^C`, is erased with the line.
+/// Terminal behind stderr. The cursor rests at the start of the line after each drawing, so that
+/// erasing the line also erases an echoed key such as `^C`.
 #[derive(Debug, Default)]
 struct Terminal {
     drawn: Mutex<String>,
@@ -116,7 +115,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Moves the cursor: `n` and a letter are one of the terminal's commands.
+    /// Moves the cursor. `n` and `to` form a control sequence.
     fn go(&self, n: usize, to: char) -> io::Result<()> {
         if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}{to}")) }
     }
@@ -169,7 +168,7 @@ fn new_bar(of: Option<u64>, template: &str) -> ProgressBar {
     ProgressBar::with_draw_target(of, target).with_style(style.progress_chars("=> "))
 }
 
-/// What progress is counted in.
+/// Unit of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     Agents,
@@ -190,28 +189,27 @@ impl Unit {
     }
 }
 
-/// How far a long work has come. It is shown once the work has taken a while, until this is
-/// dropped.
+/// Progress of long work. The bar appears after `SHORT`, and disappears when this is dropped.
 #[derive(Debug)]
 pub struct Progress {
     since: Instant,
     unit: Unit,
     done: u64,
-    /// How much there is to do, if that is known.
+    /// Total amount of work, if known.
     of: Option<u64>,
-    /// Whether a person sees it; absent until that was asked.
+    /// True if the bar may be drawn; `None` before the first check.
     is_watched: Option<bool>,
     is_drawn: bool,
 }
 
 impl Progress {
-    /// `quiet`: nothing is shown in any case.
+    /// Starts at zero. `quiet`: the bar never appears.
     pub fn new(unit: Unit, of: Option<u64>, quiet: bool) -> Progress {
         let is_watched = quiet.then_some(false);
         Progress { since: Instant::now(), unit, done: 0, of, is_watched, is_drawn: false }
     }
 
-    /// So much more is done.
+    /// Adds to the progress.
     pub fn advance(&mut self, by: u64) {
         self.done = self.done.saturating_add(by);
         let is_over = self.of == Some(self.done);
@@ -221,7 +219,7 @@ impl Progress {
         if *self.is_watched.get_or_insert_with(is_watched) {
             let mut last = last();
             self.is_drawn |= last.begin(|| new_bar(self.of, self.unit.template(self.of.is_some())));
-            // A bar that is not its own is that of a larger work, of which this is a part.
+            // If another bar is drawn, this work is a part of that bar's work.
             if let Some(bar) = last.bar.as_ref().filter(|_| self.is_drawn) {
                 bar.set_position(self.done);
             }
@@ -237,25 +235,24 @@ impl Drop for Progress {
     }
 }
 
-/// For how long the turn of an agent has been running in the foreground. It is shown until this is
-/// dropped.
+/// Age of the turn that runs in the foreground. It disappears when this is dropped.
 #[derive(Debug)]
 pub struct Age {
     since: Instant,
     agent: AgentName,
     quiet: bool,
-    /// How many seconds were shown last.
+    /// Seconds that were drawn last.
     shown: u64,
     is_drawn: bool,
 }
 
 impl Age {
-    /// Of a turn that begins now.
+    /// Starts the age of a turn at zero.
     pub fn new(agent: &AgentName, quiet: bool) -> Age {
         Age { since: Instant::now(), agent: agent.clone(), quiet, shown: 0, is_drawn: false }
     }
 
-    /// Draws the age if a second is over since it was drawn.
+    /// Draws the age if it has changed by a second.
     pub fn show(&mut self) {
         let seconds = self.since.elapsed().as_secs();
         if seconds == self.shown || self.quiet {
@@ -278,7 +275,7 @@ impl Drop for Age {
     fn drop(&mut self) {
         let mut last = last();
         match &last.bar {
-            // The bar of the work that the turn is a part of.
+            // The bar belongs to the work that includes this turn.
             Some(bar) if !self.is_drawn => bar.set_message(""),
             Some(_) => last.erase(),
             None => {}

@@ -1,8 +1,7 @@
-//! The context document as text, from a template: the built-in one, or the agent's own (contract,
-//! turns).
+//! Context document as text, from the built-in template or the agent's own (contract, turns).
 //!
-//! Text from outside stands in a fenced block that names its origin and that nothing in the text
-//! can close.
+//! Text from outside is in a fenced block that names its origin. Nothing in the text can close the
+//! block.
 
 use std::path::Path;
 
@@ -15,7 +14,7 @@ use crate::model::time::Span;
 
 use super::context::Document;
 
-/// The template of agents that have none of their own.
+/// Built-in template.
 const OURS: &str = include_str!("prompt.md");
 
 /// Renders the document. `own` is the path and the text of the agent's template. An error names the
@@ -29,9 +28,9 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
     environment.set_syntax(syntax.map_err(|error| at(&name, &error))?);
-    // The result is plain text for a model, whatever the file is called.
+    // The output is plain text for a model, whatever the extension of the template is.
     environment.set_auto_escape_callback(|_| AutoEscape::None);
-    // A misspelled field is an error. A test whether a field exists is not.
+    // A misspelled field is an error; a test for a field's existence is not.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
     environment.add_filter("told", told);
     environment.add_filter("fence", fence);
@@ -42,7 +41,7 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     template.render(Value::from(Serde(document))).map_err(|error| at(&name, &error))
 }
 
-/// What is wrong with a template, and where.
+/// Error of a template, with its line.
 fn at(name: &str, error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
@@ -50,7 +49,7 @@ fn at(name: &str, error: &minijinja::Error) -> Error {
         .with_hint("the template of turn.prompt speaks of what context.json has")
 }
 
-/// A field of a record that may be missing.
+/// Returns a field that is present and not null.
 fn field(value: &Value, name: &str) -> Option<Value> {
     value.get_attr(name).ok().filter(|found| !found.is_undefined() && !found.is_none())
 }
@@ -59,7 +58,7 @@ fn word(value: &Value, name: &str) -> String {
     field(value, name).map(|found| found.to_string()).unwrap_or_default()
 }
 
-/// A message as a turn is told of it: its origin and authority, what it is about, and its body.
+/// Renders a message: its origin and authority, its subject, and its body.
 fn told(message: &Value) -> String {
     let origin = field(message, "origin").map(|origin| name_of(&origin)).unwrap_or_default();
     let mut text =
@@ -84,7 +83,7 @@ fn told(message: &Value) -> String {
     text.trim_end_matches('\n').to_owned()
 }
 
-/// A wake hint as a turn is told of it: its trigger, its count and its reason.
+/// Renders a wake hint: its trigger, its count and its reason.
 fn hinted(message: &Value, hint: &Value, origin: &str) -> String {
     let through = field(message, "trigger_id").map(|id| format!(" through {}", one_word(&id.to_string())));
     let count = word(hint, "count");
@@ -99,13 +98,13 @@ fn hinted(message: &Value, hint: &Value, origin: &str) -> String {
     }
 }
 
-/// An origin as `KIND` or `KIND:ID`.
+/// Formats an origin as `KIND` or `KIND:ID`.
 fn name_of(origin: &Value) -> String {
     let id = field(origin, "id").map(|id| format!(":{id}")).unwrap_or_default();
     one_word(&format!("{}{id}", word(origin, "kind")))
 }
 
-/// The text of a body, or its JSON.
+/// Returns the text of a body, or its JSON.
 fn body(body: Value) -> String {
     match field(&body, "text").or_else(|| field(&body, "sent")) {
         Some(text) => text.to_string(),
@@ -116,7 +115,7 @@ fn body(body: Value) -> String {
     }
 }
 
-/// Text that was not written for this turn, in a block with a label.
+/// Returns text from outside in a fenced block with a label.
 fn fence(text: String, label: Option<String>) -> String {
     block(&text, &label.unwrap_or_default()).trim_end_matches('\n').to_owned()
 }
@@ -126,7 +125,7 @@ fn block(text: &str, label: &str) -> String {
     format!("{fence} {}\n{text}\n{fence}\n", line(label.to_owned()).replace('`', "_"))
 }
 
-/// Text on one line, so that it can't begin a section of its own.
+/// Returns text on one line, so that it can't begin a section.
 fn line(text: String) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -135,7 +134,8 @@ fn longest_run_of_backticks(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
-/// A name from outside as one word. It must not end its line, or open or close a fence.
+/// Returns a name from outside as one word, which can neither end its line nor open or close a
+/// fence.
 fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

@@ -1,4 +1,4 @@
-//! What all agents of a page have done together, in equal parts of the time, and its charts.
+//! Charts of the whole period: totals of all agents in intervals of equal length.
 
 use serde::Serialize;
 
@@ -7,32 +7,31 @@ use crate::rules::limits::dollars;
 
 use super::{Doings, Scale, Stay, moment, number, span};
 
-/// The units of a chart from left to right, and from its top to its bottom. The template says so
-/// too.
+/// Width and height of a chart in SVG units. The template has the same numbers.
 const WIDTH: u64 = 1000;
 const HEIGHT: u64 = 100;
 
-/// How long a part may be, in minutes: an hour rather than 59 minutes.
+/// Lengths that an interval may have, in minutes.
 const PARTS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 180, 360, 720, 1440, 10_080, 40_320];
 
-/// How many parts there are at most.
+/// Maximum number of intervals.
 const MOST: u64 = 50;
 
-/// What happened in one part of the time.
+/// Totals of one interval.
 #[derive(Debug, Default)]
 struct Part {
     turns: u64,
     bad: u64,
     retries: u64,
-    /// How long each message that was taken up here had waited.
+    /// Waiting time of each message that was taken up in this interval.
     waited: Vec<Span>,
-    /// The most messages that were in the queues at once.
+    /// Maximum number of messages that were in the queues at once.
     deepest: u64,
     tokens: u64,
     cost_usd: f64,
 }
 
-/// The time in equal parts.
+/// The intervals of the period, oldest first.
 pub struct Parts {
     first: Time,
     long: Span,
@@ -70,17 +69,16 @@ impl Parts {
         parts
     }
 
-    /// The part of a moment. What lies before the first belongs to that.
+    /// Returns the interval of a moment. An earlier moment counts in the first interval.
     fn at(&mut self, at: Time) -> &mut Part {
         let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis().max(1));
         let last = self.parts.len() - 1;
         &mut self.parts[part.unwrap_or(last).min(last)]
     }
 
-    /// How deep the queues were at most.
+    /// Sets the maximum queue depth of each interval.
     fn fill_queue(&mut self, stays: &[&Stay]) {
-        // Of a message that leaves and one that arrives at the same moment, the one that leaves
-        // counts first.
+        // If one message leaves and another arrives at the same moment, the departure counts first.
         let arrived = stays.iter().map(|stay| (stay.arrived, 1));
         let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
         let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
@@ -109,8 +107,7 @@ impl Parts {
         at.get(..cut).unwrap_or(&at).to_owned()
     }
 
-    /// How long a part is, in words: it has no minutes beside its hours, and no hours beside its
-    /// days.
+    /// Length of an interval, in words: minutes, whole hours or whole days.
     pub fn long(&self) -> String {
         let long = span(self.long);
         let whole = |of: char, rest: &str| long.strip_suffix(rest).filter(|whole| whole.ends_with(of));
@@ -118,7 +115,7 @@ impl Parts {
     }
 }
 
-/// A part as a row of a table.
+/// Row of the table with the totals of one interval.
 #[derive(Debug, Serialize)]
 pub struct Row {
     name: String,
@@ -132,7 +129,7 @@ pub struct Row {
     cost: String,
 }
 
-/// The parts in which anything happened.
+/// Returns the rows of all intervals that are not empty.
 pub fn rows(parts: &Parts) -> Vec<Row> {
     let is_empty =
         |part: &Part| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
@@ -150,7 +147,7 @@ pub fn rows(parts: &Parts) -> Vec<Row> {
     parts.parts.iter().enumerate().filter(|(_, part)| !is_empty(part)).map(row).collect()
 }
 
-/// Money with its cents; what is less than a dollar to the last digit.
+/// Formats an amount with its cents, and one below a dollar with all its digits.
 pub fn cost(usd: f64) -> String {
     match dollars(usd) {
         none if none <= 0.0 => "0".to_owned(),
@@ -163,13 +160,13 @@ pub fn median(sorted: &[Span]) -> Option<Span> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// One chart: a bar for each part.
+/// Chart with a bar for each interval.
 #[derive(Debug, Serialize)]
 pub struct Chart {
     title: &'static str,
-    /// What its bars are.
+    /// Caption that says what a bar counts.
     note: &'static str,
-    /// What the highest bar stands for.
+    /// Value of the highest bar, as text.
     most: String,
     bars: Vec<Bar>,
 }
@@ -178,8 +175,7 @@ pub struct Chart {
 struct Bar {
     x: u64,
     width: u64,
-    /// From the bottom up: how high the whole is, and the lower part of it that is of another
-    /// colour.
+    /// Height of the whole bar and of its lower, differently coloured part, in SVG units.
     high: u64,
     low: u64,
     class: &'static str,
@@ -187,7 +183,7 @@ struct Bar {
     title: String,
 }
 
-/// The charts for which there is anything to draw.
+/// Returns the charts that have at least one bar.
 pub fn charts(parts: &Parts) -> Vec<Chart> {
     let last = |part: &Part| part.waited.last().map_or(0, |span| span.as_millis());
     let middle = |part: &Part| median(&part.waited).map_or(0, Span::as_millis);
@@ -246,7 +242,7 @@ pub fn charts(parts: &Parts) -> Vec<Chart> {
     all.into_iter().flatten().collect()
 }
 
-/// Millionths of a dollar, so that heights are compared as integers.
+/// Converts dollars to millionths of a dollar, so that heights are compared as integers.
 fn to_micros(usd: f64) -> u64 {
     (usd * 1e6).round() as u64
 }
@@ -255,7 +251,7 @@ fn from_micros(micros: u64) -> f64 {
     micros as f64 / 1e6
 }
 
-/// `values`: of a part, how much it is, and how much of that is the lower bar.
+/// Builds a chart. `values` returns the total of an interval and the share of its lower bar.
 fn chart(
     parts: &Parts,
     title: &'static str,
@@ -267,7 +263,7 @@ fn chart(
 ) -> Option<Chart> {
     let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
     let wide = WIDTH / parts.parts.len().max(1) as u64;
-    // What is not nothing is seen.
+    // A value above zero gets a visible bar.
     let high = |value: u64| {
         let high = u128::from(value) * u128::from(HEIGHT) / u128::from(most);
         u64::try_from(high).unwrap_or(HEIGHT).max(u64::from(value > 0))

@@ -1,9 +1,9 @@
-//! `report`: what agents have done in a period, as one HTML page with pictures in SVG.
+//! `report`: one HTML page with SVG pictures of the turns of agents in a period.
 //!
-//! The page asks nothing of a network and has no script: what a mark means stands in its `<title>`,
-//! which browsers show when it is pointed at, and beside each picture stands a table. Every text
-//! goes into it through the escaping of the template, and text from outside through that of
-//! terminals before, so that nothing invisible changes how it is read.
+//! The page loads nothing from a network and has no script. A mark has its meaning in its
+//! `<title>`, which browsers show on hover, and each picture has a table beside it. The template
+//! escapes every text for HTML; text from outside is escaped as for a terminal before, so that no
+//! invisible character changes how it is read.
 
 mod chart;
 mod page;
@@ -20,22 +20,21 @@ use super::text::{escape_line, one_line};
 
 pub use page::html;
 
-/// How much of a text from outside stands in the page, in columns.
+/// Maximum length of a text from outside on the page, in columns.
 const SAID: usize = 100;
 
-/// What is reported.
+/// Input of the page.
 pub struct Chronicle {
-    /// The directory that holds the state directory.
+    /// Parent of the state directory.
     pub home: String,
     pub since: Time,
     pub now: Time,
     pub agents: Vec<Doings>,
-    /// Agents that can't be read, and why.
+    /// Agents that can't be read, each with the reason.
     pub unreadable: Vec<(AgentName, String)>,
 }
 
-/// What one agent has done in the period, and how it stands at its end. All lists are in order of
-/// their beginning.
+/// History of one agent in the period, and its state at the end. All lists are oldest first.
 pub struct Doings {
     pub line: Line,
     pub turns: Vec<Turn>,
@@ -44,7 +43,7 @@ pub struct Doings {
 }
 
 impl Doings {
-    /// Whether nothing of it is in the period.
+    /// True if the agent had no turn, wait or message in the period.
     fn is_quiet(&self) -> bool {
         self.turns.is_empty() && self.pauses.is_empty() && self.stays.is_empty()
     }
@@ -53,7 +52,7 @@ impl Doings {
         self.line.needs_attention() || self.line.dead > 0 || self.line.rejected > 0
     }
 
-    /// The first moment of the period at which anything of it is known.
+    /// Returns the earliest moment of the period that a record of the agent names.
     fn first(&self) -> Option<Time> {
         let turn = self.turns.first().map(|turn| turn.started_at);
         let pause = self.pauses.first().map(|pause| pause.since);
@@ -62,27 +61,27 @@ impl Doings {
     }
 }
 
-/// How a turn came out, as far as the pictures tell.
+/// Outcome of a turn as the pictures distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Good,
     Bad,
-    /// Stopped, suspended, put off: no turn that failed.
+    /// Stopped, suspended or deferred: the turn did not fail.
     Cut,
     Live,
 }
 
-/// A turn.
+/// Turn as the page shows it.
 pub struct Turn {
     pub message_id: MessageId,
     pub started_at: Time,
-    /// Of a live one: now.
+    /// End of the turn; the time of the page for a live turn.
     pub ended_at: Time,
-    /// Absent while it is live.
+    /// `None` for a live turn.
     terminal: Option<Terminal>,
     attempt: u32,
     took: Span,
-    /// Why it ran, and what came of it.
+    /// Reason for the turn, and its brief or error.
     why: String,
     said: String,
     tokens: u64,
@@ -122,7 +121,7 @@ impl Turn {
         self.attempt > 1
     }
 
-    /// What came of it, in a word or two.
+    /// Returns the outcome in one or two words.
     fn end(&self) -> String {
         let end = self.terminal.map_or_else(|| "running".to_owned(), |terminal| in_words(terminal.name()));
         if self.is_retry() { format!("{end}, attempt {}", self.attempt) } else { end }
@@ -157,10 +156,10 @@ impl From<Run> for Turn {
     }
 }
 
-/// A wait.
+/// Wait as the page shows it.
 pub struct Pause {
     pub since: Time,
-    /// Of an active one: now.
+    /// End of the wait; the time of the page for an active wait.
     pub until: Time,
     kind: WaitKind,
     status: WaitStatus,
@@ -179,28 +178,28 @@ impl Pause {
     }
 }
 
-/// The time of a message in the queue.
+/// Stay of a message in the queue.
 pub struct Stay {
     pub arrived: Time,
-    /// When a turn began with it, or it ended without one.
+    /// Time of the claim, or of a settlement without a turn.
     pub taken_up: Option<Time>,
-    /// When it ended.
+    /// Time of the settlement.
     pub left: Option<Time>,
 }
 
 impl Stay {
-    /// How long it has waited for its turn.
+    /// Time that the message has waited for its turn.
     fn waited(&self, now: Time) -> Span {
         self.taken_up.unwrap_or(now).since(self.arrived)
     }
 }
 
-/// A word of the contract as people write it.
+/// Returns a name of the contract with spaces instead of underscores.
 fn in_words(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// Text from outside, on one line and of a bounded length, in which nothing is invisible.
+/// Returns text from outside on one bounded line, with invisible characters escaped.
 fn shown(text: &str) -> String {
     shown_within(text, SAID)
 }
@@ -209,7 +208,7 @@ fn shown_within(text: &str, columns: usize) -> String {
     escape_line(&one_line(text, columns)).into_owned()
 }
 
-/// Where a moment is between two others.
+/// Maps moments to horizontal positions.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     from: Time,
@@ -217,7 +216,7 @@ struct Scale {
 }
 
 impl Scale {
-    /// How far from the left a moment is, if the whole is as wide as `width`.
+    /// Returns the distance of a moment from the left edge of a picture with this width.
     fn x(self, at: Time, width: u64) -> u64 {
         let whole = self.until.since(self.from).as_millis().max(1);
         let part = at.min(self.until).since(self.from).as_millis();
@@ -225,12 +224,12 @@ impl Scale {
     }
 }
 
-/// A moment to the second.
+/// Formats a moment in local time, to the second.
 fn moment(at: Time) -> String {
     at.utc().format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// A span in its largest one or two units.
+/// Formats a span in its largest one or two units.
 fn span(span: Span) -> String {
     match span.as_millis() {
         millis @ 0..1000 => format!("{millis} ms"),
@@ -239,7 +238,7 @@ fn span(span: Span) -> String {
     }
 }
 
-/// A large number with its thousands apart.
+/// Formats a number with separators between thousands.
 fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! The page: everything as text, put into its template.
+//! Page of `report`: converts every value to text and renders the template.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,18 +19,17 @@ use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, sho
 
 const TEMPLATE: &str = include_str!("page.html");
 
-/// How many turns are listed in tables, of all agents together, and of one at most.
+/// Maximum number of listed turns, of all agents together and of one agent.
 const LISTED: usize = 1500;
 const LISTED_OF_ONE: usize = 100;
 
-/// How many failures are listed.
+/// Maximum number of listed failures.
 const FAILURES: usize = 50;
 
-/// How much is told of what needs attention, in columns: ids and paths leave room for what
-/// happened.
+/// Maximum length of a reason for attention, in columns: enough for ids, paths and the event.
 const TOLD: usize = 300;
 
-/// The shortest time that a page shows: a picture of less would say nothing.
+/// Minimum period of a page.
 const SHORTEST: Span = Span::from_secs(60);
 
 #[derive(Debug, Serialize)]
@@ -38,7 +37,7 @@ struct Page {
     home: String,
     from: String,
     until: String,
-    /// The asked for beginning, where nothing is known of the time after it.
+    /// Start that the user asked for, if no record is that old.
     asked: Option<String>,
     version: &'static str,
     tiles: Vec<Tile>,
@@ -55,7 +54,7 @@ struct Page {
     more_failures: String,
 }
 
-/// A number of the whole.
+/// Total over all agents.
 #[derive(Debug, Serialize)]
 struct Tile {
     name: &'static str,
@@ -63,7 +62,7 @@ struct Tile {
     is_bad: bool,
 }
 
-/// An agent that a person should look at.
+/// Agent that needs attention.
 #[derive(Debug, Serialize)]
 struct Alert {
     agent: String,
@@ -76,7 +75,7 @@ struct Alert {
 struct Agent {
     name: String,
     needs_attention: bool,
-    /// How it stands, and why.
+    /// Posture and reason.
     stands: String,
     turns: String,
     failed: String,
@@ -84,7 +83,7 @@ struct Agent {
     tokens: String,
     cost: String,
     due: String,
-    /// The strip in words.
+    /// Text alternative of the timeline.
     words: String,
     marks: Vec<Mark>,
     last: Vec<Listed>,
@@ -106,7 +105,7 @@ struct Quiet {
     stands: String,
 }
 
-/// How many turns came out in one way.
+/// Number of turns with one outcome.
 #[derive(Debug, Serialize)]
 struct Kinds {
     name: String,
@@ -121,7 +120,7 @@ struct Failure {
     said: String,
 }
 
-/// The page as HTML. The same chronicle makes the same bytes.
+/// Renders the page as HTML. The output depends on the argument alone.
 pub fn html(chronicle: &Chronicle) -> Result<String> {
     let mut environment = Environment::new();
     let syntax =
@@ -134,7 +133,7 @@ pub fn html(chronicle: &Chronicle) -> Result<String> {
     template.render(Value::from(Serde(page(chronicle)))).map_err(|error| broken(&error))
 }
 
-/// Our own template is wrong.
+/// Error when the built-in template can't be rendered.
 fn broken(error: &minijinja::Error) -> Error {
     Error::failed(format!("the page of the report: {error}"))
 }
@@ -175,7 +174,7 @@ fn page(chronicle: &Chronicle) -> Page {
     }
 }
 
-/// Moments at equal distances, to the day where the time is long enough.
+/// Returns labels at equal distances: dates alone for a period of more than four days.
 fn axis(scale: Scale) -> Vec<String> {
     const MOMENTS: u64 = 5;
     let whole = scale.until.since(scale.from).as_millis();
@@ -211,7 +210,7 @@ fn tiles(chronicle: &Chronicle) -> Vec<Tile> {
     ]
 }
 
-/// What needs attention: those that can't be read, then those that are marked.
+/// Lists unreadable agents, and then the agents that need attention.
 fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
     let unreadable = chronicle.unreadable.iter().map(|(name, why)| Alert {
         agent: name.to_string(),
@@ -295,7 +294,7 @@ fn listed_turn(turn: &Turn) -> Listed {
     }
 }
 
-/// How turns came out, the last ones that failed, and how many more did.
+/// Returns the number of turns by outcome, the newest failures, and the number of other failures.
 fn failures(agents: &[&Doings]) -> (Vec<Kinds>, Vec<Failure>, usize) {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut failed = Vec::new();

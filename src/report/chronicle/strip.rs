@@ -1,7 +1,6 @@
-//! The strip of one agent: its turns, retries and waits along the time.
+//! Timeline of one agent: its turns, retries and waits.
 //!
-//! Turns that are denser than columns share a mark, so that a strip is never larger than its
-//! columns.
+//! Turns that begin in the same column share a mark, which bounds the size of a timeline.
 
 use serde::Serialize;
 
@@ -9,19 +8,19 @@ use super::{Kind, Pause, Scale, Turn, in_words, moment, span};
 use crate::model::time::Time;
 use crate::report::text::count;
 
-/// The units of a strip from left to right. Its height is 26 of them; the template says so too.
+/// Width of a timeline in SVG units; the height is 26. The template has the same numbers.
 pub const WIDTH: u64 = 2000;
 
-/// How many marks the strips of a page have together: each takes about 200 bytes.
+/// Maximum number of marks on a page. A mark takes about 200 bytes.
 const MARKS: usize = 9000;
 
-/// How many columns a strip may have, the most first.
+/// Numbers of columns that a timeline may have, largest first.
 const COLUMNS: [u64; 9] = [250, 125, 100, 80, 50, 40, 25, 20, 10];
 
-/// How wide a mark is at least: what lasted a second is seen, too.
+/// Minimum width of a mark, so that a short turn is visible.
 const LEAST: u64 = WIDTH / COLUMNS[0];
 
-/// Something that can be pointed at.
+/// Group of shapes with a tooltip.
 #[derive(Debug, Serialize)]
 pub struct Mark {
     shapes: Vec<Shape>,
@@ -34,12 +33,12 @@ struct Shape {
     path: String,
 }
 
-/// A rectangle.
+/// Returns a rectangle.
 fn shape(class: &'static str, x: u64, width: u64, top: u64, bottom: u64) -> Shape {
     Shape { class, path: format!("M{x} {top}h{width}V{bottom}H{x}z") }
 }
 
-/// The finest columns with which all strips together have no more marks than a page can bear.
+/// Returns the largest number of columns with which all timelines together keep to `MARKS`.
 pub fn columns<'a>(strips: impl Iterator<Item = (&'a [Turn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
     let marks = |columns: u64| {
         let of_one = |(turns, pauses): (&[Turn], &[Pause])| {
@@ -51,12 +50,12 @@ pub fn columns<'a>(strips: impl Iterator<Item = (&'a [Turn], &'a [Pause])> + Clo
     COLUMNS.into_iter().find(|columns| marks(*columns) <= MARKS).unwrap_or(1)
 }
 
-/// Those that begin in the same column, from left to right.
+/// Groups the elements that begin in the same column, from left to right.
 fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) -> Vec<&[T]> {
     all.chunk_by(|one, next| scale.x(begin(one), columns) == scale.x(begin(next), columns)).collect()
 }
 
-/// The marks of an agent, waits first.
+/// Returns the marks of an agent, waits first.
 pub fn marks(turns: &[Turn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Mark> {
     let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
     let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
@@ -75,8 +74,8 @@ pub fn marks(turns: &[Turn], pauses: &[Pause], scale: Scale, columns: u64) -> Ve
     waits.chain(turns).collect()
 }
 
-/// A mark is as much coloured as failed as there are failures among its turns, and a little at
-/// least. It is then higher than others, for eyes that don't see the colour.
+/// Colours the share of failed turns in a mark, with a minimum. A failed part is also taller, for
+/// readers who don't see the colour.
 fn shapes(group: &[Turn], x: u64, width: u64) -> Vec<Shape> {
     let class = match group.first().map(Turn::kind) {
         Some(Kind::Live) => "l",

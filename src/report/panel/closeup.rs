@@ -1,4 +1,4 @@
-//! One agent from near.
+//! Detail view of `watch`: one agent.
 
 use ratatui::style::Style;
 use ratatui::text::{Line as Row, Span as Piece};
@@ -21,32 +21,32 @@ use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::{Paint, fit};
 
-/// One agent and what it has open.
+/// State and open records of one agent.
 pub struct CloseUp {
     pub line: Line,
     pub execution: Execution,
-    /// The run that is live.
+    /// Live run.
     pub run: Option<RunId>,
-    /// Its message.
+    /// Message of the live run.
     pub current: Option<Message>,
     pub last_turn: Option<LastTurn>,
-    /// The messages that come first.
+    /// First messages of the queue.
     pub queue: Vec<Message>,
     pub waits: Vec<Wait>,
-    /// Those that are active.
+    /// Active timers.
     pub timers: Vec<Timer>,
     pub work: Vec<WorkItem>,
-    /// Newest first; those that `logs` has words for.
+    /// Events that `logs` has a sentence for, newest first.
     pub events: Vec<Event>,
 }
 
-/// How wide the names of the fields are, in columns.
+/// Width of the field names, in columns.
 const NAMES: usize = 11;
 
-/// How many waits, timers and work items are shown.
+/// Maximum number of shown waits, timers and work items.
 const MOST: usize = 20;
 
-/// The lines that are made so far, and how they are made.
+/// Lines of the view, and the settings for the next ones.
 struct Lines {
     rows: Vec<Row<'static>>,
     paint: Paint,
@@ -73,8 +73,8 @@ impl Lines {
     }
 }
 
-/// The lines about one agent, for a screen with so many columns and rows. `said`: what its turn
-/// writes, or its last turn has written.
+/// Renders the lines of an agent for a screen of this size. `said`: output of its current or last
+/// turn.
 pub(super) fn rows(
     seen: &CloseUp,
     said: &[&str],

@@ -1,4 +1,4 @@
-//! All agents, a row each.
+//! Overview of `watch`: one row for each agent.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -14,27 +14,26 @@ use crate::report::text::{count, span};
 
 use super::{Known, Paint, Shown, View, fit};
 
-/// How many agents stand how, as far as they were read.
+/// Numbers of agents, as far as they were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub agents: usize,
     pub unread: usize,
     pub at_work: usize,
-    /// Messages that wait.
+    /// Number of queued messages.
     pub pending: usize,
     pub to_look_at: usize,
 }
 
-/// The lines around the rows: the head, the names of the columns, the note of the chosen agent, and
-/// the foot.
+/// Number of lines around the rows: title, column names, note of the chosen agent, and foot.
 const AROUND: u16 = 4;
 
-/// How many rows of agents a screen of this height has.
+/// Number of agent rows on a screen of this height.
 pub fn room(height: u16) -> usize {
     usize::from(height.saturating_sub(AROUND)).max(1)
 }
 
-/// A column.
+/// Column of the overview.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Mark,
@@ -61,7 +60,7 @@ impl Column {
         }
     }
 
-    /// How wide it is; nothing if it has what the others leave.
+    /// Fixed width of the column; `None` for a column that shares the remaining width.
     const fn width(self) -> Option<usize> {
         match self {
             Column::Mark => Some(1),
@@ -73,7 +72,7 @@ impl Column {
         }
     }
 
-    /// Those that a screen of this width has room for.
+    /// Returns the columns that fit on a screen of this width.
     fn of(width: usize) -> &'static [Column] {
         use Column::*;
         match width {
@@ -85,7 +84,7 @@ impl Column {
     }
 }
 
-/// How wide each column is on a screen of this width. `longest`: how wide the longest name is.
+/// Returns the width of each column. `longest`: width of the longest name.
 fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
     let fixed: usize = columns.iter().filter_map(|column| column.width()).sum();
     let left = width.saturating_sub(fixed + columns.len() - 1);
@@ -100,7 +99,7 @@ fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
     columns.iter().map(of).collect()
 }
 
-/// Draws all agents. Returns how many stand above the first row.
+/// Draws the overview. Returns the number of agents above the first row.
 pub(super) fn draw(frame: &mut Frame<'_>, head: Rect, body: Rect, shown: &Shown<'_>, paint: Paint) -> usize {
     let View::Fleet { counts, filter, above, of, rows, chosen } = &shown.view else { return 0 };
     let width = usize::from(head.width);
@@ -133,7 +132,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, head: Rect, body: Rect, shown: &Shown<
     let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
     if rows.len() < *of {
-        // Else above the last column of a narrow screen, which leaves room for it.
+        // On a narrow screen the position is shown above the last column, which leaves room for it.
         let place_row = if has_room { head } else { Rect { height: 1, ..table } };
         frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
     }
@@ -222,7 +221,7 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
     }
 }
 
-/// Why an agent stands as it does. What is wrong comes first.
+/// Explains the state of an agent, problems first.
 fn words(known: &Known, now: Time) -> String {
     match known {
         Known::Nothing => String::new(),
@@ -231,8 +230,8 @@ fn words(known: &Known, now: Time) -> String {
     }
 }
 
-/// When the picture of an agent changes although nothing happens: the age of its turn is another
-/// one, or it is due.
+/// Returns the next time at which the row changes without an event: the age of the turn changes, or
+/// the agent becomes due.
 pub fn next_change(line: &Line, now: Time) -> Option<Time> {
     let age = line.turn_since.map(|since| {
         let age = now.since(since).as_millis();

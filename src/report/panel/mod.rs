@@ -1,4 +1,4 @@
-//! `watch`: what stands on the screen.
+//! `watch`: contents of the screen.
 
 mod closeup;
 mod fleet;
@@ -18,15 +18,15 @@ use super::text::{escape_line, one_line};
 pub use closeup::CloseUp;
 pub use fleet::{Counts, next_change, room};
 
-/// The smallest screen on which anything can be shown, in columns and rows.
+/// Minimum size of the screen, in columns and rows.
 const LEAST: (u16, u16) = (20, 5);
 
-/// What is known of an agent.
+/// Result of the last read of an agent.
 pub enum Known {
-    /// It was not read yet.
+    /// Not read yet.
     Nothing,
     Stands(Box<Line>),
-    /// Why it can't be read.
+    /// Error of the read.
     Broken(String),
 }
 
@@ -40,11 +40,11 @@ impl Known {
     }
 }
 
-/// What the screen shows.
+/// Contents of the screen.
 pub struct Shown<'a> {
     pub now: Time,
     pub colored: bool,
-    /// What keeps the picture from being true.
+    /// Error that makes the shown state outdated.
     pub trouble: Option<&'a str>,
     pub view: View<'a>,
     pub foot: Foot<'a>,
@@ -53,23 +53,23 @@ pub struct Shown<'a> {
 pub enum View<'a> {
     Fleet {
         counts: Counts,
-        /// What the names or postures that are shown have in them.
+        /// Text that the shown names or postures contain.
         filter: &'a str,
-        /// How many agents stand above the first row.
+        /// Number of agents above the first row.
         above: usize,
-        /// How many there are to be shown.
+        /// Number of agents that match the filter.
         of: usize,
         rows: Vec<(&'a AgentName, &'a Known)>,
-        /// Which of the rows is chosen.
+        /// Index of the chosen row.
         chosen: usize,
     },
     One {
         name: &'a AgentName,
-        /// Why there is nothing to show, where that is so.
+        /// State of the agent, or the reason for which none can be shown.
         seen: Result<&'a CloseUp, &'a str>,
-        /// What its turn writes, or its last turn has written.
+        /// Output of its current or last turn.
         said: Vec<&'a str>,
-        /// How many lines are left out at the top.
+        /// Number of lines that are scrolled out at the top.
         from: usize,
     },
     Keys {
@@ -77,7 +77,7 @@ pub enum View<'a> {
     },
 }
 
-/// What stands in the last line.
+/// Last line of the screen.
 pub enum Foot<'a> {
     Keys,
     Said(&'a str),
@@ -85,11 +85,11 @@ pub enum Foot<'a> {
     Filter(&'a str),
 }
 
-/// Colours by their use. Without colours, brightness alone says the same.
+/// Styles by meaning. Without colours they differ in brightness alone.
 #[derive(Clone, Copy)]
 struct Paint {
     colored: bool,
-    /// Nothing stands out: the row as a whole does.
+    /// True in the chosen row, which is reversed as a whole.
     is_plain: bool,
 }
 
@@ -125,16 +125,16 @@ impl Paint {
     }
 }
 
-/// Text from outside, fit for one line of so many columns. It stays as far from the left as it was.
+/// Fits outside text into one line of `width` columns. It keeps its indent.
 fn fit(text: &str, width: usize) -> String {
     let indent = (text.len() - text.trim_start_matches(' ').len()).min(width / 2);
-    // What is cut anyway need not be escaped: an escape makes a text longer, never shorter.
+    // An escape never shortens a text, so the part beyond the width needs none.
     let text = one_line(&escape_line(&one_line(text, width)), width - indent);
     format!("{:indent$}{text}", "")
 }
 
-/// The whole picture. Returns how many lines it leaves out at the top: no more than there are
-/// below.
+/// Draws the screen. Returns the number of lines that are scrolled out at the top, limited to those
+/// that exist.
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
     let paint = Paint { colored: shown.colored, is_plain: false };
     let area = frame.area();
@@ -172,8 +172,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
     above
 }
 
-/// Shows lines without the first ones, as far as more come after them. Returns how many are left
-/// out.
+/// Draws lines from an offset, limited so that the screen is filled. Returns the offset.
 fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) -> usize {
     let from = from.min(rows.len().saturating_sub(usize::from(area.height)));
     let rows = rows.into_iter().skip(from).take(usize::from(area.height));
@@ -181,7 +180,7 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) 
     from
 }
 
-/// What the help says of the keys.
+/// Keys and their descriptions.
 const KEYS: [(&str, &str); 16] = [
     ("Up, Down, k, j", "choose an agent, or move through what is shown of one"),
     ("PageUp, PageDown", "the same by a page; g and G, Home and End: to the first and last"),
@@ -201,10 +200,10 @@ const KEYS: [(&str, &str); 16] = [
     ("q, Ctrl-C; Ctrl-Z", "quit; stop until the shell's `fg`"),
 ];
 
-/// What the last line says of the keys, as far as there is room for it.
+/// Hints in the last line, as many as fit.
 const OF_FLEET: &[&str] = &["? keys", "q quit", "Enter look", "/ find"];
 const OF_ONE: &[&str] = &["? keys", "q quit", "Esc back", "n/N next"];
-/// What can be done to an agent, from far and from near.
+/// Hints for actions on an agent.
 const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 
