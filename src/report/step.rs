@@ -1,4 +1,4 @@
-//! What one step did (contract, cli §3).
+//! Report of one step (contract, cli §3).
 
 use serde::Serialize;
 
@@ -39,28 +39,28 @@ pub struct StepReport {
     pub scheduling_posture: Option<Posture>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
-    /// The run that the step settled before it decided.
+    /// Run that the step settled before it decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_run_id: Option<RunId>,
-    /// What the step found or did that a person should look at.
+    /// Findings and actions of the step that need attention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
-    /// Why something other than a turn failed: a recovery, or a state that lasted for too long.
+    /// Error of a recovery or of a state's timeout, as opposed to that of a turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Why the message that the agent holds is put off, and until when.
+    /// Deferral of the held message: its reason and end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     pub duration_ms: u64,
 }
 
 impl StepReport {
-    /// Whether the step moved anything.
+    /// True if the step changed anything.
     pub fn did_something(&self) -> bool {
         self.decision.decision.moves() || self.recovered_run_id.is_some()
     }
 
-    /// Whether anything failed.
+    /// True if a turn, a recovery or a timeout failed.
     pub fn failed(&self) -> bool {
         self.failure.is_some() || self.turn_failed()
     }

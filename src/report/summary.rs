@@ -1,4 +1,4 @@
-//! `get` and `list`: the state of an agent, assembled on request and never read back (contract, cli
+//! `get` and `list`: summary of an agent, assembled on request and never read back (contract, cli
 //! §4).
 
 use std::collections::BTreeMap;
@@ -32,44 +32,43 @@ use super::text::{self, count, one_line, relative, table};
 use super::trigger::{capability, default_ingress};
 use super::wait;
 
-/// An agent that works on a task that was delegated to it.
+/// Agent that works on a delegated task.
 #[derive(Debug, Clone, Serialize)]
 pub struct ActiveChild {
     pub task_id: TaskId,
     pub agent: AgentName,
-    /// Absent where it can't be read.
+    /// `None` if the child can't be read.
     pub status: Option<Status>,
 }
 
-/// An agent that was made for another one.
+/// Agent with another agent as its parent.
 #[derive(Debug, Clone, Serialize)]
 pub struct Child {
     pub agent: AgentName,
-    /// Absent where it can't be read.
+    /// `None` if the child can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
 }
 
-/// Where the turns of an agent work: absolute paths, as its policy has them now.
+/// Directories of the agent's turns: absolute paths by its present policy.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub cwd: PathBuf,
     pub workspace: PathBuf,
 }
 
-/// What has arrived and no step has taken up, and what became of the rest.
+/// Messages in the inbox that no step has taken up, and the newest reduced ones.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
-    /// Every queued message, in processing order, without the claimed one.
+    /// Every queued message in processing order, without the claimed one.
     pub queued: Vec<InboxKey>,
-    /// How many hand-written files could not be admitted.
+    /// Number of dropped files that could not be admitted.
     pub rejected: usize,
-    /// The newest of the messages that were reduced since the last turn that completed, oldest
-    /// first.
+    /// Newest messages that were reduced since the last completed turn, oldest first.
     pub reduced: Vec<MessageId>,
 }
 
-/// Everything that a summary is made of.
+/// Input of a summary.
 pub struct Facts<'a> {
     pub identity: &'a Identity,
     pub records: &'a Records,
@@ -77,15 +76,14 @@ pub struct Facts<'a> {
     pub triggers: &'a [Trigger],
     pub ingress: &'a IngressSettings,
     pub at_work: &'a [ActiveChild],
-    /// Absent if the caller does not need them.
+    /// `None` if the caller does not need them.
     pub children: Option<&'a [Child]>,
     pub places: &'a Places,
     pub now: Time,
 }
 
 impl Facts<'_> {
-    /// How many messages wait: those in the queue, and the dropped files that are to become
-    /// messages.
+    /// Number of queued messages and of dropped files that are still to be admitted.
     fn pending(&self) -> usize {
         self.arrivals.queued.len() + self.records.inbox.drops
     }
@@ -148,7 +146,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     summary
 }
 
-/// A turn, with the directories in which it works or worked.
+/// Returns a turn as JSON, with its directories.
 fn placed(turn: &impl Serialize, places: &Places) -> Value {
     let mut value = json!(turn);
     value["cwd"] = json!(places.cwd.to_string_lossy());
@@ -159,8 +157,8 @@ fn placed(turn: &impl Serialize, places: &Places) -> Value {
 /// Maximum number of records of one kind that `get` shows.
 const LISTED: usize = 50;
 
-/// How many waits, tasks and timers are not shown, and the command that lists each kind. `None`:
-/// all are shown.
+/// Counts the waits, tasks and timers that are not shown, each with the command that lists them.
+/// Returns `None` if all are shown.
 fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
     let planes = [("active_waits", "wait"), ("active_tasks", "task"), ("active_timers", "timer")];
     let object: Map<String, Value> = planes
@@ -175,26 +173,26 @@ fn left_out(agent: &AgentName, counts: [usize; 3]) -> Option<Value> {
     (!object.is_empty()).then_some(Value::Object(object))
 }
 
-/// The counters, with the cost rounded: in older records it has the errors of many additions.
+/// Returns the counters with the cost rounded, because a sum of floats has rounding errors.
 fn counters(state: &State) -> Value {
     let mut counters = json!(state.counters);
     counters["cost_usd"] = json!(dollars(state.counters.cost_usd));
     counters
 }
 
-/// When the timeout of the running turn is over.
+/// End of the running turn's timeout.
 fn turn_limit(records: &Records) -> Option<Time> {
     let runs = records.state.execution.state == ExecutionState::Running;
     let run = records.state.current_run.as_ref().filter(|_| runs)?;
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
-/// The closure that follows from the records as they are now.
+/// Returns the closure that follows from the present records.
 fn closure_now(records: &Records) -> Value {
     json!(crate::rules::closure::derive(&closure_facts(records)))
 }
 
-/// Removes the fields that don't apply now.
+/// Removes the fields that are null.
 pub fn shown(mut summary: Value) -> Value {
     strip_nulls(&mut summary);
     summary
@@ -207,8 +205,8 @@ fn strip_nulls(value: &mut Value) {
     }
 }
 
-/// The held message. Its `resource` is what is missing, whether a claim found that or the turn said
-/// it.
+/// Returns the held message. Its `resource` is the missing one, as the claim found it or as the
+/// turn reported it.
 fn held(records: &Records) -> Value {
     let Some(held) = &records.state.held else { return Value::Null };
     let mut value = json!(held);
@@ -218,7 +216,7 @@ fn held(records: &Records) -> Value {
     value
 }
 
-/// What a user should do about an agent of this status.
+/// Recommended action for an agent of this status.
 pub(super) fn next_act(status: Status) -> &'static str {
     match status {
         Status::Booting => "start it with `dormouse start`",
@@ -278,7 +276,7 @@ fn work(records: &Records) -> Value {
     })
 }
 
-/// Whether an item waits. It is then neither runnable nor blocked.
+/// True if an item waits: it is neither completed, runnable nor blocked.
 fn is_waiting(state: SchedulingState) -> bool {
     match state {
         SchedulingState::WaitingTask
@@ -321,19 +319,19 @@ fn capabilities(records: &Records) -> Value {
     })
 }
 
-/// What a dotted path names.
+/// Result of a lookup by a dotted path.
 #[derive(Debug, PartialEq)]
 pub enum Field<'v> {
     Value(&'v Value),
-    /// A field that does not apply now.
+    /// The field is null or missing now.
     Absent,
     Unknown,
 }
 
-/// The parts of a summary that have all their fields, as null where they don't apply.
+/// Parts of a summary that have all their fields, null if one does not apply.
 const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
 
-/// A field of a summary by its dotted path; numbers count into lists.
+/// Looks up a field by its dotted path. Numbers index lists.
 pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
     let mut value = summary;
     let top = path.split('.').next().unwrap_or(path);
@@ -355,7 +353,7 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
     if value.is_null() { Field::Absent } else { Field::Value(value) }
 }
 
-/// A value for scripts: a string without quotes, null as an empty line.
+/// Formats a value for scripts: a string without quotes, null as an empty line.
 pub fn raw(value: &Value) -> String {
     if value.is_null() {
         return String::new();
@@ -363,7 +361,7 @@ pub fn raw(value: &Value) -> String {
     value.as_str().map_or_else(|| text::json(value), str::to_owned)
 }
 
-/// A field of a record for people: as for scripts, but a moment is local.
+/// Formats a field for people: as for scripts, but moments are local.
 pub fn told(name: &str, value: &Value) -> String {
     let written = raw(value);
     if !name.ends_with("_at") {
@@ -372,10 +370,10 @@ pub fn told(name: &str, value: &Value) -> String {
     Time::parse(&written).map_or(written, Time::local)
 }
 
-/// How many of the newest attentions `get` shows to people.
+/// Maximum number of reasons for attention that `get` shows to people.
 const ATTENTIONS: usize = 3;
 
-/// Maximum length of each, in bytes: a question has room for the command that answers it.
+/// Maximum length of each in bytes: a question has room for the command that answers it.
 const ATTENTION: usize = 250;
 
 /// `get` for people.

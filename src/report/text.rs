@@ -1,4 +1,4 @@
-//! Text for people: escaped, painted, cut to fit, aligned.
+//! Text for people: escaping, cutting, alignment.
 
 use std::borrow::Cow;
 
@@ -10,26 +10,25 @@ use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Escapes text from outside: characters that control a terminal, change the direction of writing
-/// or are invisible are written as in a string literal (`\u{202e}`). Line breaks and tabs stay.
+/// Escapes outside text: control characters, bidirectional marks and invisible characters become
+/// escapes of string literals (`\u{202e}`). Line breaks and tabs stay.
 pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes text for use within a line: line breaks and tabs as well, so that it can't begin a line
-/// or a column.
+/// Escapes outside text for use within a line: line breaks and tabs as well, so that it can't begin
+/// a line or a column.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
 
-/// Escapes text that may have several lines. Those after the first are indented, so that none looks
-/// like a line of dormouse's own.
+/// Escapes outside text of several lines. All but the first are indented, so that none looks like
+/// output of dormouse.
 pub fn escape_indented(text: &str) -> String {
     escape(text.trim_end()).replace('\n', "\n    ")
 }
 
-/// Escapes a text of dormouse's own that has text from outside in it. The colours that `paint`
-/// writes stay.
+/// Escapes a composed text that contains outside text. The colours of `paint` stay.
 pub fn escape_painted(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -47,8 +46,8 @@ pub fn escape_painted(text: &str) -> String {
     shown
 }
 
-/// JSON for use in a text. The same characters are escaped as JSON does it, so that it is still the
-/// same value.
+/// Formats JSON for use in a text. Characters that `escape` replaces become JSON escapes, so that
+/// the value stays equal.
 pub fn json(value: &Value) -> String {
     let text = value.to_string();
     let mut escaped = String::with_capacity(text.len());
@@ -77,10 +76,10 @@ fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Whether a character is visible and means nothing else: it is not a control or format character
-/// (bidirectional marks, joiners, byte order marks), a line separator, or an invisible letter.
+/// True if a character is visible and has no effect on others: it is no control or format character
+/// (bidirectional marks, joiners, byte order marks), no line separator, and no invisible letter.
 fn is_plain(c: char) -> bool {
-    // Most text is ASCII, which needs no table.
+    // Most text is ASCII, which needs no table lookup.
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
@@ -94,9 +93,8 @@ fn is_plain(c: char) -> bool {
         )
 }
 
-/// The characters that Unicode lists as Default_Ignorable_Code_Point besides format characters.
-/// Variation selectors (U+FE00 to U+FE0F) are not among them here, since they belong to the
-/// character before them.
+/// True for Default_Ignorable_Code_Point of Unicode, without format characters. Variation selectors
+/// (U+FE00 to U+FE0F) are allowed, because they belong to the character before them.
 const fn is_invisible_letter(c: char) -> bool {
     matches!(
         c,
@@ -112,15 +110,15 @@ const fn is_invisible_letter(c: char) -> bool {
     )
 }
 
-/// Decodes a stream that comes in pieces: a character that is cut by the end of a piece waits for
-/// the next one.
+/// Decodes a stream in chunks: a character that is cut at the end of a chunk waits for the next
+/// one.
 #[derive(Debug, Default)]
 pub struct Characters {
     cut: Vec<u8>,
 }
 
 impl Characters {
-    /// The characters that are whole with this piece. `ended`: no more pieces come.
+    /// Returns the characters that are complete with this chunk. `ended`: the last chunk.
     pub fn take(&mut self, bytes: &[u8], ended: bool) -> String {
         let mut all = std::mem::take(&mut self.cut);
         all.extend_from_slice(bytes);
@@ -136,7 +134,7 @@ impl Characters {
 
 const RESET: &str = "\x1b[0m";
 
-/// Everything that `paint` writes around a text.
+/// Escape sequences that `paint` writes around a text.
 const SEQUENCES: [&str; 5] =
     [RESET, sequence(Tone::Good), sequence(Tone::Bad), sequence(Tone::Quiet), sequence(Tone::Strong)];
 
@@ -153,20 +151,19 @@ pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
     if colored { format!("{}{text}{RESET}", sequence(tone)) } else { text.to_owned() }
 }
 
-/// How many columns of a terminal a text takes. The sequences of `paint` take none.
+/// Width of a text on a terminal, in columns. The sequences of `paint` take none.
 pub fn text_width(text: &str) -> usize {
     let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
-    // The first character of a sequence has no width already.
+    // The first character of a sequence is a control character, which has no width.
     let of_colours: usize =
         SEQUENCES.iter().map(|sequence| text.matches(sequence).count() * (sequence.len() - 1)).sum();
     of_text - of_colours
 }
 
-/// How many characters a column may have at most: characters that are put on top of a letter take
-/// no column.
+/// Maximum number of characters per column: combining characters take no column.
 const CHARS_PER_COLUMN: usize = 4;
 
-/// The first line that isn't blank, cut to a number of columns.
+/// Returns the first line that isn't blank, cut to a number of columns.
 pub fn one_line(text: &str, max: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let fits = |line: &str| text_width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
@@ -184,7 +181,7 @@ pub fn one_line(text: &str, max: usize) -> String {
     cut
 }
 
-/// Columns, each as wide as its widest cell; the last is not padded.
+/// Aligns columns, each as wide as its widest cell. The last is not padded.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest =
@@ -205,7 +202,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// How far a moment is from another: `in 5m`, `3h ago`.
+/// Formats the distance of a moment from `now`: `in 5m`, `3h ago`.
 pub fn relative(at: Time, now: Time) -> String {
     let (span, ahead) = if at > now { (at.since(now), true) } else { (now.since(at), false) };
     let rough = self::span(span);
@@ -216,7 +213,7 @@ pub fn relative(at: Time, now: Time) -> String {
     }
 }
 
-/// A span in its largest one or two units.
+/// Formats a span in its largest one or two units.
 pub fn span(span: Span) -> String {
     let secs = span.as_millis() / 1000;
     match secs {
@@ -227,7 +224,7 @@ pub fn span(span: Span) -> String {
     }
 }
 
-/// A number of bytes, for people: three digits say enough.
+/// Formats a number of bytes with up to three digits.
 pub fn bytes(number: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(bits, _)| number >> bits > 0) {
@@ -239,7 +236,7 @@ pub fn bytes(number: u64) -> String {
     }
 }
 
-/// A number with its noun in the singular or plural.
+/// Formats a number with its noun in the singular or plural.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

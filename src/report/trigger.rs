@@ -1,5 +1,4 @@
-//! A trigger as commands show it: its record without the hash of its secret, which no command
-//! shows.
+//! Trigger as commands show it: its record without the hash of its secret, which no command shows.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -9,7 +8,7 @@ use crate::model::settings::IngressSettings;
 use crate::model::time::Time;
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyKind};
 
-/// What of a trigger is fixed.
+/// Returns the fields of a trigger that deliveries don't change.
 pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let mut object = json!({
         "id": trigger.id,
@@ -34,8 +33,8 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     object
 }
 
-/// The same with its deliveries. `waiting`: how many of them no step has taken up, and when the
-/// last of these came.
+/// Returns a trigger with its deliveries. `waiting`: number of those that no step has taken up, and
+/// the time of the newest.
 pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
     object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
@@ -45,7 +44,7 @@ pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &Ingress
     object
 }
 
-/// Where outside systems reach an agent by default.
+/// Default address of an agent for outside systems.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DefaultIngress {
@@ -55,8 +54,8 @@ pub struct DefaultIngress {
     verify: VerifyKind,
 }
 
-/// The oldest trigger that is about nothing in particular, if something serves it. One whose
-/// address is its secret has none to show.
+/// Returns the oldest trigger without a resource or wait, if a server is configured. A trigger
+/// whose URL is its secret shows no URL.
 pub fn default_ingress(triggers: &[Trigger], ingress: &IngressSettings) -> Option<DefaultIngress> {
     let is_open = |trigger: &&Trigger| {
         trigger.is_active() && trigger.scope == TriggerScope::Agent && trigger.verify != Verify::Url

@@ -1,4 +1,4 @@
-//! `usage`: what turns have used, and what of the budgets is left.
+//! `usage`: consumption of turns, and what is left of the budgets.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::rules::limits::{Left, dollars};
 use super::output::{Output, Tone};
 use super::text::{one_line, span, table};
 
-/// What several turns have come to.
+/// Totals of several turns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Used {
     pub turns: u64,
     pub completed: u64,
-    /// Those that failed, reached their timeout or were interrupted.
+    /// Turns that failed, timed out or were interrupted.
     pub failed: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
@@ -44,7 +44,7 @@ impl Used {
     }
 }
 
-/// What the turns are put together by.
+/// Key by which turns are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
     Agent,
@@ -61,7 +61,7 @@ impl Group {
         }
     }
 
-    /// The group that a turn belongs to.
+    /// Returns the group of a turn.
     pub fn of(self, agent: &AgentName, run: &Run) -> String {
         match self {
             Group::Agent => agent.to_string(),
@@ -71,7 +71,7 @@ impl Group {
     }
 }
 
-/// An agent's own allowance, and what of it is left now.
+/// Budget of an agent, and its present remainder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     pub limits: Limits,
@@ -93,7 +93,7 @@ impl Budget {
         json!({ "limits": limits, "left": self.left })
     }
 
-    /// In words, with what is used up first.
+    /// Describes the budget, exhausted parts first.
     fn words(&self, out: &Output) -> String {
         let Left { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
         let limits = &self.limits;
@@ -118,7 +118,7 @@ impl Budget {
     }
 }
 
-/// All that was used, in its groups.
+/// Totals of all groups.
 #[derive(Debug)]
 pub struct Table {
     pub group: Group,
@@ -128,7 +128,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// An object for each group.
+    /// Returns an object for each group.
     pub fn objects(&self) -> impl Iterator<Item = Value> {
         self.rows.iter().map(|(name, used)| {
             let mut object = json!({ self.group.name(): name });

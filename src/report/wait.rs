@@ -1,4 +1,4 @@
-//! A wait as commands show it: its record, and what follows from it.
+//! Wait as commands show it: its record, and derived fields.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use crate::model::continuation::Runs;
 use crate::model::wait::{Wait, WaitKind};
 use crate::rules::waits::WakeSource;
 
-/// The record with `wake_sources` and `on_wake`, and with `recoverability` if the wait is external.
+/// Returns the record with `wake_sources` and `on_wake`, and with `recoverability` if the wait is
+/// external.
 pub fn object(wait: &Wait) -> Value {
     let mut object = json!(wait);
     if wait.kind == WaitKind::External {
@@ -18,7 +19,7 @@ pub fn object(wait: &Wait) -> Value {
     object
 }
 
-/// For each wake source of a wait: what runs when it speaks, and whether the wait ends by it.
+/// Lists for each wake source of a wait its effect, and if it ends the wait.
 pub fn on_wake(wait: &Wait) -> impl Iterator<Item = Value> + '_ {
     WakeSource::of(wait).into_iter().map(|source| {
         let mut wakes = json!({
