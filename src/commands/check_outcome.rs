@@ -1,4 +1,4 @@
-//! `check-outcome`: what the settlement of a turn would say of an outcome file.
+//! `check-outcome`: checks an outcome file as the settlement of a turn would.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `report`: what agents have done, as a page.
+//! `report`: writes the history of agents as an HTML page.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -34,9 +34,9 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     for name in &names {
         match store.agent(name).and_then(|agent| doings(&agent, since, now)) {
             Ok(doings) => chronicle.agents.push(doings),
-            // A person has named an agent that does not exist: no page is written.
+            // A named agent that does not exist is an error, and no page is written.
             Err(error @ Error::NoAgent { .. }) if !args.agents.is_empty() => return Err(error),
-            // It has gone since the names were listed.
+            // The agent was deleted after the names were listed.
             Err(Error::NoAgent { .. }) => {}
             Err(error) => {
                 session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));

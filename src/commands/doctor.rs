@@ -1,5 +1,5 @@
-//! `doctor`: look at every record, say what is wrong, and mend what has one right answer (contract,
-//! store §6).
+//! `doctor`: checks every record, reports problems, and repairs those with one right answer
+//! (contract, store §6).
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AsFiles, Change, Finding, Remedy};
 
-/// The commands that end a state in which nobody ticks.
+/// Commands that end a state in which no process ticks.
 const TICK: &str =
     "`dormouse tick --all` makes the steps, `dormouse service` says how a machine makes them by itself";
 
@@ -39,7 +39,7 @@ struct FindingReport<'a> {
     message: &'a str,
     repair: &'a str,
     repaired: bool,
-    /// The records are in order as they are.
+    /// True for a finding that is no damage.
     warning: bool,
 }
 
@@ -79,7 +79,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         look_at(session, &agent, args.repair, &mut seen)?;
         Ok(Status::Done)
     });
-    // A database is asked for its pools instead, with the rest that is wrong with it as a whole.
+    // A database has its own check for agents that are overdue.
     if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_remote()) {
         let agents = count(seen.late.len() as u64, "agent", "agents");
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
@@ -114,24 +114,24 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
     Ok(status)
 }
 
-/// What was looked at, and how much of what was found is still wrong.
+/// Totals of a check.
 #[derive(Default)]
 struct Seen {
     checked: usize,
     open: usize,
-    /// What is no damage, and for a person to look at.
+    /// Number of findings that are no damage.
     warnings: usize,
-    /// Whether a merge has left something that our own merge driver would not have.
+    /// True if a git merge has left a state that the merge driver would have prevented.
     has_merged: bool,
-    /// Files that have the name of a hook and are never run.
+    /// Files with the name of a hook that are not executable, so they are never run.
     idle_hooks: BTreeSet<PathBuf>,
-    /// Agents for which a step has been due for too long.
+    /// Agents whose next step is overdue.
     late: Vec<Overdue>,
 }
 
 impl Seen {
-    /// Says what was found and whether it is mended. A failure to mend it is said, and it stays
-    /// open.
+    /// Reports a finding with the result of its repair. A failed repair is reported, and the
+    /// finding stays open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
         let repaired = mended.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
@@ -144,23 +144,23 @@ impl Seen {
     }
 }
 
-/// Looks at one agent and mends what is to be mended, under one lock. The results are printed when
-/// the lock is free again, so that a slow reader of the output keeps no command waiting.
+/// Checks one agent and repairs it under the same lock. The results are printed after the lock is
+/// released, so that a slow reader of the output blocks no other command.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
     let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),
-        // Where no lock can be had nothing can be mended. Looking is what is left.
+        // Without a lock nothing can be repaired, but the records can still be read.
         Err(error) => (None, vec![error.to_string()]),
     };
-    // Nothing is changed of an agent that was moved away, so that its stream can be written again.
+    // An agent that was moved away stays unchanged, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
-    // An agent that can't be read is a finding of its own.
+    // The checks report an agent that can't be read.
     let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };
     seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
-    // Records elsewhere are looked at as files of this machine.
+    // For an agent in a database, the local files are checked.
     let files = match &locked {
         Some(locked) => locked.as_files()?,
         None => agent.as_files(session.clock.now())?,
@@ -169,7 +169,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
     if let (Some(locked), None) = (&locked, &files) {
         found.litter(locked.local());
     }
-    // Records that can't be read are a finding already.
+    // The checks have already reported records that can't be read.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());
     let checked = found.checked;
     let findings: Vec<Finding> = match &files {
@@ -181,7 +181,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut See
         let done = match locked.as_ref().filter(|_| mends) {
             Some(locked) => {
                 let done = mend(session, agent, locked, &finding);
-                // The repair stands whether or not the ledger can be written.
+                // The repair is done even if it can't be recorded in the ledger.
                 if let Ok(true) = done
                     && let Err(error) = note(session, agent, locked, &finding)
                 {
@@ -219,13 +219,14 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
     });
 }
 
-/// Mends a finding under the lock under which it was found. `false`: it is for people to decide.
+/// Repairs a finding under the lock under which it was found. Returns false if a person has to
+/// decide.
 fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
     if agent.store().is_remote() {
-        // The rest is about files.
+        // All other remedies change files.
         return Ok(false);
     }
     let is_mended = locked.local().mend(finding)?;
@@ -236,8 +237,8 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
 }
 
 fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
-    // Nothing is committed while the journal can't be read: it may have a transaction that comes
-    // before.
+    // An unreadable journal may have an earlier transaction, so nothing may be committed before it
+    // is applied.
     locked.finish_journal()?;
     Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
@@ -264,7 +265,7 @@ fn recount(
     Desk::new(session, agent).commit(locked, draft).map(drop)
 }
 
-/// Records what was mended.
+/// Records the repair in the ledger.
 fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let data = json!({

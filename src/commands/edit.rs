@@ -1,4 +1,4 @@
-//! `edit`: the settings of an agent in an editor.
+//! `edit`: opens the settings of an agent in an editor.
 
 use std::env;
 use std::ffi::OsString;
@@ -43,11 +43,11 @@ pub fn edit(session: &mut Session, args: cli::Edit) -> Result<Status> {
             Ok(Status::Done)
         }
         Err(error) => {
-            // A text that was written stays where its writer finds it.
+            // Keeps the edited copy on failure, so that the user does not lose changes.
             if copy.has_become_other_than(before.as_bytes()) {
                 copy.keep();
                 let kept = format!("what you have written is in {}", path.display());
-                // The error says why; where the text is comes after it.
+                // The path of the copy follows the hint of the error.
                 let hint = error.hint().map_or(kept.clone(), |hint| format!("{hint}; {kept}"));
                 let error = error.with_hint(hint);
                 if error.hint().is_none_or(|hint| !hint.ends_with(&kept)) {
@@ -60,7 +60,7 @@ pub fn edit(session: &mut Session, args: cli::Edit) -> Result<Status> {
     }
 }
 
-/// The command line of the editor, for a shell: it may have options.
+/// Returns the editor as a shell command line, which may have options.
 fn editor() -> Result<OsString> {
     let named = ["VISUAL", "EDITOR"].into_iter().filter_map(env::var_os).find(|word| !word.is_empty());
     match named {
@@ -71,11 +71,10 @@ fn editor() -> Result<OsString> {
     }
 }
 
-/// A copy that editors know by its name as TOML.
+/// Creates a copy with a file extension by which editors recognize TOML.
 fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
     let process = std::process::id();
-    // An edit that was given up has left its copy, perhaps under the number that this process has
-    // now.
+    // A killed edit may have left a copy under the same process id.
     for number in 0..MOST_LEFT {
         let number = if number == 0 { String::new() } else { format!("-{number}") };
         let path = env::temp_dir().join(format!("dormouse-{name}-{process}{number}.toml"));
@@ -88,10 +87,10 @@ fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
         .with_hint(format!("remove dormouse-{name}-*.toml there")))
 }
 
-/// After so many copies that others have left, something else is wrong.
+/// Maximum number of leftover copies; more have another cause.
 const MOST_LEFT: u32 = 100;
 
-/// What the editor has made of the settings, once it is sound; `None` if it has changed nothing.
+/// Returns the settings as edited and validated; `None` if they are unchanged.
 fn edited(
     session: &Session,
     store: &Store,
@@ -128,7 +127,7 @@ fn edited(
     }
 }
 
-/// Asks whether to edit again.
+/// Asks the user to edit again.
 fn goes_on(session: &Session, error: &Error) -> Result<bool> {
     let answer = asked(session, &format!("{error}. Edit again? [Y/n]"))?;
     Ok(answer.is_some_and(|answer| !answer.is_empty() && !answer.trim_start().starts_with(['n', 'N'])))

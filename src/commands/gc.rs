@@ -1,4 +1,4 @@
-//! `gc`: what is kept no longer goes, and old months are packed (contract, store §4 and §6).
+//! `gc`: deletes expired history and packs old months (contract, store §4 and §6).
 
 use serde::Serialize;
 use serde_json::json;
@@ -16,7 +16,7 @@ use crate::store::{Agent, Collected, Subject, Swept};
 
 use super::words::parse_optional;
 
-/// What was done for an agent, or would be.
+/// Result for an agent; with --dry-run, the forecast.
 #[derive(Debug, Serialize)]
 struct Report {
     agent: AgentName,
@@ -86,7 +86,7 @@ pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
     }))
 }
 
-/// Does it. What takes long is done before the lock is taken: reading and packing.
+/// Collects an agent. Reading and packing take long and run before the lock is taken.
 fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Collected> {
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;

@@ -1,4 +1,4 @@
-//! `ingress`: answers one HTTP request, and ends.
+//! `ingress`: answers one HTTP request.
 
 use std::env;
 use std::io::IsTerminal;
@@ -29,25 +29,24 @@ use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
-/// By when a request has come, a delivery has the lock that it needs, an answer has gone, and
-/// everything is over, from the start. Many senders don't try again: a delivery waits as long as
-/// there is time.
+/// Deadlines from the start of the process: for the request, for the lock, for the answer, and for
+/// the end of the process. Many senders don't try again, so a delivery uses all the time there is.
 const READ: Duration = Duration::from_secs(7);
 const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// When a wrong capability is answered, after its request has come: whatever was looked at takes
-/// less.
+/// Delay between a request and the answer to a wrong capability. It is longer than any lookup, so
+/// that the time reveals nothing.
 const ALIKE: Duration = Duration::from_millis(50);
 
-/// The most values that a body in JSON may have: each takes memory, however short it is.
+/// Maximum number of values in a JSON body, which bounds the memory for many small values.
 const MAX_VALUES: usize = 50_000;
 
-/// The longest provenance of one header, in bytes.
+/// Maximum length of the provenance of one header, in bytes.
 const MAX_REF: usize = 200;
 
-/// What the server or the connection says of a request.
+/// Source of the request.
 enum Way {
     Cgi,
     Connection,
@@ -85,8 +84,8 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Whatever it hangs in, this process ends in time. It is as if it had been killed: what it has
-/// acknowledged is there.
+/// Ends this process at the deadline, whatever blocks it. The effect is that of a kill: every
+/// acknowledged delivery is stored.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -112,8 +111,8 @@ fn answer(session: &Session, mut request: Request) -> Answer {
                     let message = "no active trigger has this capability";
                     let answer =
                         Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer");
-                    // The pause comes last: what is done after it would take some refusals longer
-                    // than others.
+                    // The delay comes after all work, because the work takes longer for some
+                    // refusals than for others.
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                     answer
                 }
@@ -131,7 +130,7 @@ fn answer(session: &Session, mut request: Request) -> Answer {
     }
 }
 
-/// True if the end of an address may be the secret of a trigger, or is none.
+/// True if the rest of the path is empty, or a single word that may be the secret of a trigger.
 fn is_secret(in_path: &[&str]) -> bool {
     match in_path {
         [] => true,
@@ -144,8 +143,8 @@ fn nothing() -> Answer {
     Answer::new(Status::NotFound, "there is nothing here")
 }
 
-/// Numbers about all agents together, and about each public one where `[ingress] read` says that
-/// anyone may know.
+/// Returns metrics: sums over all agents, and those of public agents if `[ingress] read` allows
+/// that.
 fn numbers(session: &Session) -> Answer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
@@ -161,7 +160,7 @@ fn numbers(session: &Session) -> Answer {
     }
 }
 
-/// Answers with a look at public agents, where `[ingress] read` says that anyone may have it.
+/// Answers with data of public agents, if `[ingress] read` allows that.
 fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Answer {
     let found = session.store().and_then(|store| {
         if !store.local().ingress().read {
@@ -189,7 +188,7 @@ fn all_lines(session: &Session, store: &Store) -> Result<Value> {
     Ok(Value::Array(lines))
 }
 
-/// `None`: there is no public agent of this name.
+/// Returns `None` if there is no public agent of this name.
 fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Value>> {
     let Ok(name) = name.parse::<AgentName>() else { return Ok(None) };
     let agent = match store.agent(&name) {
@@ -203,7 +202,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     Ok(Some(shown(summary(&seen.facts(store)))))
 }
 
-/// The part of a summary about the execution state, and the agent's name.
+/// Returns the execution state of a summary, with the agent's name.
 fn execution(mut summary: Value) -> Value {
     let mut object = json!({ "agent": summary["id"].take() });
     if let (Value::Object(all), Value::Object(part)) = (&mut object, summary["execution"].take()) {
@@ -216,7 +215,7 @@ fn not_allowed(methods: &str) -> Answer {
     Answer::new(Status::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
 }
 
-/// The server's log hears why; the sender hears that it may try again.
+/// Logs the reason on the server, and asks the sender to try again.
 fn unavailable(error: &Error) -> Answer {
     talk(&format!("ingress: {error}"));
     Answer::new(Status::Unavailable, "not now").with("Retry-After", 5)
@@ -241,9 +240,9 @@ fn health(session: &Session) -> Answer {
     }
 }
 
-/// Why a delivery is not taken.
+/// Reason for refusing a delivery.
 enum Refused {
-    /// The sender has no capability for it, in whatever way.
+    /// The sender has no valid capability.
     Wrong,
     Said(Answer),
     Broken(Error),
@@ -292,7 +291,7 @@ fn deliver(
     };
     let policy = agent.policy()?;
     let sent = std::mem::take(&mut request.body);
-    // Before it is taken apart, which takes several times its memory.
+    // The size is checked before parsing, which takes several times the memory.
     Bound::message("the body", policy.limits.max_message).check(sent.len() as u64).map_err(Error::from)?;
     let body = body(&request, sent)?;
     let key = signed_key.map_or_else(|| key(&request, settings), |key| Ok(Some(key)))?;
@@ -318,14 +317,14 @@ fn deliver(
     Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
-/// The word by which Slack asks whether an address is a receiver of events: it is sent back, and is
-/// no delivery.
+/// Returns the challenge of Slack's URL verification. The answer repeats it; the request is no
+/// delivery.
 fn challenge(body: Option<&Body>) -> Option<&str> {
     let Body::Json { value, .. } = body? else { return None };
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
 }
 
-/// Reads the body as JSON, a form or text, by its type. An empty request has no body.
+/// Parses the body as JSON, a form or text, by its content type. An empty request has no body.
 fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, Answer> {
     if sent.is_empty() {
         return Ok(None);
@@ -355,8 +354,8 @@ fn json(text: &str) -> std::result::Result<Body, Answer> {
     Ok(Body::from(sent))
 }
 
-/// The fields of a form as an object of texts. A field that is there several times has a list of
-/// them. A form whose only field is `payload` is the JSON in it, as GitHub and Slack send it.
+/// Parses a form into an object of texts. A repeated field becomes a list. A form whose only field
+/// is `payload` is the JSON in it, as GitHub and Slack send it.
 fn form(text: &str) -> std::result::Result<Body, Answer> {
     if text.matches('&').count() >= MAX_VALUES {
         return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} fields in the form")));
@@ -382,7 +381,7 @@ fn form(text: &str) -> std::result::Result<Body, Answer> {
     Ok(Body::from(Value::Object(fields)))
 }
 
-/// A name or value of a form without its escapes. What is no UTF-8 then is shown as U+FFFD.
+/// Decodes a name or value of a form. Invalid UTF-8 becomes U+FFFD.
 fn decoded(word: &str) -> String {
     let mut bytes = Vec::with_capacity(word.len());
     let mut rest = word.as_bytes();
@@ -400,7 +399,7 @@ fn decoded(word: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// How many values a text in JSON has at most.
+/// Returns an upper bound for the number of values in a JSON text.
 fn values(text: &str) -> usize {
     let (mut count, mut in_string, mut is_escaped) = (1, false, false);
     for byte in text.bytes() {
@@ -415,7 +414,7 @@ fn values(text: &str) -> usize {
     count
 }
 
-/// What the sender calls this delivery, if it calls it anything.
+/// Returns the sender's id of this delivery, used as the dedupe key.
 fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Option<String>, Answer> {
     for name in &settings.dedupe_headers {
         if let Some(key) = request.header(name)? {
@@ -425,7 +424,7 @@ fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Opt
     Ok(None)
 }
 
-/// How a delivery came: the method, the type of its body, who sent it, and the headers that the
+/// Returns the provenance of a delivery: method, content type, sender, and the headers that the
 /// settings name.
 fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();

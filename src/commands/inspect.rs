@@ -1,4 +1,4 @@
-//! `get`, `list`, `explain`, `state`: how an agent stands, and why.
+//! `get`, `list`, `explain`, `state`: state of an agent, and its reasons.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ use crate::store::Agent;
 
 use super::words::{parse, parse_optional};
 
-/// How many transitions `state` shows.
+/// Number of transitions that `state` shows.
 const HISTORY: usize = 10;
 
 pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
@@ -34,7 +34,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     let now = session.clock.now();
     let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
     let past = if wants("reduced") { Past::Named } else { Past::Counted };
-    // Text has no room for all children.
+    // The text does not list children.
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
     let seen = Summary::of(&store, &agent, now, past, all_children)?;
     let facts = seen.facts(&store);
@@ -68,7 +68,7 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
     let columns: Vec<Column> =
         args.columns.iter().map(|word| parse("--columns", word)).collect::<Result<_>>()?;
     let limit = if args.limit > 0 { args.limit } else { usize::MAX };
-    // Scripts get each as it is read, by name, unless they ask for something else.
+    // JSON output streams in order of name, unless --sort or --limit needs all rows first.
     let at_once = session.out.is_json() && sort.is_none() && args.limit == 0;
     let mut lines = Vec::new();
     let status = session.each_agent(&names, true, |session, name| {
@@ -110,7 +110,7 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
 /// Maximum number of questions that `list` shows with the commands that answer them.
 const QUESTIONS: usize = 5;
 
-/// Shows the open questions below the table, which has no room for the commands.
+/// Shows the open questions below the table, whose columns are too narrow for the commands.
 fn say_questions(session: &Session, lines: &[Line]) {
     let questions = lines.iter().flat_map(|line| line.questions().map(move |question| (&line.id, question)));
     for (agent, question) in questions.take(QUESTIONS) {
@@ -170,7 +170,7 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// How often the agent has taken each edge, as far as its ledger is kept.
+/// Counts the transitions over each edge in the retained ledger.
 fn taken(agent: &Agent<'_>) -> Result<Taken> {
     agent.look(|seen, _| {
         let mut taken = Taken::new();
@@ -187,14 +187,14 @@ fn taken(agent: &Agent<'_>) -> Result<Taken> {
     })
 }
 
-/// Nothing of an agent that was moved away goes on here, whatever its records say.
+/// Reports that the agent was moved away, because its records no longer change here.
 fn say_if_moved(session: &Session, state: &State) {
     if let Some(moved) = &state.moved {
         session.out.note(&format!("{} was {moved}, at {}: no step is made here", state.agent, moved.at));
     }
 }
 
-/// Which hooks are installed, and which of them run.
+/// Lists the installed hooks, and which of them run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     let hooks = installed::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
@@ -209,7 +209,7 @@ fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     });
 }
 
-/// The machine as `state --json` shows it.
+/// Returns the state machine as `state --json` shows it.
 fn machine_object(state: &State, history: &[Event]) -> Value {
     let execution = &state.execution;
     let mut object = json!({
@@ -230,7 +230,7 @@ fn machine_object(state: &State, history: &[Event]) -> Value {
     object
 }
 
-/// The same for people, with the last transitions.
+/// Returns the state machine for people, with the last transitions.
 fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> String {
     let execution = &state.execution;
     let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();

@@ -1,4 +1,4 @@
-//! What dormouse knows and a command line can name: agents, ids of records, fields, settings.
+//! Candidates for arguments: agents, ids of records, fields, settings.
 
 use std::ffi::OsString;
 
@@ -27,22 +27,22 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::Line;
 
-/// Of how many agents ids are proposed where none is named, and how many ids of each kind.
+/// Limits for ids without a named agent: maximum number of agents, and of ids of each kind.
 const MOST_AGENTS: usize = 32;
 const MOST_IDS: usize = 100;
 
-/// The run that was claimed last, in `run show`.
+/// Word for the newest run in `run show`.
 const LATEST: &str = "latest";
 
-/// A word, and what it stands for.
+/// Candidate with its description.
 type Word = (String, String);
 
-/// What an argument names.
+/// Kind of value that an argument takes.
 #[derive(Debug, Clone, Copy)]
 pub enum Known {
     Agents,
     Attention,
-    /// Messages that can be put back into the queue.
+    /// Ended messages that can be requeued.
     Ended,
     /// Messages that can be dropped.
     Droppable,
@@ -69,7 +69,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// What this argument of a command names, if dormouse knows that.
+    /// Returns the kind of an argument, if there are candidates for it.
     pub fn of(path: &[&str], arg: &str) -> Option<Known> {
         Some(match (path, arg) {
             (["create"], "agent") => return None,
@@ -98,8 +98,8 @@ impl Known {
         })
     }
 
-    /// The words of this kind that begin with what is typed. `words`: the line, which says of which
-    /// directory and agents.
+    /// Returns the candidates that begin with the typed text. `words` is the whole line, which
+    /// names the directory and the agents.
     pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Word>> {
         let begins = |word: &str| word.starts_with(typed);
         Ok(match self {
@@ -142,7 +142,7 @@ impl Known {
         })
     }
 
-    /// The ids of the agents that are named, else of all, if they are few.
+    /// Returns ids of the named agents, or of all agents if they are few.
     fn ids(self, line: &Line, typed: &str) -> Result<Vec<Word>> {
         let session = line.session()?;
         let store = session.store()?;
@@ -154,7 +154,7 @@ impl Known {
         for name in agents(&store, line)? {
             let looked =
                 |agent: Agent<'_>| agent.look(|seen, state| self.of_agent(&seen, &state, typed, now));
-            // Another agent may well be readable.
+            // An error of one agent must not hide the ids of the others.
             found.extend(store.agent(&name).and_then(looked).unwrap_or_default());
             if found.len() >= MOST_IDS {
                 break;
@@ -163,7 +163,7 @@ impl Known {
         Ok(found)
     }
 
-    /// The ids that an agent has of this kind.
+    /// Returns the ids of one agent.
     fn of_agent(self, seen: &Snapshot<'_>, state: &State, typed: &str, now: Time) -> Result<Vec<Word>> {
         let search = Search { seen, state, typed, now };
         Ok(match self {
@@ -209,7 +209,7 @@ impl Known {
     }
 }
 
-/// What is looked for in the records of one agent.
+/// Lookup in the records of one agent.
 struct Search<'a> {
     seen: &'a Snapshot<'a>,
     state: &'a State,
@@ -230,7 +230,7 @@ impl Search<'_> {
         }))
     }
 
-    /// The messages in the inbox. One whose id does not begin so is not read.
+    /// Returns the queued messages. The file name has the id, so other messages are not read.
     fn queued(&self) -> Result<Vec<Word>> {
         let mut found = Vec::new();
         for waiting in self.seen.first(MOST_IDS)? {
@@ -244,7 +244,7 @@ impl Search<'_> {
         Ok(found)
     }
 
-    /// The messages that have ended lately, and how.
+    /// Returns the messages that have ended recently, with their status.
     fn ended(&self, wanted: impl Fn(&Settlement) -> bool) -> Result<Vec<Word>> {
         let wanted = |message: &Message| message.settlement.as_ref().is_some_and(&wanted);
         let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;
@@ -265,7 +265,7 @@ impl Search<'_> {
         Ok(self.begun(live.chain(settled)))
     }
 
-    /// The open records of a kind, and those that have ended lately.
+    /// Returns the open records of a kind, and those that have ended recently.
     fn open_and_ended<T: Kept>(&self) -> Result<Vec<T>> {
         let mut records = self.seen.open()?;
         records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
@@ -289,7 +289,7 @@ fn bare<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Word> {
     words.map(|word| (word.to_owned(), String::new())).collect()
 }
 
-/// The agents that are named, else all, if they are few.
+/// Returns the named agents, or all agents if they are few.
 fn agents(store: &Store, line: &Line) -> Result<Vec<AgentName>> {
     if !line.agents.is_empty() {
         return Ok(line.agents.clone());
@@ -301,7 +301,7 @@ fn agents(store: &Store, line: &Line) -> Result<Vec<AgentName>> {
     Ok(names)
 }
 
-/// The pages of the manual: one for each command.
+/// Adds the manual pages: one for each command.
 fn add_pages(command: &Command, above: &str, pages: &mut Vec<Word>) {
     for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
         let page = format!("{above}{}", child.get_name());
@@ -310,7 +310,7 @@ fn add_pages(command: &Command, above: &str, pages: &mut Vec<Word>) {
     }
 }
 
-/// The fields of the summary of the agent, and what they are.
+/// Returns the fields of the agent's summary, with their present values.
 fn fields(line: &Line, typed: &str) -> Result<Vec<Word>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;

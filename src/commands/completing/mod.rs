@@ -1,9 +1,7 @@
-//! What a word of a command line could become: the functions that `completions` prints ask for it
-//! at each key.
+//! Completion: the functions that `completions` prints run this program at each key.
 //!
-//! What is proposed are words of the command line, names of agents and ids, none of which means
-//! anything to a shell. What an id stands for is shown beside it; that is outside text, so it is
-//! one line and escaped.
+//! A candidate is a word of the command line, a name of an agent or an id; no shell expands any of
+//! them. The description of an id is outside text, so it is cut to one line and escaped.
 
 mod known;
 
@@ -28,14 +26,14 @@ use crate::report::text::one_line;
 
 use known::Known;
 
-/// How much is shown of what an id stands for, in columns.
+/// Maximum length of a description, in columns.
 const COLUMNS: usize = 50;
 
-/// What all candidates for one argument have in common. If it is left out, the engine renders it
-/// anew for each.
+/// Common tag of all candidates for an argument. Without a tag the completion engine renders one
+/// for each candidate.
 const TAG: &str = "known";
 
-/// What bash calls a completion that only lists, in `COMP_TYPE`: `?`, `!` and `@`.
+/// Values of `COMP_TYPE` for which bash only lists candidates: `?`, `!` and `@`.
 const BASH_LISTS: [&str; 3] = ["63", "33", "64"];
 
 /// Answers the completion function of this shell: `dormouse -- WORD…`.
@@ -58,16 +56,16 @@ pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
     out.finish(if answered { Status::Done } else { Status::Usage })
 }
 
-/// What a shell asks: how the line could go on at one of its words.
+/// Request of a shell: a command line with one unfinished word.
 #[derive(Debug)]
 struct Asked {
     words: Vec<OsString>,
-    /// Which word, as it was typed so far.
+    /// Unfinished word.
     word: OsString,
-    /// What the shell wants between two words of the answer.
+    /// Separator that the shell expects between the candidates.
     separator: String,
-    /// Whether the shell shows what it is told, and inserts no more than what all words begin with:
-    /// bash, which shows nothing beside a word.
+    /// True if bash only lists the candidates. It has no descriptions of its own, so they are put
+    /// into the words.
     is_list: bool,
 }
 
@@ -87,8 +85,8 @@ impl Asked {
     }
 }
 
-/// bash takes `--flag=value` for three words. In two words it means the same, and the flag that
-/// takes the place of `=` keeps the others where the shell counts them.
+/// Joins `--flag=value`, which bash splits into three words, to `--flag value`. A neutral flag
+/// replaces the `=`, so that the index of the unfinished word stays right.
 fn join_values(words: &mut [OsString]) {
     for at in 1..words.len() {
         if words[at] == "=" && words[at - 1].as_encoded_bytes().starts_with(b"--") {
@@ -101,7 +99,7 @@ fn quiet() -> Style {
     Style { json: false, quiet: true, verbose: false, color: Some(false) }
 }
 
-/// What the words of the line say about the argument that is asked for.
+/// State directory and agents that the line names.
 #[derive(Debug, Default)]
 struct Line {
     dir: Option<PathBuf>,
@@ -109,7 +107,7 @@ struct Line {
 }
 
 impl Line {
-    /// Reads the line as far as it can be read: it is not finished yet.
+    /// Parses the unfinished line as far as possible.
     fn of(words: &[OsString]) -> Line {
         let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else {
             return Line::default();
@@ -133,15 +131,14 @@ impl Line {
     }
 }
 
-/// The grammar of the command line, whose arguments know what they can be.
+/// Returns the grammar of the command line with completers for its arguments.
 fn knowing(command: Command, path: &[&str], asked: &Arc<Asked>) -> Command {
     let command = command.mut_args(|arg| match Known::of(path, arg.get_id().as_str()) {
         Some(known) => {
             let asked = asked.clone();
             arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
                 let typed = typed.to_str().unwrap_or_default();
-                // A state directory that can't be read proposes nothing; the command itself will
-                // say why.
+                // On an error there are no candidates; the command itself reports it.
                 candidates(&asked, known, typed).unwrap_or_default()
             }))
         }
@@ -158,9 +155,9 @@ fn candidates(asked: &Asked, known: Known, typed: &str) -> Result<Vec<Completion
     let mut found = known.beginning(&asked.words, typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
-    // The engine takes as long for ten thousand candidates as all the rest together, so words that
-    // stand for themselves go through it as one. It can put nothing before them: they have to be
-    // the whole word.
+    // Rendering ten thousand candidates takes the engine as long as everything else, so candidates
+    // without descriptions are passed as one joined string. That works only if the engine has no
+    // prefix to add.
     let is_bare = found.len() > 1 && found.iter().all(|(_, what)| what.is_empty());
     if is_bare && asked.word == typed {
         let words: Vec<String> = found.into_iter().map(|(word, _)| word).collect();
@@ -175,7 +172,7 @@ fn candidates(asked: &Asked, known: Known, typed: &str) -> Result<Vec<Completion
     Ok(found.into_iter().map(shown).collect())
 }
 
-/// Whether a word means nothing to a shell, wherever it comes from.
+/// True if no shell gives a character of the word a meaning.
 fn is_plain(word: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+/".contains(&byte);
     !word.starts_with('-') && word.bytes().all(plain)

@@ -64,7 +64,7 @@ pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Makes the tables of a store in a database, and what belongs to this machine.
+/// Creates the tables of a store in a database, and the local state directory.
 fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status> {
     let grants = grants.iter().map(|grant| part_of(grant)).collect::<Result<Vec<_>>>()?;
     let anchor = anchor_of(url)?;
@@ -87,7 +87,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     Ok(Status::Done)
 }
 
-/// What roles may be, and how that is said.
+/// Database roles with the words for them.
 const PARTS: [(Part, &str); 3] =
     [(Part::Ticker, "ticker"), (Part::Producer, "producer"), (Part::Reader, "reader")];
 
@@ -159,7 +159,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
 pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&parse("AGENT", &args.agent)?)?;
-    // The copy has its settings and hooks: variables of its turns, which may be secrets.
+    // The copy contains settings and hooks, whose environment variables may be secrets.
     authority::reach_records(session, &store, &model, "clone")?;
     let name: AgentName = parse("NEW", &args.new)?;
     let identity = model.identity()?;
@@ -193,8 +193,8 @@ pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Makes an agent, and keeps the files that were made for it before. Returns its trigger, and what
-/// is printed of it.
+/// Creates an agent, and keeps the files that were made for it on success. Returns its trigger, and
+/// the object to print.
 fn make_with(
     session: &Session,
     store: &Store,
@@ -204,7 +204,7 @@ fn make_with(
 ) -> Result<(TriggerId, Value)> {
     let name = new.name.clone();
     let made = make(session, store, new);
-    // It may be made although not all went well: not all of it is known to be on disk, say.
+    // An error may come after the commit, for example from a failed sync.
     if made.is_ok() || is_secret_of(store, &name, secret) {
         secret.keep();
         script.into_iter().for_each(Script::keep);
@@ -215,7 +215,7 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Settings with another description. What else stands there stays as it is written, comments
+/// Replaces the description in the text of settings. Everything else stays as written, comments
 /// included.
 fn described(text: &str, description: &str) -> String {
     let line = format!("description = {}\n", quoted(description));
@@ -223,7 +223,7 @@ fn described(text: &str, description: &str) -> String {
     format!("{}{line}{}", &text[..old.start], &text[old.end..])
 }
 
-/// Where the description stands in settings: its key and its value, which may have several lines.
+/// Returns the byte range of the description: its key and its value, which may have several lines.
 fn description_of(text: &str) -> Option<Range<usize>> {
     let parsed = toml::de::DeTable::parse(text).ok()?;
     let (key, value) = parsed.get_ref().get_key_value("description")?;
@@ -232,13 +232,13 @@ fn description_of(text: &str) -> Option<Range<usize>> {
     Some(key.span().start..rest)
 }
 
-/// Whether an agent's trigger is the one with this secret.
+/// True if the agent exists and its trigger has this secret.
 fn is_secret_of(store: &Store, name: &AgentName, secret: &Secret) -> bool {
     let triggers = store.agent(name).and_then(|agent| agent.triggers());
     triggers.is_ok_and(|triggers| triggers.iter().any(|trigger| trigger.secret_sha256 == secret.sha256()))
 }
 
-/// Refuses a profile that `dormouse.toml` does not have: its name was mistyped.
+/// Refuses a profile that `dormouse.toml` does not have.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
     let known: Vec<&str> = store.local().profiles().collect();
     if known.contains(&profile) {
@@ -251,7 +251,7 @@ fn check_profile(store: &Store, profile: &str) -> Result<()> {
     Err(Error::usage(format!("--profile: no profile `{profile}`")).with_hint(hint))
 }
 
-/// The new `agent.toml`, and what to call it in errors.
+/// Returns the new `agent.toml`, and its name for errors.
 fn policy_text(
     args: &cli::Create,
     name: &AgentName,
@@ -285,16 +285,16 @@ fn policy_text(
             text.push_str(&format!("command = [{}]\n", argv.join(", ")));
         }
     }
-    // What a profile says about them is not to be said otherwise by the way.
+    // Defaults would override the keys of a profile, so they are commented out.
     let open = if args.profile.is_some() { "# " } else { "" };
     text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
     Ok((PathBuf::from("agent.toml"), text))
 }
 
-/// A policy from a file, as one of this profile.
+/// Adds the profile to a policy from a file.
 fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
     let Some(profile) = profile else { return Ok(text) };
-    // If the text can't be read, the caller finds that when it reads all of it.
+    // The caller reports a text that can't be parsed.
     let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
     match named {
         None => Ok(format!("profile = {}\n{text}", quoted(profile))),
@@ -304,7 +304,7 @@ fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
     }
 }
 
-/// A TOML string of any text.
+/// Quotes a text as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }

@@ -1,4 +1,4 @@
-//! `create --template`: agents that work at once, each with a turn script that explains itself.
+//! `create --template`: agents that are ready to run, each with a commented turn script.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use crate::model::id::AgentName;
 
 pub struct Template {
     name: &'static str,
-    /// What the agent is for, where the command line says nothing else.
+    /// Default description of the agent.
     pub description: &'static str,
-    /// What follows the command in `[turn]`.
+    /// Lines that follow the command in `[turn]`.
     pub settings: &'static str,
     script: &'static str,
-    /// What to say to such an agent first.
+    /// Example of a first message.
     pub first_words: &'static str,
 }
 
@@ -30,7 +30,7 @@ macro_rules! template {
     };
 }
 
-/// In the order of `cli::TEMPLATES`.
+/// Templates in the order of `cli::TEMPLATES`.
 const ALL: &[Template] = &[
     template!("script", "Runs a script for each message", "hello"),
     template!("llm", "Asks a language model", "hello"),
@@ -38,26 +38,25 @@ const ALL: &[Template] = &[
     template!("nightly", "Works every night", "begin"),
 ];
 
-/// The template of this name.
 pub fn named(name: &str) -> Option<&'static Template> {
     ALL.iter().find(|template| template.name == name)
 }
 
-/// The turn script of a new agent. A file that was made for it goes with this value, unless it is
+/// Turn script of a new agent. Dropping this deletes a file that was created for it, unless it is
 /// kept.
 pub struct Script {
     pub path: PathBuf,
     new: Option<NewFile>,
 }
 
-/// What the script of an agent is called, in the directory that its turns run in.
+/// Returns the file name of an agent's script in the directory of its turns.
 pub fn script_name(agent: &AgentName) -> String {
     format!("{agent}.sh")
 }
 
 impl Script {
-    /// Puts the script of a template into `home`. A file that is there already is left alone: it
-    /// may be the same one, as a command that was killed leaves it; any other is refused.
+    /// Writes the script of a template into `home`. An existing file with the same text is kept,
+    /// because a killed command may have left it; any other existing file is refused.
     pub fn write(template: &Template, home: &Path, agent: &AgentName) -> Result<Script> {
         let path = home.join(script_name(agent));
         let new = NewFile::write(&path, 0o777, template.script.as_bytes())?;
@@ -77,7 +76,7 @@ impl Script {
         Ok(Script { path, new })
     }
 
-    /// An agent runs it from now on.
+    /// Keeps the file, because the agent exists.
     pub fn keep(&mut self) {
         self.new.iter_mut().for_each(NewFile::keep);
     }

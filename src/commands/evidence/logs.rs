@@ -1,4 +1,4 @@
-//! `logs`, and the output of a turn while it runs.
+//! `logs`: events, and the output of turns.
 
 use std::collections::HashMap;
 
@@ -18,13 +18,13 @@ use crate::report::text::relative;
 use crate::store::{Store, Watch};
 use crate::workdir::Stream;
 
-/// What tells of the end of a turn.
+/// Events that end a turn.
 const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
 
-/// Number of events that are shown unless a time is named.
+/// Number of events that are shown without --since.
 const LAST: usize = 50;
 
-/// The turns that are listened to.
+/// Output readers of the running turns.
 type Tails = HashMap<RunId, Tail>;
 
 pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
@@ -45,7 +45,7 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
             several_agents(&store, &args.agents)?
         };
         let (status, mut events) = news(session, &store, &mut chosen, since, &mut follower, watch.as_mut());
-        // What happened to several comes in the order in which it happened.
+        // Events of several agents are shown in order of time.
         events.sort_by_key(|event| event.at);
         if is_first {
             if since.is_none() {
@@ -70,7 +70,7 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
         were_some |= !chosen.names.is_empty();
         let is_over = chosen.names.is_empty() && were_some || status != Status::Done;
         match &mut watch {
-            // The directories of turns that have ended need no watch any more.
+            // The watches on run directories of ended turns are released.
             Some(watch) if !is_over && has_ended => watch.let_go_of_files(),
             Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
             Some(_) | None => return Ok(status),
@@ -78,7 +78,7 @@ pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
     }
 }
 
-/// Says that there is nothing to show, and when the last event was.
+/// Reports that there is nothing to show, with the time of the last event.
 fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<Time>) -> Result<()> {
     let mut last = None;
     for name in &chosen.names {
@@ -94,13 +94,13 @@ fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<
     Ok(())
 }
 
-/// Whether no turn calls this, of which the agent could be meant.
+/// True outside a turn, where DORMOUSE_AGENT names no agent.
 fn no_turn() -> bool {
     std::env::var_os("DORMOUSE_AGENT").is_none_or(|name| name.is_empty())
 }
 
-/// What the ledgers have that was not told yet. Agents that can't be read are told of, and no
-/// longer among the chosen.
+/// Returns the events of the ledgers since the last call. An agent that can't be read is reported
+/// and removed from `chosen`.
 fn news(
     session: &mut Session,
     store: &Store,
@@ -115,7 +115,7 @@ fn news(
         if let Some(watch) = &mut watch {
             watch.follow_records(&agent);
         }
-        // Events that have no line in text don't count there.
+        // An event without a line in text does not count towards the limit.
         let is_shown = |event: &Event| session.out.is_json() || log::line(event, &session.out).is_some();
         let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
         let beginning = Beginning { since, limit: if since.is_none() { LAST } else { 0 } };
@@ -127,7 +127,7 @@ fn news(
     (status, all)
 }
 
-/// Tells of an event; before the end of a turn what the turn has written.
+/// Shows an event. The remaining output of a turn is shown before its end.
 fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;
@@ -141,7 +141,7 @@ fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) 
     Ok(())
 }
 
-/// What the turns that run now have written since the last look.
+/// Shows the output that running turns have written since the last call.
 fn live(
     session: &mut Session,
     store: &Store,
@@ -162,7 +162,7 @@ fn live(
     })
 }
 
-/// Shows lines that a turn has written.
+/// Shows lines of a turn's output.
 fn show(session: &mut Session, agent: &AgentName, run: RunId, lines: Vec<(Stream, String)>) {
     for (stream, text) in lines {
         let object = json!({ "agent": agent, "run_id": run, "log": stream.name(), "text": text });

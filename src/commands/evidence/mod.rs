@@ -1,4 +1,4 @@
-//! `run`, `briefs`, `events`, `logs`: what happened.
+//! `run`, `briefs`, `events`, `logs`: history of agents.
 
 pub mod logs;
 
@@ -41,7 +41,7 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     }
 }
 
-/// The run that was claimed last: of an agent, or of all.
+/// Returns the newest run of one agent, or of all agents.
 fn latest(store: &Store, agent: Option<AgentName>) -> Result<Named<RunId>> {
     let names = agent.map_or_else(|| store.agents(), |name| Ok(vec![name]))?;
     let mut newest: Option<Named<RunId>> = None;
@@ -57,7 +57,7 @@ fn latest(store: &Store, agent: Option<AgentName>) -> Result<Named<RunId>> {
     newest.ok_or(Error::NoRecord { what: "run", id: "latest".to_owned() })
 }
 
-/// A run as it is shown: its record, or, while it is live, what is known of it.
+/// Returns the record of a run, or the known fields of a live run.
 fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
     agent.look(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
         Some(live) => Ok(Some(live_object(agent.name(), &live))),
@@ -141,8 +141,8 @@ fn show_output(
     Ok(Status::Done)
 }
 
-/// The machine that has what a run wrote, for people. `None`: it wrote nothing, or that is kept no
-/// longer.
+/// Returns the name of the machine that has the output of a run. `None`: there is no output, or it
+/// was deleted.
 fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
     let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
     agent.look(|seen, state| {

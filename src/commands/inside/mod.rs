@@ -1,5 +1,4 @@
-//! `checkpoint`, `yield` and `non-preemptible`: what a turn says to the machine that runs it
-//! (contract, execution §6).
+//! `checkpoint`, `yield` and `non-preemptible`: requests of a turn (contract, execution §6).
 
 pub mod safe_point;
 
@@ -26,7 +25,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
-/// The run inside whose turn this is called.
+/// Returns the agent and run of the turn that calls this command.
 pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(AgentName, RunId)> {
     let named: Option<AgentName> = named.agent.as_deref().map(|name| parse("--agent", name)).transpose()?;
     if let Some(caller) = session.caller(store)?
@@ -62,13 +61,14 @@ pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status
         let object = json!({ "agent": name, "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
         session.out.json_line(&object);
     } else {
-        // For scripts; in a turn's own output a line about it would be in the way.
+        // The id is for scripts; the output of a turn should not contain it.
         session.out.detail(&format!("saved {}", path.unwrap_or_default()));
     }
     Ok(Status::Done)
 }
 
-/// Reads a checkpoint. An empty one is mostly what a command has left that failed.
+/// Reads a checkpoint. An empty one is refused by default, because a failed command usually leaves
+/// it.
 fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
     if bytes.is_empty() && !allow_empty {
@@ -105,8 +105,8 @@ pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Commits what names a checkpoint. Its bytes are in place before: they count only once that is
-/// committed, so a refused or failed one leaves nothing that does.
+/// Saves a checkpoint and commits its name. The file is written before the commit; without the
+/// commit it has no effect.
 fn save(
     session: &Session,
     agent: &Agent<'_>,
@@ -125,7 +125,7 @@ fn save(
     }
     let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
-        // A checkpoint that can't be removed does no harm.
+        // A leftover checkpoint does no harm.
         let _ = agent.local().remove_older(place);
     }
     Ok((state, named))
@@ -156,7 +156,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Resu
             let agent = store.agent(&name)?;
             let (section, held) = open_for_command(session, &agent, run_id, time)?;
             let status = within(session, &agent, run_id, section, &args.argv);
-            // A file that can't be removed is removed with what other killed commands left.
+            // A leftover file is deleted later, with those of killed commands.
             let _ = agent.local().remove_section(run_id, section.number);
             drop(held);
             status
@@ -174,8 +174,7 @@ fn within(
 ) -> Result<Status> {
     let ending = foreground::Ending { orphaned: Some(Signal::KILL), ..foreground::Ending::default() };
     let ran = foreground::run(argv, &mut Nobody, &ending);
-    // The exit status of the command counts for the caller. A section that can't be closed ends
-    // with this process.
+    // The caller needs the exit status of the command. An unclosed section ends with this process.
     let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
@@ -202,8 +201,7 @@ fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32
     Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-/// Prints the section for scripts, and nothing as text: in a turn's own output a line about it
-/// would be in the way.
+/// Prints the section for scripts, and no text: the output of a turn should not contain it.
 fn show(session: &mut Session, agent: &AgentName, run_id: RunId, section: Section, what: &str) {
     let object = json!({
         "agent": agent,

@@ -1,4 +1,4 @@
-//! `safe-point`: a turn asks whether to go on, and gets what the operator has said (contract,
+//! `safe-point`: tells a turn if it should yield, and delivers messages of the operator (contract,
 //! execution §6).
 
 use std::time::{Duration, Instant};
@@ -26,23 +26,22 @@ use crate::store::{Agent, Snapshot, Waiting, Watch};
 
 use super::{current, own_run};
 
-/// How many messages one safe point hands over; the next one has more.
+/// Maximum number of messages that one safe point delivers.
 const HANDED_OVER: usize = 64;
 
-/// How often a safe point looks for changes that no record shows: messages of the operator beside
-/// its command, and sections whose process has ended.
+/// Poll interval for changes that no record shows: new messages in the inbox, and sections whose
+/// process has ended.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Why a command is ended although its turn is not to yield: the next safe point is to hand over
-/// what the operator has said.
+/// Reason for ending the command when the turn need not yield but has messages to read.
 const SPOKEN_TO: &str = "the operator has something to say";
 
-/// What a safe point finds.
+/// Result of a safe point.
 struct Findings {
     state: State,
-    /// Why the turn is to yield.
+    /// Reason for which the turn should yield.
     reason: Option<String>,
-    /// What the operator has said, and no step would drop.
+    /// Messages of the operator that a step would not drop.
     said: Vec<Message>,
 }
 
@@ -54,14 +53,13 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
     if !args.argv.is_empty() {
         return beside(session, &agent, run_id, &args);
     }
-    // No process reads what is written there.
+    // Messages written to /dev/null would be lost.
     let is_read = session.out.is_read();
     let mut found = match wait {
         Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
         None => look(session, &agent, run_id)?,
     };
-    // Two safe points at once must not hand over the same messages: the other one does it, or has
-    // just done it.
+    // A lock keeps two concurrent safe points from delivering the same messages.
     let alone = if found.said.is_empty() || !is_read || args.peek {
         None
     } else {
@@ -80,8 +78,8 @@ pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status>
         found.said.clear();
     }
     tell(session, &found, run_id, args.peek);
-    // The messages are written first and marked then: if this process is killed in between, the
-    // next safe point hands the same over again.
+    // Messages are written before they are marked. If this process is killed in between, the next
+    // safe point delivers them again.
     session.out.flush();
     if alone.is_some() && !session.out.is_closed() {
         let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
@@ -125,7 +123,7 @@ fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings>
     Ok(Findings { state, reason, said })
 }
 
-/// Looks whenever the records have changed, or a section has had its time.
+/// Checks at each change of the records, and when a section expires.
 fn wait_for_something(
     session: &Session,
     agent: &Agent<'_>,
@@ -152,7 +150,7 @@ fn wait_for_something(
     }
 }
 
-/// Where messages of the highest priority wait. They come first, so no others are looked at.
+/// Returns the queued messages of the highest priority, which come first in the queue.
 fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> {
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     let mut found = seen.first(HANDED_OVER)?;
@@ -160,7 +158,7 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
     Ok(found)
 }
 
-/// What the operator has said that no step would drop.
+/// Returns the messages of the operator that a step would not drop.
 fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
@@ -169,13 +167,13 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     let (policy, now) = (agent.policy()?, session.clock.now());
     let mut messages = Vec::new();
     for waiting in found {
-        // A misfit is for the next step to set aside.
+        // The next step quarantines a malformed file.
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
         if !is_interjection(&message) {
             continue;
         }
-        // The file of an ended message came back; a step will drop it. This is rare enough to ask
-        // the archive itself.
+        // A file of an ended message has reappeared, and a step will delete it. This is rare, so
+        // the archive is searched.
         let ended = seen.ended_message(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;
@@ -188,13 +186,13 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     Ok(messages)
 }
 
-/// Whether the operator has said something that a safe point would hand over.
+/// True if a safe point would deliver a message.
 fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
     Ok(!agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty())
 }
 
-/// Marks what was written out as handed over: no other safe point hands it over again. If the turn
-/// is killed before it has read it, the next run of its message gets it.
+/// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
+/// before it reads them, the next run of its message gets them.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Desk::new(session, agent).open()?;
     let seen = open.locked.look_again()?;
@@ -211,13 +209,13 @@ fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId])
     Ok(())
 }
 
-/// Runs a command that knows nothing of safe points, until it ends or the turn is to yield.
+/// Runs a command, and ends it when the turn should yield or has messages to read.
 fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafePoint) -> Result<Status> {
     let grace: Span = parse("--grace", &args.grace)?;
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
-    // After this process no other one would tell the command of a request.
+    // If this process dies, no other process would end the command.
     let ending = foreground::Ending { signal, grace: grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
         let state = sections::settled(session, agent, state.clone())?;
@@ -228,7 +226,7 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         let may_be_told = protected_until(run, now).is_none();
         Ok((may_be_told && is_spoken_to(session, agent)?).then(|| SPOKEN_TO.to_owned()))
     };
-    // A turn that had to yield before now begins no command that takes its time.
+    // A turn that should yield already starts no command.
     if let Some(reason) = asked(&agent.peek()?)? {
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
@@ -237,11 +235,10 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();
-            // What is pending is told when the section has had its time, though no record changes
-            // then.
+            // The expiry of a section changes no record, so it needs a time of its own.
             let section = run.and_then(|run| protected_until(run, now));
             let section = section.and_then(|until| instant_of(until, now));
-            // An arrival changes no record either.
+            // The arrival of a message changes no record either.
             let listens = Instant::now().checked_add(LISTENS);
             Fate::GoesOn { ask_again: section.into_iter().chain(listens).min() }
         }
@@ -255,7 +252,8 @@ fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafeP
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // The process that ends the turn may have reached the command before this one has seen it.
+    // The process that ends the turn may have signalled the command before this process saw the
+    // request.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

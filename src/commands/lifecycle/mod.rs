@@ -41,8 +41,8 @@ pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Resu
     Ok(Status::Done)
 }
 
-/// Says that the turn command can't be started as things are. It may come later, so this refuses
-/// nothing.
+/// Warns that the turn command can't be started at present. This is no error, because the program
+/// may be installed later.
 fn say_fault(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = program::fault(store, agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -120,12 +120,12 @@ pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
     let state = open.commit()?;
     let state = match state.current_run.clone() {
         Some(run) => {
-            // A stop has had its own grace.
+            // The grace of the stop has already passed.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
             wait_for_section(session, &agent, &run, &preemption)?;
             if run.stopping.is_none() {
-                // Its tick ends the turn. It is given time for that, because a second signal has
-                // another meaning to many programs. After that this command ends the turn itself.
+                // The agent's tick ends the turn, because many programs handle a second signal
+                // differently. If it does not do so in time, this command ends the turn.
                 wait_until(TICK_GRACE, || {
                     Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
                 })?;

@@ -1,4 +1,4 @@
-//! `preempt` and `resume`: a run makes way, and goes on later (contract, execution §6).
+//! `preempt` and `resume`: suspend a run, and resume it (contract, execution §6).
 
 use serde_json::json;
 
@@ -57,8 +57,8 @@ pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Returns true if a turn runs on this machine or, as far as is known, on another one. Fails if it
-/// runs in another state directory, where nothing is read that is written here.
+/// Returns true if a turn runs on this machine, or may run on another one. Fails if it runs in
+/// another state directory, where a request written here is not read.
 fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     let Some(run) = &state.current_run else { return Ok(false) };
     match away(agent, run, now)? {
@@ -80,8 +80,8 @@ pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
     Ok(session.each_agent(&names, args.agents.all, |session, name| resume_one(session, &store, name)))
 }
 
-/// Whether `--all` includes an agent. It opens no agent's gate. An agent that can't be read is
-/// included, so that it is reported.
+/// True if `--all` includes an agent. Stopped agents stay stopped. An agent that can't be read is
+/// included, so that its error is reported.
 fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
     let state = store.agent(name)?.peek()?;
     Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)

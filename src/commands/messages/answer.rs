@@ -1,4 +1,4 @@
-//! What came of a message, for `ask` and `enqueue --await`: waiting for its end, and saying it.
+//! Waits for the end of a message and shows the result, for `ask` and `enqueue --await`.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::store::{Agent, Watch};
 use super::awaiting::{Lookout, settled, verdict};
 use super::{Admitted, closed};
 
-/// What came of a message.
+/// Result of a message.
 #[derive(Serialize)]
 struct Answer {
     agent: AgentName,
@@ -31,20 +31,20 @@ struct Answer {
     brief: Option<String>,
 }
 
-/// How long is waited for an answer.
+/// Time limit for an answer.
 pub struct Deadline {
     timeout: Option<Span>,
     until: Option<Instant>,
 }
 
 impl Deadline {
-    /// From now on; without a timeout there is none.
+    /// Starts the limit now. `None` sets no limit.
     pub fn after(timeout: Option<Span>) -> Deadline {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout.as_std()));
         Deadline { timeout, until }
     }
 
-    /// How much of it is left; `None` is for ever. Fails when it is over.
+    /// Returns the remaining time; `None` without a limit. Fails after the limit.
     pub fn left(&self, id: MessageId) -> Result<Option<Duration>> {
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
@@ -55,8 +55,8 @@ impl Deadline {
     }
 }
 
-/// Waits until each of the messages has ended, and says what came of it, in their order. Other
-/// processes make the steps. Returns the gravest verdict.
+/// Waits until each of the messages has ended, and shows the results in their order. Other
+/// processes run the steps. Returns the most severe verdict.
 pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -86,7 +86,7 @@ pub fn await_all(
     Ok(status)
 }
 
-/// How long may still be waited; fails where that makes no sense any more.
+/// Returns the remaining time. Fails if a signal has arrived or the agent takes up no messages.
 pub fn go_on(
     session: &Session,
     agent: &Agent<'_>,
@@ -100,14 +100,14 @@ pub fn go_on(
     deadline.left(id)
 }
 
-/// Says where a message is that is not waited for any more.
+/// Reports that a message stays queued after the wait for it ended.
 pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
     session
         .out
         .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
 }
 
-/// Behind a closed gate a message waits for ever.
+/// Fails for a stopped or unstarted agent, which takes up no messages.
 pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
     let Some(how) = closed(state.status) else { return Ok(()) };
     let said = if queued.is_some() { "" } else { ", and nothing was said to it" };
@@ -115,7 +115,7 @@ pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
         .with_hint(format!("start it with `dormouse start {}`", state.agent)))
 }
 
-/// Waits for a change of the agent's records, or until something is due. A signal ends it.
+/// Waits for a change of the agent's records, at most for `left`. A signal ends the wait.
 pub fn wait(session: &Session, watch: &mut Watch, left: Option<Duration>) -> Result<()> {
     let signals = Signals::hold()?;
     watch.wait(left);
@@ -123,7 +123,7 @@ pub fn wait(session: &Session, watch: &mut Watch, left: Option<Duration>) -> Res
     Ok(())
 }
 
-/// Says what came of a message, and returns what that means for the exit status.
+/// Shows the result of a message, and returns the exit status for it.
 pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Settlement) -> Result<Status> {
     let run = match end.run_id {
         Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
@@ -155,7 +155,7 @@ pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Se
     Ok(if needs_attention { status.graver(Status::TurnFailed) } else { status })
 }
 
-/// Whether the step that gave the message up was ours, and has said so.
+/// True if an earlier step of this process has reported the failure of the message.
 pub fn is_told(session: &Session, id: MessageId) -> bool {
     session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
 }

@@ -1,4 +1,4 @@
-//! `ask`: one message from its admission to its verdict, in one command.
+//! `ask`: one message from its admission to its result, in one command.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::workdir::{Log, Stream};
 use super::answer::{Deadline, go_on, is_told, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
 
-/// How long a wait lasts at most while another process's tick runs the turn, because the output of
-/// that turn raises no event.
+/// Poll interval while another process runs the turn, because the output of that turn raises no
+/// event.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// The shortest wait, because a step may not find what is due at the very moment.
+/// Minimum wait, because a step may find nothing at the exact due time.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
@@ -47,18 +47,18 @@ pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
     say(session, &agent, &message, end)
 }
 
-/// A message whose end is waited for.
+/// Message that `ask` waits for.
 struct Question<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
     id: MessageId,
     deadline: Deadline,
-    /// The run of the message that another tick carries out, with its logs.
+    /// Run of the message by another tick, with its logs.
     live: Option<(RunId, [(Log, Listener); 2])>,
 }
 
 impl Question<'_> {
-    /// Makes steps, and waits where there is none to make, until the message is settled.
+    /// Runs steps, or waits if there is nothing to do, until the message is settled.
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
         let mut watch = Watch::new();
         loop {
@@ -79,21 +79,21 @@ impl Question<'_> {
         }
     }
 
-    /// The time until the next step may find something to do, unless something changes before.
+    /// Returns the time until the next step may find something to do.
     fn how_long(&self, session: &Session, report: &StepReport, left: Option<Duration>) -> Option<Duration> {
         let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
         let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
         [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min()
     }
 
-    /// Whether the output of the live turn is on this machine. Where the records are elsewhere,
-    /// each look asks a server.
+    /// True if the output of the live turn is on this machine. With a database, each look queries
+    /// the server.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
         !self.store.is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
-    /// Passes on the output of a turn of the message that another tick runs.
+    /// Shows the output of a turn of the message that another tick runs.
     fn listen(&mut self, session: &Session) -> Result<()> {
         if session.listens_to.get().is_none() {
             return Ok(());
@@ -116,8 +116,8 @@ impl Question<'_> {
     }
 }
 
-/// Says that a turn failed and is tried again. A message that is given up is reported by its
-/// attention.
+/// Reports that a turn failed and is tried again. The attention reports a message that has failed
+/// for good.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
     if report.failed() && !is_given_up {

@@ -1,4 +1,4 @@
-//! `await`: blocks until agents are as they should be, for scripts.
+//! `await`: blocks until agents reach a posture or status, or a message is settled.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ use crate::rules::overdue::{longer_than, overdue};
 use crate::rules::posture::posture;
 use crate::store::{Agent, Store, Watch, moved_away};
 
-/// What every agent is waited for to be. Of several postures, or statuses, one will do.
+/// Condition for every agent. One of several postures or statuses suffices.
 struct Wanted {
     postures: Vec<Posture>,
     statuses: Vec<AgentStatus>,
     message: Option<MessageId>,
 }
 
-/// An agent that is as it should be.
+/// Agent that meets the condition.
 #[derive(Debug, Serialize)]
 struct Standing {
     agent: AgentName,
@@ -69,7 +69,7 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
                     session.out.result(&found, |out| line(&found, out));
                 }
                 None => {
-                    // Nothing of it changes here any more.
+                    // The agent was moved away, so its records no longer change here.
                     if let Some(moved) = agent.peek()?.moved {
                         return Err(moved_away(&agent, &moved));
                     }
@@ -106,7 +106,7 @@ fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wante
     })
 }
 
-/// A message that is there, or that a timer will bring.
+/// Finds a message in the records, or one that a timer will send.
 fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     let missing = match lookup::message(store, Some(name.clone()), part) {
         Ok(found) => return Ok(found.id),
@@ -119,12 +119,12 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 }
 
 impl Wanted {
-    /// Whether something that only arrives in the inbox can bring it about.
+    /// True if an arrival in the inbox alone can meet the condition.
     fn may_arrive(&self) -> bool {
         !self.postures.is_empty()
     }
 
-    /// How the agent stands, if that is as it should be.
+    /// Returns the agent if it meets the condition.
     fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Standing>> {
         let state = agent.look(|_, state| Ok(state))?;
         let mut found = Standing {
@@ -156,7 +156,7 @@ impl Wanted {
     }
 }
 
-/// How a message ended, once it has.
+/// Returns the settlement of a message, if it has ended.
 pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     Ok(match whereabouts(agent, id)? {
         Whereabouts::Archived(message) => message.settlement,
@@ -164,8 +164,8 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     })
 }
 
-/// The exit status for a command that has waited for the end of a message. A message that was
-/// handed over to a turn was heard.
+/// Returns the exit status for a message that has ended. A message that was delivered to a turn
+/// counts as completed.
 pub fn verdict(status: MessageStatus) -> Status {
     match status {
         MessageStatus::Processed | MessageStatus::Interjected => Status::Done,
@@ -174,14 +174,14 @@ pub fn verdict(status: MessageStatus) -> Status {
     }
 }
 
-/// The looks of a command that waits for a step, to see if anybody makes one.
+/// Checks of a waiting command that some process ticks the agent.
 pub struct Lookout {
     begun: Instant,
     next: Option<Duration>,
 }
 
 impl Lookout {
-    /// The first look, and the pause between later ones.
+    /// Time of the first check, and the pause between later ones.
     const FIRST: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_secs(60);
 
@@ -189,8 +189,8 @@ impl Lookout {
         Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
     }
 
-    /// Warns, once, if nothing takes the message up: at once if its agent is closed, else at the
-    /// next look.
+    /// Warns once if no step takes the message up: at once for an agent that is stopped or not
+    /// started, otherwise at the next check.
     pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
@@ -202,15 +202,15 @@ impl Lookout {
         Ok(())
     }
 
-    /// The time until the next look, if that comes before `left` is over.
+    /// Returns the time until the next check, limited by `left`.
     pub fn until(&self, left: Option<Duration>) -> Option<Duration> {
         let next = self.next.map(|next| next.saturating_sub(self.begun.elapsed()));
         left.into_iter().chain(next).min()
     }
 }
 
-/// Warns that no step takes a message up as things are. Returns whether it did. `has_waited`: a
-/// step that has been due for seconds is late, since the caller waits for it.
+/// Warns if no step takes a message up. Returns true if it did. `has_waited`: a step that is due
+/// for seconds counts as overdue, because the caller waits for it.
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();

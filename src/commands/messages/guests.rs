@@ -1,5 +1,5 @@
-//! What a member of the sharing group may ask of `enqueue` and `wake`: no more than a file of that
-//! member can say.
+//! Limits of `enqueue` and `wake` for a member of the sharing group: those of a file that the
+//! member drops into the inbox.
 
 use crate::cli;
 use crate::commands::words::parse_optional;
@@ -13,7 +13,7 @@ use crate::model::submission::{Speaker, Submission};
 use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
 
-/// Refuses to a member what only the owner can say on the command line.
+/// Refuses flags that only the owner may use.
 pub fn check(store: &Store, said: &cli::Said) -> Result<()> {
     let kind = parse_optional("--kind", said.kind.as_deref())?;
     let needs = [
@@ -24,7 +24,7 @@ pub fn check(store: &Store, said: &cli::Said) -> Result<()> {
     Ok(judge(store.guest(), said.origin.as_deref(), kind, needs)?)
 }
 
-/// The same for a line of a batch.
+/// Refuses fields of a batch line that only the owner may use.
 pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
     let needs = [
         ("dedupe_key", line.dedupe_key.is_some()),
@@ -49,7 +49,7 @@ fn judge(
     needs.iter().find(|(_, asked)| *asked).map_or(Ok(()), |(what, _)| Err(owners_only(what)))
 }
 
-/// Refuses a member who claims to speak in another name.
+/// Refuses a member who names another sender.
 pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
     let Some(named) = named else { return Ok(()) };
     let message = format!("`{named}`: the file is yours, so it is of `{}`", source(user));
@@ -57,8 +57,7 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
         .hint("leave it out: a file speaks in the name of the user who owns it"))
 }
 
-/// The policy of an agent. Where a member may not read it, that of an agent that says nothing of
-/// its own.
+/// Returns the policy of an agent, or the default policy if the member may not read it.
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {
@@ -68,8 +67,8 @@ pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     }
 }
 
-/// How a message of this speaker arrives. A member's message is a file in the inbox, which the next
-/// step reads.
+/// Returns the delivery surface of a speaker. A member's message is a file in the inbox, which the
+/// next step reads.
 pub fn surface(speaker: Speaker<'_>) -> DeliverySurface {
     match speaker {
         Speaker::User(_) | Speaker::File(_) => DeliverySurface::FileDrop,

@@ -1,4 +1,4 @@
-//! `enqueue` and `wake`: a message or hint becomes one new file.
+//! `enqueue` and `wake`: write a message or hint into the inbox.
 
 mod answer;
 pub mod ask;
@@ -46,10 +46,10 @@ use crate::store::{Agent, Store};
 use answer::{Deadline, await_all, refuse_closed};
 use guests::surface;
 
-/// The longest line of a batch, beyond what its body may have.
+/// Maximum size of a batch line beyond that of its body, in bytes.
 const LINE_MARGIN: u64 = 64 << 10;
 
-/// How many messages with a key are admitted in one transaction.
+/// Maximum number of messages with a key in one transaction.
 const TOGETHER: usize = 32;
 
 pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
@@ -67,8 +67,8 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(session, &store, &agent, "wait for")?;
-        // The message that was admitted under this key may have ended, even if the gate is closed
-        // now.
+        // A message with a dedupe key may already be admitted and ended, even if the agent is
+        // stopped now.
         if args.said.dedupe_key.is_none() {
             refuse_closed(&agent.peek()?, None)?;
         }
@@ -87,7 +87,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
     told(session, &agent, &[admitted], args.awaits.then_some(deadline))
 }
 
-/// Says what was admitted, or, where that is awaited, what came of it.
+/// Shows the admitted message, or its result with --await.
 fn told(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -103,20 +103,19 @@ fn told(
     Ok(Status::Done)
 }
 
-/// The speaker of a message, and the limits for it.
+/// Speaker of a message, and its limits.
 struct Voice {
     policy: Policy,
-    /// The turn or task from inside which the command is called.
+    /// Turn or task that calls the command.
     caller: Option<Caller>,
-    /// The member of the sharing group who calls it.
+    /// Member of the sharing group that calls the command.
     user: Option<String>,
-    /// The trigger kind of its messages, if it differs from that of their kind.
+    /// Trigger kind of its messages, if it is not that of their kind.
     trigger: Option<TriggerKind>,
 }
 
 impl Voice {
-    /// Refuses a speaker that the agent does not hear, and a speaker that claims another origin
-    /// than its own.
+    /// Refuses a speaker that the agent does not accept, and a speaker that names another origin.
     fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
@@ -139,7 +138,7 @@ impl Voice {
     }
 }
 
-/// Admits what was said on the command line, now or by a timer.
+/// Admits a message from the command line, now or by a timer.
 pub fn take(
     session: &Session,
     store: &Store,
@@ -152,7 +151,7 @@ pub fn take(
     let wait = named::<Wait>(store, agent, "active wait", said.wait.as_deref())?;
     let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
-    // A message that comes after a pause begins a chain of its own.
+    // A message after the pause starts a new chain.
     let is_late = later.is_some_and(|at| at > stamp.now.after(voice.policy.limits.chain_pause));
     if let Some(caller) = voice.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
@@ -182,7 +181,7 @@ fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
     session.out.result(&object, |_| admitted.id.to_string());
 }
 
-/// Why an agent takes up no messages, if it does not.
+/// Returns the reason for which an agent takes up no messages.
 fn closed(status: AgentStatus) -> Option<&'static str> {
     match status {
         AgentStatus::Booting => Some("was never started"),
@@ -194,14 +193,15 @@ fn closed(status: AgentStatus) -> Option<&'static str> {
     }
 }
 
-/// Says on stderr that the agent takes up no messages at present. The message stays, so this is no
+/// Reports that the agent takes up no messages at present. The message stays queued, so this is no
 /// failure.
 fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus>) {
     let Some(how) = status.and_then(closed) else { return };
     session.out.note(&format!("{name} {how}: it takes this up after `dormouse start {name}`"));
 }
 
-/// Says on a terminal that nobody ticks. A failure to look says nothing: the message is admitted.
+/// Reports on a terminal that no process ticks the agent. Errors are ignored, because the message
+/// is admitted.
 fn say_if_late(session: &Session, agent: &Agent<'_>) {
     if !session.out.is_on_terminal() || session.out.is_json() {
         return;
@@ -214,7 +214,7 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
     }
 }
 
-/// An open record of the agent, by its id or a part of it.
+/// Finds an open record of the agent by its id or a part of it.
 fn named<T: Kept>(
     store: &Store,
     agent: &Agent<'_>,
@@ -225,7 +225,7 @@ fn named<T: Kept>(
     part.map(|part| find(part).map(|found| found.id)).transpose()
 }
 
-/// When a message that is put off is to be admitted.
+/// Returns the time at which a delayed message is admitted.
 fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
     let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
     match &args.at {
@@ -234,7 +234,7 @@ fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
     }
 }
 
-/// The flags as a request. `ids`: those that flags name.
+/// Converts the flags to a submission. `ids` are the records that flags name.
 fn submission(args: &cli::Said, ids: (Option<WorkId>, Option<WaitId>), limit: Size) -> Result<Submission> {
     let bound = Bound::message("the body", limit);
     let mut submission = Submission {
@@ -257,8 +257,8 @@ fn submission(args: &cli::Said, ids: (Option<WorkId>, Option<WaitId>), limit: Si
     Ok(submission)
 }
 
-/// Admits one message per line. Every line is checked before the first is admitted; one bad line
-/// admits none.
+/// Admits one message per line. Every line is checked before the first is admitted, so an invalid
+/// line admits none.
 fn admit_batch(
     session: &Session,
     agent: &Agent<'_>,
@@ -267,7 +267,7 @@ fn admit_batch(
 ) -> Result<Vec<Admitted>> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
-    // Of each message only the key is kept, and whether it needs a look first.
+    // Only the key of each message stays in memory, and a flag that its dedupe key needs a lookup.
     let mut staged: Vec<(InboxKey, bool)> = Vec::new();
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
@@ -309,7 +309,7 @@ fn admit_batch(
     Ok(staged.into_iter().map(&mut admitted).collect())
 }
 
-/// The next line of stdin, as far as any message can be long. `false` at the end.
+/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
     line.clear();
     let limit = policy.limits.max_message;
@@ -350,7 +350,7 @@ fn batch_message(
         Error::usage(format!("line {number} of the batch, column {}: {what}", error.column()))
             .with_hint("nothing was admitted")
     })?;
-    // What the flags say holds for every line that says nothing else.
+    // A flag is the default for every line.
     submission.origin = submission.origin.or_else(|| args.origin.clone());
     submission.resource = submission.resource.or_else(|| args.resource.clone());
     submission.correlation_id = submission.correlation_id.or_else(|| args.correlation_id.clone());
@@ -449,8 +449,8 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// The source of a hint: the one that is named, else the operator. A hint of a turn or task has its
-/// agent as the source.
+/// Returns the source of a hint: the named one, the agent of the calling turn or task, or the
+/// operator.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(

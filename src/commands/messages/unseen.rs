@@ -1,5 +1,4 @@
-//! `enqueue` to an agent whose records are in a database: the message and the question for its
-//! agent go together.
+//! `enqueue` to an agent in a database: stores the message and queries the agent in one round trip.
 
 use crate::cli;
 use crate::engine::session::Session;
@@ -15,11 +14,11 @@ use crate::store::Store;
 use super::guests::surface;
 use super::submission;
 
-/// Puts a message into the inbox without a look at its agent first. Returns what is said of it, and
-/// how the agent then stands as far as that is known.
+/// Stores a message without reading its agent first. Returns the message, and the status of the
+/// agent if it is known.
 ///
-/// `None`: nothing was done, because something needs a look first, or is wrong. The ordinary way
-/// then does it, or says what is wrong.
+/// Returns `None` without a change if the agent must be read first or something is wrong. The
+/// caller then takes the ordinary path, which reports the error.
 pub fn enqueue(
     session: &Session,
     store: &Store,
@@ -29,15 +28,14 @@ pub fn enqueue(
     if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
-    // What is wrong is said the ordinary way, after whether there is such an agent.
+    // The ordinary path reports the error, after it has checked that the agent exists.
     let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
     let Ok(message) = message(session, agent, &args.said, &policy) else { return Ok(None) };
     let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
 
-/// Whether more has to be known of the agent than whether it takes a message of some size, or a
-/// text can be read only once.
+/// True if the request needs the agent's records, or its text can be read only once.
 fn needs_a_look(args: &cli::Enqueue) -> bool {
     let cli::Enqueue { awaits, batch, within, at, said, .. } = args;
     let is_given =
