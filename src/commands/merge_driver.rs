@@ -1,5 +1,5 @@
-//! `merge-driver`, which git runs for a file of a state directory that two clones have changed, and
-//! its registration in a clone.
+//! `merge-driver`, which git runs for a file that two clones have changed, and its registration in
+//! a clone.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Sta
             let InWorkTree { root, agent, file } = InWorkTree::of(&path)?;
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
-            // What is not kept must be safe before it is gone.
+            // The other version is saved before it is overwritten.
             let aside = store.agent(&agent)?.local().put_aside(&file, &other)?;
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {aside}"));

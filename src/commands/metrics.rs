@@ -1,4 +1,4 @@
-//! `metrics`: numbers for machines that watch.
+//! `metrics`: numbers for monitoring systems.
 
 use std::io::Write;
 
@@ -28,7 +28,7 @@ pub fn metrics(session: &mut Session, args: Metrics) -> Result<Status> {
         }
         return Ok(status);
     };
-    // The collector that reads it is mostly another user.
+    // The collector usually runs as another user.
     let new = Replacement::begin(path, 0o644)?;
     let text = text(&readings, Naming::All, now);
     new.file().write_all(text.as_bytes()).context("write", path)?;

@@ -1,5 +1,5 @@
-//! One file or directory per command family: what was said becomes a request, goes to the desk, and
-//! what came of it is reported. No family imports another.
+//! One file or directory per command family. A command builds a request from its arguments, passes
+//! it to the engine, and shows the result. No family imports another.
 
 mod check_outcome;
 mod chronicle;
@@ -67,10 +67,10 @@ pub use completing::complete;
 
 use words::parse;
 
-/// Runs one command and returns its exit status; whatever is to be said has been said.
+/// Runs one command and returns its exit status. All output has been written.
 pub fn run(cli: Cli) -> Status {
     limits::make_room();
-    // Without that the line would stay behind; it is no reason to fail.
+    // Without the signal handler a progress line stays behind, which is no reason to fail.
     progress::before_drawing(|| drop(signals::before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
     let mut session = match said(&cli) {
@@ -95,7 +95,7 @@ pub fn run(cli: Cli) -> Status {
     session.out.finish(status)
 }
 
-/// How the user wants to be told.
+/// Returns the output settings of the command line.
 fn style(global: &Global) -> Style {
     let color = match global.color {
         Color::Auto => None,
@@ -105,7 +105,7 @@ fn style(global: &Global) -> Style {
     Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
 }
 
-/// What the environment and the command line say for every command alike.
+/// Returns the settings from the environment and the global flags.
 fn said(cli: &Cli) -> Result<(Clock, Said)> {
     let clock = Clock::from_env()?;
     let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
@@ -115,15 +115,14 @@ fn said(cli: &Cli) -> Result<(Clock, Said)> {
     ))
 }
 
-/// Says what is wrong with a command line, in JSON too where that was asked for. Help and version
-/// come this way as well.
+/// Shows an error of the command line, in JSON with --json. Help and version arrive as errors, too.
 pub fn refuse_usage(error: clap::Error) -> Status {
     let error = with_tip_for_names(without_hidden_commands(error));
     let is_mistake = error.use_stderr();
     let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
     if is_mistake && wants_json {
         let text = error.render().to_string();
-        // The first paragraph: what is missing stands below the line that says that something is.
+        // The first paragraph: clap lists missing arguments below its message.
         let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let message = said.collect::<Vec<_>>().join(" ");
         let mut object = serde_json::json!({ "error": {
@@ -140,15 +139,15 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         let _ = writeln!(std::io::stdout(), "{object}");
     }
     let error = if error.kind() == ErrorKind::DisplayHelp { pages::with_examples(error) } else { error };
-    // A closed pipe is no reason to fail: the reader has seen enough.
+    // A closed pipe is no failure, because the reader has read enough.
     let _ = without_what_hides(error).print();
     if is_mistake { Status::Usage } else { Status::Done }
 }
 
-/// What to say to whoever names an agent to `list`.
+/// Hint for an agent's name after `list`.
 const ONE_AGENT: &str = "`dormouse get NAME` shows one agent";
 
-/// Whether `list` was given a word, which it does not take.
+/// True if the error is a positional argument of `list`, which takes none.
 fn is_name_for_list(error: &clap::Error) -> bool {
     let is_word = matches!(error.get(ContextKind::InvalidArg),
         Some(ContextValue::String(word)) if !word.starts_with('-'));
@@ -164,7 +163,7 @@ fn with_tip_for_names(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The same error without tips that lead to a command which no help shows.
+/// Removes suggestions of hidden commands.
 fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::Strings(words)) = error.get(ContextKind::SuggestedSubcommand) else {
         return error;
@@ -180,7 +179,7 @@ fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// What of our own is nearest to a word that nothing knows.
+/// Returns the known words that are nearest to an unknown one.
 fn nearest(error: &clap::Error) -> Vec<String> {
     let suggested =
         [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
@@ -196,7 +195,7 @@ fn nearest(error: &clap::Error) -> Vec<String> {
     suggested.into_iter().flat_map(words).map(|word| format!("`{word}`")).collect()
 }
 
-/// The same error, in which the words of the command line are fit to be shown.
+/// Escapes the words of the command line in the error.
 fn without_what_hides(mut error: clap::Error) -> clap::Error {
     let shown = |word: &String| escape_line(word).into_owned();
     let quoted = error.context().filter_map(|(kind, value)| {
@@ -205,7 +204,7 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
         } else if let ContextValue::Strings(words) = value {
             Some((kind, ContextValue::Strings(words.iter().map(shown).collect())))
         } else {
-            // What clap has made of our own declarations.
+            // All other contexts come from our own declarations.
             None
         }
     });
@@ -215,7 +214,7 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The name of a command, as processes see it that wait for its locks.
+/// Returns the name of a command, as shown to processes that wait for its locks.
 fn name(command: &Command) -> &'static str {
     match command {
         Command::Init(_) => "init",

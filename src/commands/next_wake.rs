@@ -1,4 +1,4 @@
-//! `next-wake`: when the next step has something to do.
+//! `next-wake`: time at which the next step has something to do.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let known = if args.all { store.due(now)? } else { None };
-    // Only JSON tells of the others.
+    // The single time of the text output can come from the store; JSON lists every agent.
     let names = if known.is_none() || session.out.is_json() {
         agents(&store, &args.agents, args.all)?
     } else {
@@ -44,7 +44,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
     Ok(status)
 }
 
-/// When the next step of an agent has something to do: at once if it would do something now.
+/// Returns the due time of an agent's next step: now if a step would do something at once.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
     match outlook(session, store, agent, now) {
         Ok(outlook) => Ok(outlook.due),
@@ -59,7 +59,7 @@ fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result
 fn written(at: Time, format: WakeFormat) -> String {
     match format {
         WakeFormat::Rfc3339 => at.to_string(),
-        // Never before the moment itself: a step that comes early finds nothing.
+        // Rounded up, because a step before the due time finds nothing.
         WakeFormat::Epoch => {
             at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
         }

@@ -1,4 +1,4 @@
-//! `work`: what the agent means to do. `wait` and `timer` have files of their own.
+//! `work`: work items. `wait` and `timer` have files of their own.
 
 mod timer;
 mod waits;
@@ -31,10 +31,10 @@ use super::words::{parse_optional, text};
 
 pub use timer::timer;
 
-/// What a turn may not do to an agent that is not its own child.
+/// Action that a turn may not take on an agent other than itself and its children.
 const CHANGE: &str = "change the records of";
 
-/// Changes the records of one agent by a rule, and returns what the rule made.
+/// Changes the records of one agent by a rule, and returns the result of the rule.
 fn change<T>(
     session: &Session,
     store: &Store,
@@ -119,7 +119,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
     }
 }
 
-/// A step of a todo list: `[x] TEXT` is done.
+/// Parses a step of a todo list. `[x] TEXT` is done.
 fn step(word: &str) -> Todo {
     match word.strip_prefix("[x] ") {
         Some(text) => Todo { text: text.to_owned(), done: true },
@@ -163,7 +163,8 @@ fn complete_work(
     show_changed(session, changed)
 }
 
-/// Reads a plan. An empty one out of a file or stdin is mostly what a command has left that failed.
+/// Reads a plan. An empty one from a file or stdin is refused, because a failed command usually
+/// leaves it.
 fn plan_text(name: &str, word: &str) -> Result<String> {
     let plan = text(name, Some(word), &PLAN)?;
     if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {
@@ -200,7 +201,7 @@ fn plan(
     Ok(Status::Done)
 }
 
-/// An item as it is shown: its record, and how it stands.
+/// Returns the record of an item with its scheduling state.
 fn work_object(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>) -> Value {
     let state = scheduling_state(item, waits);
     let mut object = json!(item);
@@ -223,7 +224,7 @@ fn work_line(item: &WorkItem, waits: &WaitsByItem<'_>, focus: Option<WorkId>, ou
     )
 }
 
-/// An item that has changed, and how it stands among the records as they are then.
+/// Returns a changed item with its scheduling state after the change.
 fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
     let records = &draft.records;
     (item.id, work_object(&item, &WaitsByItem::of(&records.waits), records.state.focus))

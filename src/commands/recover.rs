@@ -1,4 +1,4 @@
-//! `recover`: an operator brings a failed agent back to work (contract, execution §9).
+//! `recover`: resumes a failed agent (contract, execution §9).
 
 use serde_json::json;
 
@@ -71,7 +71,7 @@ pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Leaves a run alone that may go on at another place. Fails if that is another machine.
+/// Leaves a run alone that may still be running in another place. Fails if that is another machine.
 fn leave_alone(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -106,7 +106,7 @@ fn leave_alone(
     }
 }
 
-/// Counts the tasks as lost whose supervisors are in another state directory. Returns their number.
+/// Gives up the tasks whose supervisors are in another state directory. Returns their number.
 fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     let mut lost = 0;
     for task in agent.look(|seen, _| seen.open::<Task>())? {
@@ -118,8 +118,8 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     Ok(lost)
 }
 
-/// Settles a run whose tick is gone, or which the operator gives up for lost. Returns the run if it
-/// was interrupted.
+/// Settles a run whose tick has died, or which --force gives up. Returns the run if it was
+/// interrupted.
 fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
@@ -137,8 +137,8 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
 }
 
-/// Brings the agent back to work, unless the settlement of an interrupted run has done that.
-/// Returns its new state.
+/// Resumes the agent, unless the settlement of an interrupted run has done that. Returns its new
+/// state.
 fn bring_back(
     session: &mut Session,
     store: &Store,
@@ -146,8 +146,8 @@ fn bring_back(
     interrupted: Option<RunId>,
 ) -> Result<State> {
     let now = session.clock.now();
-    // The lease keeps other processes from running the hook, and from going on with this recovery,
-    // while the hook runs.
+    // The lease keeps other processes from running the hook, and from finishing this recovery
+    // meanwhile.
     let hook = hooks::find(store, agent, installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {

@@ -1,4 +1,4 @@
-//! `service`: what to install so that a machine ticks a state directory.
+//! `service`: prints configuration by which a machine ticks a state directory.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use crate::cli::{self, Manager};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 
-/// A file to be installed.
+/// File to install.
 struct File {
     path: String,
     text: String,
 }
 
-/// What every format needs to know.
+/// Input of every format.
 struct Service {
     program: String,
     dir: String,
-    /// The name of the service, after the directory that holds the state directory.
+    /// Name of the service, after the directory that holds the state directory.
     name: String,
-    /// Whose state directory it is.
+    /// Owner of the state directory.
     owner: String,
     user: bool,
     jobs: u32,
@@ -29,7 +29,7 @@ struct Service {
 pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     let store = session.store()?;
     if args.user {
-        // It would run as the user who installs it, and be refused every change.
+        // The service would run as the user that installs it, and every change would be refused.
         store.local().refuse_stranger()?;
     }
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
@@ -61,19 +61,19 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
         if session.out.is_json() {
             session.out.json_line(&object);
         } else {
-            // A file is installed as it is printed, so nothing in it is escaped.
+            // The file is installed as it is printed, so nothing is escaped.
             session.out.raw(file.text.as_bytes());
         }
     }
     Ok(Status::Done)
 }
 
-/// True for a character that a line or XML can't have.
+/// True for a character that a line of text or XML can't contain.
 fn is_refused(c: char) -> bool {
     c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')
 }
 
-/// A path as a word of a text. What can't stand in a line is refused.
+/// Returns a path as text. A character that a line can't contain is refused.
 fn word(path: &Path) -> Result<String> {
     match path.to_str().filter(|text| !text.chars().any(is_refused)) {
         Some(text) => Ok(text.to_owned()),
@@ -89,7 +89,7 @@ fn word(path: &Path) -> Result<String> {
 }
 
 impl Service {
-    /// Where a unit lies: with the manager of the user or of the machine.
+    /// Returns the path of a unit of the user's or the machine's manager.
     fn unit(&self, ending: &str) -> String {
         let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };
         format!("{dir}/{}.{ending}", self.name)
@@ -141,7 +141,7 @@ impl Service {
     fn round(&self) -> File {
         let path = self.unit("service");
         let (program, dir) = (for_systemd(&self.program, true), for_systemd(&self.dir, true));
-        // After a round the next moment that is due within the minute gets a timer of its own.
+        // After a round, a temporary timer is started for the next due time within the minute.
         let wake = format!(
             "at=$$(\"$$0\" --dir \"$$1\" next-wake --all --format systemd) || exit 0; \
              {ctl} --quiet stop {name}-due.timer 2>/dev/null; \
@@ -152,8 +152,7 @@ impl Service {
             name = self.name,
         );
         let wake = format!("'{wake}'");
-        // A unit that runs as another user needs full rights (`+`) to start a timer of the
-        // machine's manager.
+        // A unit of another user needs full rights (`+`) to start a timer of the machine's manager.
         let plus = if self.user { "-" } else { "-+" };
         let text = format!(
             "# {path}\n\
@@ -254,31 +253,31 @@ impl Service {
     }
 }
 
-/// In a unit a percent sign begins a specifier.
+/// Escapes percent signs, which begin specifiers in units.
 fn for_specifiers(word: &str) -> String {
     word.replace('%', "%%")
 }
 
-/// A word of a command line of systemd. In arguments a dollar sign begins a variable.
+/// Quotes a word of a systemd command line. In arguments a dollar sign begins a variable.
 fn for_systemd(word: &str, is_argument: bool) -> String {
     let word = for_specifiers(word).replace('\\', "\\\\").replace('"', "\\\"");
     if is_argument { format!("\"{}\"", word.replace('$', "$$")) } else { format!("\"{word}\"") }
 }
 
-/// A word of a command line of cron: one of the shell, in which cron takes a percent sign for the
-/// end of the line.
+/// Quotes a word of a crontab line: a shell word whose percent signs are escaped, because cron ends
+/// the command at one.
 fn for_cron(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@".contains(c);
     if word.chars().all(is_plain) {
         return word.to_owned();
     }
-    // cron removes a backslash before a percent sign, and a pair of quotes keeps one of the word's
-    // own from it.
+    // cron removes a backslash before a percent sign. A pair of quotes separates a literal
+    // backslash from the sign.
     let word = word.replace('\'', "'\\''").replace("\\%", "\\''%");
     format!("'{word}'").replace('%', "\\%")
 }
 
-/// A text in a comment of XML, in which no two hyphens may stand together.
+/// Escapes a text for an XML comment, which can't contain two hyphens in a row.
 fn for_comment(text: &str) -> String {
     text.replace("--", "-&#45;").replace("--", "-&#45;")
 }

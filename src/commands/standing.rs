@@ -1,4 +1,4 @@
-//! `dormouse` alone: how things stand in a few lines, or how to begin.
+//! `dormouse` without a command: an overview in a few lines, or first instructions.
 
 use serde_json::{Map, json};
 
@@ -11,10 +11,10 @@ use crate::report::output::Tone;
 use crate::report::text::{count, one_line, relative};
 use crate::rules::overdue::Overdue;
 
-/// How many agents that need attention are named.
+/// Maximum number of named agents that need attention.
 const NAMED: usize = 5;
 
-/// The commands that end a state in which nobody ticks.
+/// Commands that end a state in which no process ticks.
 pub const TICK: &str =
     "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
 
@@ -62,7 +62,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }
-        // Whatever an agent has to do, no step does it before the agent is started.
+        // An unstarted agent is left out, because no step runs for it.
         let started = |posture| {
             lines.iter().filter(move |line| line.posture == posture && line.status != AgentStatus::Booting)
         };
@@ -104,7 +104,7 @@ pub fn standing(session: &mut Session) -> Result<Status> {
     Ok(status)
 }
 
-/// What to say where no state directory is.
+/// Shows first instructions where no state directory exists.
 fn beginning(session: &mut Session) -> Status {
     let steps = [
         ("dormouse init", "make a state directory here"),

@@ -1,4 +1,5 @@
-//! The process that looks after one task: it runs the command, sees its end and commits it.
+//! Supervisor of one task: a process that runs the command, waits for its end and commits the
+//! result.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -29,11 +30,11 @@ use crate::workdir::{Dir, Stream};
 
 use super::words::parse;
 
-/// How often a supervisor tries to settle its task, a second apart at most: the lock may be busy,
-/// the disk full.
+/// Maximum number of attempts to settle the task, one second apart: the lock may be busy, or the
+/// disk full.
 const SETTLEMENTS: u32 = 60;
 
-/// The hidden command that `task start` runs.
+/// Hidden command that `task start` runs.
 pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
@@ -55,7 +56,7 @@ fn look_after(
 ) -> Result<()> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let id: TaskId = parse("TASK", &args.task)?;
-    // Until this process ends, however it ends.
+    // The lease is held until this process ends.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let this = claimant(store)?;
     let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
@@ -75,11 +76,11 @@ fn look_after(
         }
         None => not_started(session, "it was stopped before it began".to_owned()),
     };
-    // This is also said if nothing is left to begin: the process that started the supervisor has
-    // done what was asked.
+    // This is also sent if there is nothing to run, because it tells the process that started the
+    // supervisor to continue.
     seat.begun();
-    // This is only a hint for a process that settles the task in place of this one: without it the
-    // task counts as interrupted.
+    // This hint is for another process that settles the task. Without it the task counts as
+    // interrupted.
     let _ = agent.workdir().task(id).note_end(&end);
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
@@ -92,8 +93,8 @@ fn look_after(
     }
 }
 
-/// The command of a task, and the pipe of its input, if it has one.
-/// `fence`: of the lease of the task, where machines share its records.
+/// Returns the command of a task, and the pipe of its input, if it has one. `fence`: fencing token
+/// of the task's lease in a database.
 fn prepare(
     store: &Store,
     agent: &Agent<'_>,

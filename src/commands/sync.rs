@@ -1,4 +1,4 @@
-//! `sync`: what this clone and the others have done since they last met.
+//! `sync`: merges the changes of this clone and of the others.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `task`: background work, from its start to its result (contract, semantics §12).
+//! `task`: background tasks (contract, semantics §12).
 
 use serde_json::json;
 
@@ -98,7 +98,8 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     }
 }
 
-/// The agent of `task start`, and what a child is told. Without a child the only word is the agent.
+/// Returns the agent of `task start`, and the message for a child. Without a child the only word is
+/// the agent.
 fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;
     if args.delegate.is_some() {
@@ -112,7 +113,7 @@ fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
     Ok((required_agent(&agent)?, None))
 }
 
-/// The flags of `task start` as the rules take them.
+/// Converts the flags of `task start` for the rules.
 fn wanted(
     session: &Session,
     store: &Store,
@@ -158,7 +159,7 @@ fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<Tas
     lookup::open_or_archived::<Task>(store, agent, "task", part)
 }
 
-/// A task as it stands, or as it ended.
+/// Returns a task, open or ended.
 fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
     let found = agent.look(|seen, _| match seen.open_one::<Task>(id)? {
         Some(task) => Ok(Some(task)),
@@ -212,7 +213,7 @@ fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) 
     let task = desk.change(|draft| rules::start(draft, new))?.made;
     match &task.job {
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
-        // What can't be handed over now is by a later step: it is committed.
+        // The delegation is committed, so a later step retries a failed delivery.
         TaskJob::ChildAgent { .. } => {
             desk.carry_out([Errand::Task(Box::new(task.clone()), Due::HandOver)])?;
         }
@@ -239,8 +240,7 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
     Ok(Status::Done)
 }
 
-/// Ends a task of another machine or state directory, which is given up for lost. A task of this
-/// one is left to `stop`.
+/// Gives up a task of another machine or state directory. `stop` ends a local task.
 fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
     let away = away_task(agent, &task, session.clock.now())?;
@@ -250,7 +250,8 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     }
 }
 
-/// The machine that has what a task wrote. `None`: it wrote nothing, or that is kept no longer.
+/// Returns the name of the machine that has the output of a task. `None`: there is no output, or it
+/// was deleted.
 fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
     let task = read(agent, id)?;
     let retention = agent.policy().unwrap_or_default().retention;
@@ -274,7 +275,7 @@ fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result
     Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
 }
 
-/// The task inside which this command is called.
+/// Returns the task that calls this command.
 fn own_task() -> Option<TaskId> {
     std::env::var(TASK).ok()?.parse().ok()
 }

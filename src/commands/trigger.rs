@@ -31,7 +31,7 @@ use crate::store::{Agent, Change, Snapshot, Store};
 
 use super::words::{bytes, json_body, parse_optional, plane_agent, required_agent, text};
 
-/// The largest file that is taken for a secret.
+/// Bound of a secret's file.
 const SECRET: Bound = Bound {
     kind: "secret_too_large",
     what: "the secret",
@@ -130,7 +130,7 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
     Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
-/// What was asked for, but for the secret.
+/// Requested trigger without its secret.
 struct Wanted {
     delivery_mode: DeliveryMode,
     scope: TriggerScope,
@@ -138,14 +138,14 @@ struct Wanted {
     verify: Verify,
 }
 
-/// The flags that say where a secret comes from, or goes to.
+/// Flags that name the source or destination of a secret.
 struct SecretWords {
     secret_file: Option<PathBuf>,
     secret_from: Option<PathBuf>,
 }
 
 impl SecretWords {
-    /// The secret of a sender, or a new one.
+    /// Reads the secret of a sender, or draws a new one.
     fn secret(&self, session: &Session, store: &Store, verify: &Verify) -> Result<Secret> {
         let Some(from) = &self.secret_from else {
             return Secret::draw(session, store, verify, self.secret_file.as_deref());
@@ -160,8 +160,7 @@ impl SecretWords {
     }
 }
 
-/// Refuses to a turn or task what is the operator's. Of its own agent's triggers it makes and
-/// revokes those that are scoped to a wait.
+/// Refuses a turn or task, which may only create and revoke triggers for waits of its own agent.
 fn reach(
     session: &Session,
     store: &Store,
@@ -200,8 +199,8 @@ fn create(
     Ok(Status::Done)
 }
 
-/// Commits a trigger with a new secret. The secret stays in its file if the record has it, whatever
-/// else went wrong.
+/// Commits a trigger with a new secret. The file of the secret is kept if the record was committed,
+/// even after a later error.
 fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
     keep_key(&open.locked, trigger, secret)?;
     let committed = open.commit();
@@ -211,14 +210,13 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
     committed.map(drop)
 }
 
-/// Keeps the key of a trigger, no later than the record that names it. A key that no record names
-/// is removed with the next write.
+/// Stores the key of a trigger before its record. A key without a record is deleted by the next
+/// write.
 fn keep_key(locked: &Change<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
-/// Whether the record has this secret, although not all went well: not all of it is known to be on
-/// disk, say.
+/// True if the record with this secret was committed, despite an error such as a failed sync.
 fn is_committed(agent: &Agent<'_>, trigger: &Trigger) -> bool {
     let found = agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id));
     found.is_ok_and(|found| found.is_some_and(|found| found.secret_sha256 == trigger.secret_sha256))
@@ -239,7 +237,7 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
         }
     }
     session.out.result(&object, |out| {
-        // An address that is the secret is shown where a secret is.
+        // The address of a `url` trigger is shown only where its secret may be shown.
         let is_shown = trigger.verify != Verify::Url || out.is_on_terminal();
         let url = object["url"].as_str().filter(|_| is_shown);
         let url = url.map(|url| format!("url     {}\n", out.safe(url))).unwrap_or_default();
@@ -285,11 +283,10 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
     Ok(Status::Done)
 }
 
-/// How many deliveries of a trigger lie in the inbox that no step has taken up, and when the last
-/// of them arrived.
+/// Number of deliveries in the inbox that no step has taken up, and the time of the newest.
 type Waiting = (u64, Option<Time>);
 
-/// A trigger as it stands, or as it was when it was revoked.
+/// Returns a trigger, active or revoked.
 fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
     let found = agent.look(|seen, state| match seen.open_one::<Trigger>(id)? {
         Some(trigger) => {
@@ -304,7 +301,8 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
     found.ok_or_else(|| Error::NoRecord { what: "trigger", id: id.to_string() })
 }
 
-/// For each of some triggers. What a step has taken up is in the record's own count.
+/// Returns the pending deliveries of each trigger. The record itself counts those that a step has
+/// taken up.
 fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<Waiting>> {
     let mut found = vec![Waiting::default(); ids.len()];
     let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
@@ -396,7 +394,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// What a delivery on the command line says.
+/// Delivery from the command line.
 struct Said {
     text: Option<String>,
     body_json: Option<String>,
@@ -418,7 +416,7 @@ fn deliver(
         return Err(Error::usage("--secret-file: stdin can't be both the secret and the body"));
     }
     let secret = bytes(&said.secret_file.to_string_lossy(), &SECRET)?;
-    // What was never there is refused as what is wrong is.
+    // An unknown trigger and a wrong secret give the same error.
     let found = match active(store, agent, part) {
         Ok(found) => Some(found),
         Err(Error::NoRecord { .. }) => None,

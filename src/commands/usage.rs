@@ -1,4 +1,4 @@
-//! `usage`: what turns have used in a time, and what is left of the budgets.
+//! `usage`: consumption of turns in a period, and what is left of the budgets.
 
 use serde_json::json;
 

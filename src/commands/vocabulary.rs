@@ -1,5 +1,5 @@
-//! The words that the command line lists are those of the contract. `cli` knows nothing of ours and
-//! so spells them out; here they are held together.
+//! Checks that the words in `cli` are those of the contract. `cli` imports nothing, so it spells
+//! them out.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,7 @@ fn listed_values_are_the_names_of_the_model() {
     assert_eq!(cli::CATCH_UPS, CatchUp::ALL.iter().map(|one| one.name()).collect::<Vec<_>>());
 }
 
-/// What an outside origin may say, and what a turn says for itself.
+/// Kinds that an outside origin may send are those in the command line.
 #[test]
 fn outside_kinds_are_those_that_can_be_admitted() {
     let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));

@@ -1,4 +1,4 @@
-//! Words from the command line, turned into values; what is wrong with one names its flag.
+//! Parses words of the command line. An error names the flag.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -18,7 +18,6 @@ use crate::model::time::{Direction, Span, Time};
 use crate::rules::schedule::to_come;
 use crate::store::Store;
 
-/// Parses the word given for a flag or argument.
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
 where
     T: FromStr,
@@ -27,7 +26,7 @@ where
     word.parse().map_err(|error| Error::in_word(flag, error))
 }
 
-/// The same for a flag that may be absent.
+/// Parses the word of a flag that may be absent.
 pub fn parse_optional<T>(flag: &str, word: Option<&str>) -> Result<Option<T>>
 where
     T: FromStr,
@@ -36,7 +35,7 @@ where
     word.map(|word| parse(flag, word)).transpose()
 }
 
-/// A moment that was, or a duration before `now`.
+/// Parses a past moment, or a duration before `now`.
 pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     if let Ok(span) = word.parse::<Span>() {
         return Ok(now.before(span));
@@ -44,14 +43,15 @@ pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     Time::said(word, now, Direction::Back).map_err(|error| Error::in_word(flag, error))
 }
 
-/// Reads a moment, which must be still to come unless `past_ok`.
+/// Parses a moment, which must not be past unless `past_ok`.
 pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
     let at = Time::said(word, now, Direction::Ahead).map_err(|error| Error::in_word(flag, error))?;
     Ok(to_come(at, now, past_ok)?)
 }
 
-/// TEXT itself, `-` for stdin, `@FILE`; without any, stdin if it is no terminal. What is larger
-/// than `bound` is refused, and at most a little more than that is read of it.
+/// Returns TEXT itself, the contents of stdin for `-`, or those of a file for `@FILE`. Without TEXT
+/// reads stdin unless it is a terminal. Refuses a text larger than `bound` and reads only slightly
+/// more.
 pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     match word {
         Some("-") => stdin(bound),
@@ -67,8 +67,7 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         },
         None if std::io::stdin().is_terminal() => Err(Error::usage(format!("{flag}: nothing to say"))
             .with_hint("give the text, or `-` for stdin, or `@FILE`")),
-        // An empty stdin is no text that a person meant to give; cron's stdin is empty, for
-        // example.
+        // An empty stdin is no intended text; cron's stdin is empty, for example.
         None => match stdin(bound)? {
             text if text.is_empty() => {
                 Err(Error::usage(format!("{flag}: nothing to say, and nothing on stdin"))
@@ -85,7 +84,7 @@ fn stdin(bound: &Bound) -> Result<String> {
 
 fn read_file(path: &Path, bound: &Bound) -> Result<Vec<u8>> {
     let file = File::open(path).context("read", path)?;
-    // What is no file of a known size, a pipe say, is measured as it is read.
+    // A pipe has no known size, so it is measured as it is read.
     bound.check(file.metadata().context("read", path)?.len())?;
     read_bounded(file, path, bound)
 }
@@ -99,7 +98,7 @@ fn read_bounded(reader: impl Read, path: &Path, bound: &Bound) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// A file, or `-` for stdin, as it is. What is larger than `bound` is refused.
+/// Reads a file, or stdin for `-`. Refuses more than `bound`.
 pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     if word == "-" {
         return read_bounded(std::io::stdin(), Path::new("stdin"), bound);
@@ -107,8 +106,7 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     read_file(Path::new(word), bound)
 }
 
-/// The text of an `agent.toml`, which errors call by `name`. Of a file without end no more is read
-/// than settings may have.
+/// Reads an `agent.toml`, with `name` for errors. Bounds an endless file.
 pub fn settings(name: &str, path: &Path) -> Result<String> {
     let most = MAX_SETTINGS;
     let mut text = String::new();
@@ -121,8 +119,8 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// What the person at the terminal answers to a question, as it was typed; `None` where nobody can
-/// be asked.
+/// Asks the person at the terminal a question. Returns the answer as typed, or `None` without a
+/// terminal.
 pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);
@@ -140,17 +138,17 @@ fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
     })
 }
 
-/// The agent of a command about records: named, or the one whose turn this is.
+/// Returns the agent of a command about records: the named one, or that of the calling turn.
 pub fn plane_agent(args: &PlaneAgent) -> Result<Option<AgentName>> {
     one_agent(args.word.as_deref(), args.agent.as_deref())
 }
 
-/// The same where no id can stand in for it.
+/// Returns the agent of a command that needs one, because no id identifies it.
 pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
     plane_agent(args)?.ok_or_else(which_agent)
 }
 
-/// The agent of a command that says something, and what it says.
+/// Returns the agent of a command with a text, and the text.
 pub fn agent_and_text(args: AgentAndText) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { mut words, agent } = args;
     let text = words.pop();
@@ -178,7 +176,8 @@ fn which_agent() -> Error {
     Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
-/// The agents of a command that lists: named, all, or the one whose turn this is. Each comes once.
+/// Returns the agents of a command that lists: the named ones, all, or that of the calling turn.
+/// Each occurs once.
 pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
     if args.all {
         return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
@@ -198,8 +197,8 @@ pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
-/// The agents among the words of a flag that takes any number, where the line names none elsewhere:
-/// they are taken out of those words.
+/// Moves names of agents from the words of a flag to the result, if the line names no agent
+/// elsewhere.
 pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Result<Vec<String>> {
     let mut agents = Vec::new();
     if one_agent(None, None)?.is_none() {
@@ -214,7 +213,7 @@ pub fn agents_behind<W: AsRef<OsStr>>(store: &Store, words: &mut Vec<W>) -> Resu
     Ok(agents)
 }
 
-/// The JSON that a word stands for.
+/// Parses the JSON of `--body-json`.
 pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
     let text = text("--body-json", Some(word), bound)?;
     Sent::read(&json::outside(&text).0).map_err(|error| {

@@ -1,4 +1,4 @@
-//! The generated texts. `cargo test generated` makes this file and those that it names.
+//! Generated texts. `cargo test generated` writes this file and those that it includes.
 
 macro_rules! committed {
     ($path:literal) => {

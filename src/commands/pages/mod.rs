@@ -1,4 +1,4 @@
-//! `schema`, `completions`, `man`: texts that are generated, committed, and only printed here.
+//! `schema`, `completions`, `man`: print committed, generated texts.
 
 mod generated;
 
@@ -12,8 +12,7 @@ use crate::model::json;
 
 use generated::{BASH, FISH, MAN, SCHEMAS, ZSH};
 
-/// The same help with the first example of the command's manual page. It is made only for a command
-/// that asks for help.
+/// Adds the first example of the command's manual page to its help.
 pub fn with_examples(help: clap::Error) -> clap::Error {
     let grammar = exemplified(cli::Cli::command(), "dormouse");
     grammar.try_get_matches_from(std::env::args_os()).err().unwrap_or(help)
@@ -31,7 +30,7 @@ fn exemplified(command: clap::Command, page: &str) -> clap::Command {
     })
 }
 
-/// The first example of a manual page as plain text, indented.
+/// Returns the first example of a manual page as plain text, indented.
 fn first_example(page: &str) -> Option<String> {
     let (_, examples) = page.split_once(".SH EXAMPLES\n")?;
     let (_, example) = examples.split_once(".EX\n")?;
@@ -55,7 +54,7 @@ pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
     };
     let text = SCHEMAS.iter().find(|(name, _)| *name == kind).map(|(_, text)| *text);
     match text {
-        // It is JSON already, in many lines.
+        // The schema is JSON of several lines already.
         Some(text) if session.out.is_json() => {
             let schema = json::value(text.as_bytes()).unwrap_or_default();
             session.out.json_line(&json!({ "kind": kind, "schema": schema }));

@@ -22,10 +22,10 @@ use crate::commands::words::{
     agent_and_text, moment, parse, parse_optional, plane_agent, required_agent, text,
 };
 
-/// A timer that was added, with its next fire as clocks in its zone show it.
+/// Added timer, with its next fire in local time.
 #[derive(Serialize)]
 struct Shown<'t> {
-    /// The word for what was done with it.
+    /// Word for the change.
     action: &'static str,
     #[serde(flatten)]
     timer: &'t Timer,
@@ -34,7 +34,7 @@ struct Shown<'t> {
 }
 
 impl<'t> Shown<'t> {
-    /// The zone is that of the schedule. For a schedule without one, it is the local zone.
+    /// Uses the zone of the schedule, or the local zone for a schedule without one.
     fn new(timer: &'t Timer, action: &'static str) -> Shown<'t> {
         let named: Option<Zone> = match &timer.schedule {
             Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
@@ -69,7 +69,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             let next = relative(timer.next_at, session.clock.now());
             session.out.result(&shown, |out| {
                 let Shown { next_local, time_zone, .. } = &shown;
-                // A script takes what is printed as the id.
+                // A script uses the whole line as the id.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
             });
@@ -95,7 +95,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
     }
 }
 
-/// The flags of a schedule; the parser has made sure that there is exactly one.
+/// Parses the flags of a schedule. clap ensures that there is exactly one.
 fn read_schedule(
     session: &Session,
     args: &cli::Schedule,

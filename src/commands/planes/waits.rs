@@ -1,4 +1,4 @@
-//! `wait`: the reasons why an agent or a work item can't go on.
+//! `wait`: reasons for which an agent or a work item is blocked.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
     }
 }
 
-/// The statuses that the words of `wait list --state` stand for.
+/// Returns the statuses that the words of `wait list --state` name.
 fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
     let mut states = Vec::new();
     for word in words {
@@ -63,7 +63,7 @@ fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
     Ok(states)
 }
 
-/// Lists the waits of some statuses: those that have ended first, each group oldest first.
+/// Lists the waits of some statuses: ended ones first, each group oldest first.
 fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
     let waits = agent.look(|seen, _| {
@@ -85,7 +85,7 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
 fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
     let caller = session.caller(store)?;
-    // The parser has made sure that both are there.
+    // clap ensures that both are given.
     let kind: WaitKind = parse("--on", args.on.as_deref().unwrap_or_default())?;
     let named: Option<WorkId> = match &args.work_item {
         Some(part) => Some(find_work(store, Some(agent.name().clone()), part)?.id),
@@ -126,7 +126,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
     };
     authority::reach_records(session, store, &agent, CHANGE)?;
     let open = Desk::new(session, &agent).open()?;
-    // It may have been revoked meanwhile.
+    // The trigger may have been revoked since it was looked up.
     new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
     let Set { wait, replaces } = open.change(|draft| wait::set(draft, new))?.made;
     if !wait.is_active() {

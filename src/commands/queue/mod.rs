@@ -1,4 +1,4 @@
-//! `queue`: messages as they wait, as they ended, and the way out for those that died.
+//! `queue`: queued and ended messages, and actions on dead letters.
 
 mod rejected;
 
@@ -41,7 +41,7 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
             if agents.words.is_empty() && agents.agent.is_empty() && !agents.all {
                 agents.words = agents_behind(&store, &mut words)?;
             }
-            // What is printed names the agent.
+            // The output names the agent already.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
@@ -63,7 +63,7 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
     }
 }
 
-/// How a message in the inbox stands.
+/// Returns the status of a message in the inbox.
 fn queued_status(state: &State, id: MessageId) -> MessageStatus {
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     let held = state.held.as_ref().map(|held| held.message_id);
@@ -129,7 +129,7 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     )
 }
 
-/// A message by its id: in the inbox, else the archive's last word about it.
+/// Finds a message by its id: in the inbox, else its last line in the archive.
 fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
     if let Some(waiting) = seen.waiting(id)? {
         return seen.read(&waiting);
@@ -174,7 +174,8 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
         if wanted == 0 {
             return Ok((letters, mark));
         }
-        // The newest line about a message counts; as many are dead as the counter says.
+        // Only the newest line about a message counts. The search ends at the number of the dead
+        // letter counter.
         seen.ended(|message: Message| {
             let is_dead = message.settlement.as_ref().is_some_and(|settlement| settlement.dead_letter);
             if known.insert(message.id) && is_dead {
@@ -202,7 +203,7 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
     Ok(Status::Done)
 }
 
-/// Takes the mark from an agent, or what of it the words name.
+/// Acknowledges all marks of an agent, or those that the words name.
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(session, store, &agent, "acknowledge for")?;
@@ -227,7 +228,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
     Ok(Status::Done)
 }
 
-/// The error for a word that names nothing that needs attention.
+/// Error for a word that names nothing that needs attention.
 fn not_to_look_at(store: &Store, word: &str) -> Error {
     match word.parse() {
         Ok(name) if store.agent(&name).is_ok() => {
@@ -238,7 +239,6 @@ fn not_to_look_at(store: &Store, word: &str) -> Error {
     }
 }
 
-/// Changes one message under the lock.
 fn change(
     session: &mut Session,
     store: &Store,

@@ -1,5 +1,5 @@
-//! `queue rejected`: what lay in an inbox and could not be admitted, until a person decides about
-//! it.
+//! `queue rejected`: files of an inbox that could not be admitted, until a person accepts or drops
+//! them.
 
 use std::ffi::OsString;
 
@@ -20,10 +20,10 @@ use crate::report::text::one_line;
 use crate::rules::transition::rejected as rules;
 use crate::store::{Agent, Change, Reads, Rejected, Store};
 
-/// How many files one transaction tells of at most.
+/// Maximum number of files whose events share one transaction.
 const TOGETHER: usize = 256;
 
-/// What a person has decided about a file.
+/// Decision of a person about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Accept,
@@ -97,7 +97,7 @@ fn list(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Accepts or drops the files that are named, or all.
+/// Accepts or drops the named files, or all.
 fn decide(
     session: &mut Session,
     store: &Store,
@@ -133,7 +133,7 @@ fn decide(
     Ok(status)
 }
 
-/// Those of the files that are named, each as it is listed.
+/// Returns the named files as they are listed.
 fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     let find = |named: &OsString| {
         let named = named.to_string_lossy();
@@ -143,12 +143,12 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     named.iter().map(find).collect()
 }
 
-/// What became of a file.
+/// Result for a file.
 enum Done {
     As(Verdict),
-    /// It has gone meanwhile.
+    /// The file no longer exists.
     Gone,
-    /// It can't be admitted now either.
+    /// The file still can't be admitted.
     Refused(String),
 }
 
@@ -174,7 +174,7 @@ fn carry_out(
     Ok(Done::As(verdict))
 }
 
-/// Whether a step would admit it now, or why not; nothing if it has gone away.
+/// Checks if a step would admit the file now. Returns `None` if it no longer exists.
 fn judge(
     session: &Session,
     agent: &Agent<'_>,

@@ -1,4 +1,4 @@
-//! `tick --commit`: one git commit for each step that has changed something.
+//! `tick --commit`: makes one git commit for each step that has changed something.
 
 use crate::error::Result;
 use crate::model::time::Time;
@@ -6,30 +6,30 @@ use crate::process::git::Repository;
 use crate::report::step::StepReport;
 use crate::store::{Agent, Store};
 
-/// The repository that steps are committed to.
+/// Repository of the commits.
 pub fn repository(store: &Store) -> Repository<'_> {
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
 }
 
-/// Where the records were before a step that is to be committed.
+/// State before a step.
 pub struct Before<'r> {
     repository: &'r Repository<'r>,
     revision: u64,
 }
 
 impl<'r> Before<'r> {
-    /// Fails where git could not commit the step: then there should be none.
+    /// Notes the revision before a step. Fails if git could not commit, so that no step is made.
     pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<Before<'r>> {
         let revision = agent.peek()?.revision;
         repository.check()?;
         Ok(Before { repository, revision })
     }
 
-    /// One commit of the state directory, with the decision as its message, if the step has changed
-    /// anything. Falling asleep does nothing and is recorded all the same. Returns what git said of
-    /// files that it may not read, and has left out.
+    /// Commits the state directory with the decision as the message, if the step has changed a
+    /// record; falling asleep is such a change. Returns git's message about files that it can't
+    /// read and has left out.
     ///
-    /// Before that the disk has all of it: what git takes is what is there after a power cut, too.
+    /// The records are synced before, so that the commit has only what survives a power cut.
     pub fn commit(self, agent: &Agent<'_>, report: &StepReport, now: Time) -> Result<Option<String>> {
         if agent.peek()?.revision == self.revision {
             return Ok(None);
@@ -40,7 +40,7 @@ impl<'r> Before<'r> {
     }
 }
 
-/// What the commit of a step says: its subject, and what it was about.
+/// Returns the subject and body of the commit for a step.
 pub fn message(report: &StepReport) -> (String, String) {
     let decision = &report.decision;
     let subject = format!("{}: {} ({})", report.agent, decision.decision, decision.reason);

@@ -1,8 +1,8 @@
-//! `tick --follow`: stays in the foreground, and makes a step of an agent when it has something to
+//! `tick --follow`: stays in the foreground, and starts a step of an agent when it has something to
 //! do.
 //!
-//! It only looks. Each step is made by another process, the very one that cron would start, so that
-//! nothing depends on this one: it holds no lock and writes no file.
+//! Each step runs in another process, with the command that cron would use. This process holds no
+//! lock and writes no file, so its death leaves nothing to repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -24,25 +24,24 @@ use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, told};
 
-/// How often is looked at an agent that can't be watched, and at one whose turn or task another
-/// process runs: if that is killed, no file changes. For so many agents more rarely.
+/// Poll interval for an agent that can't be watched, and for one whose turn or task another process
+/// runs: the death of that process changes no file. Each `AGENTS_IN_A_LOOK` unwatched agents
+/// lengthen the interval by its own length.
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
-/// How often a store is asked that knows which agents have something to do. One question is about
-/// all of them.
+/// Interval of queries to a store that knows which agents are due. One query is about all agents.
 const ASKS: Span = Span::from_secs(2);
-/// How soon it is asked again once another machine was quicker.
+/// Delay of the next query after another machine has taken a step first.
 const ASKS_SOON: Span = Span::from_millis(100);
 
-/// How long the file of a dropped message may take to be written, where nothing tells that it is
-/// whole.
+/// Time that a producer has to write the file of a dropped message, if no event tells its end.
 const WRITTEN: Span = Span::from_secs(1);
 
-/// How long an agent is left alone after a step that came to nothing, and twice as long each time,
-/// up to what cron would leave it alone.
+/// Pause of an agent after a step that did nothing. It doubles each time, up to `LONGEST`, the
+/// interval of cron.
 const IN_VAIN: Span = Span::from_millis(20);
-/// After so many steps in vain an agent is looked at.
+/// Number of idle steps after which the agent's records are read.
 const SURELY: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
@@ -58,7 +57,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     session.out.goes_on();
     let signals = Signals::hold()?;
     signals.hear_children()?;
-    // Agents that are named have to exist at the start.
+    // A named agent must exist at the start.
     for name in agents(&store, &args.agents, false)? {
         store.agent(&name)?;
     }
@@ -85,21 +84,21 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     follower.go_on(session, &signals)
 }
 
-/// How one agent stands.
+/// Scheduling state of one agent.
 #[derive(Default)]
 struct Followed {
-    /// When to look at the agent, unless something changes before.
+    /// Time of the next look, if no change comes before.
     look_at: Option<Time>,
     /// Set if the agent has something to do.
     ready: Option<Urgency>,
-    /// What the store has said of it, where the store says who is due.
+    /// Urgency that the store has reported, if the store knows which agents are due.
     told: Option<Urgency>,
-    /// Whether a process makes a step of the agent.
+    /// True while a process makes a step of the agent.
     runs: bool,
-    /// How many of its last steps did nothing. After one of them another process may just have been
-    /// at it; after two it is known what the agent waits for.
+    /// Number of idle steps in a row. After one of them another process may have just made the
+    /// step; after two the reason to wait is certain.
     in_vain: u8,
-    /// How long the agent is left alone, and until when.
+    /// Length of the current pause, and its end.
     pause: Span,
     until: Option<Time>,
     is_unwatched: bool,
@@ -111,15 +110,15 @@ struct Follower<'a> {
     store: Store,
     news: News,
     followed: BTreeMap<AgentName, Followed>,
-    /// Those that may have changed.
+    /// Agents that may have changed.
     to_look_at: BTreeSet<AgentName>,
-    /// How many machines follow the same agents, this one among them.
+    /// Number of machines that follow the same agents, including this one.
     machines: usize,
-    /// When the list of agents is to be read again, where it is not watched.
+    /// Time to read the list of agents again, if it is not watched.
     list_at: Option<Time>,
     unwatched: u64,
     is_ending: bool,
-    /// There was no state directory when it was looked for last: it may be about to be put back.
+    /// True if the state directory was missing at the last look. It may be restored.
     is_gone: bool,
     verdict: Status,
     jobs: Jobs<AgentName>,
@@ -164,13 +163,13 @@ impl Follower<'_> {
         }
     }
 
-    /// What has changed.
+    /// Handles the reported changes.
     fn hear(&mut self, session: &mut Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {
             return self.reopen(session);
         }
-        // If the list is not watched, the system does not report that the whole directory has gone.
+        // Without a watch on the list, no event reports that the directory has disappeared.
         if list && let Err(Error::NotAStore { .. }) = session.store_at(self.anchor.clone()) {
             self.is_going(session);
             return Ok(());
@@ -194,7 +193,7 @@ impl Follower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // The directory may have been put back from a backup: the one that is there now is
+                // The directory may have been restored from a backup, so its replacement is
                 // followed.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
@@ -206,7 +205,8 @@ impl Follower<'_> {
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
             if self.store.is_remote() {
-                // The state directory is there; the store is asked again.
+                // The state directory exists, so the error is that of the store, which is queried
+                // again.
                 self.list_at = Some(session.clock.now().after(ASKS));
             } else {
                 self.is_going(session);
@@ -215,14 +215,13 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// The state directory is being removed, or exchanged for another one: a moment later it is
-    /// looked for once more.
+    /// Notes that the state directory is missing, and schedules another look.
     fn is_going(&mut self, session: &Session) {
         self.is_gone = true;
         self.list_at = Some(session.clock.now().after(WRITTEN));
     }
 
-    /// Reads the settings again, and looks at everything anew.
+    /// Reloads the settings, and looks at every agent again.
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.anchor.clone())?;
         self.jobs.renew();
@@ -237,7 +236,7 @@ impl Follower<'_> {
         self.to_look_at.extend(self.followed.keys().cloned());
     }
 
-    /// Which agents there are.
+    /// Updates the list of agents.
     fn list(&mut self, session: &Session) -> Result<()> {
         let now = session.clock.now();
         let known = if self.args.all { self.store.due_to_tick(now)? } else { None };
@@ -245,7 +244,7 @@ impl Follower<'_> {
             let asked = now.after(ASKS);
             known.next.map_or(asked, |next| next.min(asked))
         });
-        // Agents that rest are not followed where the store says which do not.
+        // If the store knows which agents are idle, these are not followed.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
             Some(known) => {
                 self.machines = known.machines;
@@ -273,7 +272,7 @@ impl Follower<'_> {
             agent.told = told;
         }
         if !self.args.all {
-            // An agent that was removed may have come back.
+            // A removed agent may have been imported again.
             self.look_at_all();
         }
         let is_watched = self.news.follow_list(self.store.local());
@@ -281,7 +280,7 @@ impl Follower<'_> {
         Ok(())
     }
 
-    /// Looks at the agents that may have changed, or whose moment has come.
+    /// Looks at the agents that may have changed, or whose next look is due.
     fn look(&mut self, session: &Session) {
         let now = session.clock.now();
         let due = self.followed.iter().filter(|(_, agent)| agent.look_at.is_some_and(|at| at <= now));
@@ -294,11 +293,12 @@ impl Follower<'_> {
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
-                // The agent is looked at when its step is over.
+                // The end of the step triggers a look.
                 agent.look_at = None;
                 continue;
             }
-            // The store has looked itself, and until steps find nothing there is something to do.
+            // The store has reported that the agent is due. That is trusted until steps find
+            // nothing to do.
             if let Some(urgency) = agent.told.clone().filter(|_| agent.in_vain < SURELY) {
                 agent.look_at = None;
                 agent.stands(Some(now), now, || urgency);
@@ -313,16 +313,17 @@ impl Follower<'_> {
                     agent.is_unwatched = !is_watched;
                     let looks = !is_watched || outlook.is_beside || outlook.has_tasks;
                     agent.look_at = looks.then(|| now.after(again));
-                    // A step that has not come to rest goes on, unless another process is at it.
+                    // An agent that is not at rest gets another step at once, unless another
+                    // process has just made one.
                     let goes_on = !outlook.is_at_rest && agent.in_vain == 0 && !outlook.is_beside;
                     if goes_on { Some(now) } else { outlook.due }
                 }
-                // It is stepped elsewhere, or by nobody.
+                // The agent was moved away, so it has no steps here.
                 Err(error) if error.has_left() => {
                     agent.look_at = None;
                     None
                 }
-                // The agent's own step will report what is wrong.
+                // The agent's own step will report the error.
                 Err(_) => {
                     agent.look_at = None;
                     Some(now)
@@ -332,7 +333,7 @@ impl Follower<'_> {
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count() as u64;
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
-        // Nobody expects of records elsewhere that they are watched.
+        // Agents in a database are never watched, so a note about them would tell nothing.
         if are_new && !self.store.is_remote() {
             session.out.note(&format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
@@ -340,20 +341,21 @@ impl Follower<'_> {
         }
     }
 
-    /// When to look again although nothing changes.
+    /// Returns the time of the next look without a change.
     fn next(&self) -> Option<Time> {
         let waiting = self.followed.values().filter(|agent| !agent.runs && agent.ready.is_none());
         let next = waiting.filter_map(|agent| agent.look_at).chain(self.list_at).min();
         next.filter(|_| !self.is_ending)
     }
 
-    /// Makes steps, of the most urgent agents first.
+    /// Starts steps, most urgent agents first.
     fn start(&mut self, session: &mut Session) {
         while !self.is_ending && self.jobs.count() < self.args.jobs as usize {
             let now = session.clock.now();
             let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
             let ranked = ready.map(|(name, urgency)| (name, urgency.rank(now)));
-            // Without a chance the machine begins with the most urgent agent, as all others do.
+            // Without a random number the machine starts with the most urgent agent, as all others
+            // do.
             let chance = if self.machines > 1 { session.clock.chance().unwrap_or_default() } else { 0.0 };
             let Some(name) = next_of(ranked, self.machines, chance).cloned() else { return };
             let work = own_tick(session, &self.store, &name, self.args);
@@ -361,7 +363,7 @@ impl Follower<'_> {
             let Some(agent) = self.followed.get_mut(&name) else { return };
             match started {
                 Ok(()) => (agent.ready, agent.runs) = (None, true),
-                // The end of a running job makes room.
+                // The end of a running job frees resources.
                 Err(error) if error.is_shortage() && self.jobs.count() > 0 => return,
                 Err(error) => {
                     session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
@@ -373,11 +375,11 @@ impl Follower<'_> {
         }
     }
 
-    /// What came of a step.
+    /// Handles the end of a step.
     fn take_in(&mut self, session: &mut Session, ended: Ended<AgentName>) {
         let Ended { of: name, lines, end } = ended;
         let did_nothing = end == End::Exit(Status::NothingDone.code().into());
-        // A step that found nothing to do is no news.
+        // A step that did nothing prints nothing.
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = told(&mut session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
@@ -398,8 +400,8 @@ impl Follower<'_> {
             | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
         }
         if agent.in_vain == 1 && agent.told.take().is_some() {
-            // Another machine was quicker. The store says whether something is left, and it says so
-            // of all agents at once.
+            // Another machine made the step. The store knows if something is left, and one query is
+            // about all agents.
             let soon = now.after(ASKS_SOON);
             self.list_at = Some(self.list_at.map_or(soon, |at| at.min(soon)));
             return;
@@ -407,7 +409,7 @@ impl Follower<'_> {
         self.to_look_at.insert(name);
     }
 
-    /// The first signal lets the turns end that run, the second ends them.
+    /// Waits for the running turns after the first signal, and ends them after the second.
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
             self.verdict = Status::TurnFailed;
@@ -424,7 +426,7 @@ impl Follower<'_> {
 }
 
 impl Followed {
-    /// Notes when it has something to do next, and whether that is now.
+    /// Sets the time of the next look, or marks the agent as ready.
     fn stands(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
         self.ready = None;
         if due.is_none_or(|due| due > now) {
@@ -433,7 +435,7 @@ impl Followed {
             self.look_at = [self.look_at, due].into_iter().flatten().min();
             return;
         }
-        // The clock may have been put back meanwhile.
+        // A pause longer than the maximum means that the clock was set back.
         let left_alone = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
         match left_alone {
             Some(until) => self.look_at = Some(until),

@@ -1,4 +1,4 @@
-//! A tick over many agents: in which order, and several at once.
+//! Ticks of many agents: their order, and several at once.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -30,7 +30,7 @@ pub fn one_by_one(
     exchange: Option<&Exchange<'_>>,
     moved: &mut bool,
 ) -> Status {
-    // The ticks of single agents that `--all` starts are about all of them, too.
+    // A process that `--all` started for one agent belongs to a run over all agents, too.
     session.each_agent(names, args.all || args.unless_moved, |session, name| {
         if session.cancelled_by.get().is_some() {
             return Ok(Status::Done);
@@ -41,8 +41,8 @@ pub fn one_by_one(
     })
 }
 
-/// The agents that have something to do, the most urgent first, and then those that rest. So what
-/// the first ones have sent to the others is there by then.
+/// Ticks the agents that have something to do, most urgent first, and then the idle ones, which may
+/// have received messages from the first by then.
 pub fn in_line(
     session: &mut Session,
     store: &Store,
@@ -55,13 +55,13 @@ pub fn in_line(
     for name in names {
         match store.agent(&name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => resting.push((name, report)),
-            // Its steps are made where it is now, or by nobody.
+            // The agent was moved away, so it has no steps here.
             Err(error) if error.has_left() => {}
             Ok(None) | Err(_) => busy.push(name),
         }
     }
     if busy.is_empty() && !args.dry_run {
-        // No step was made meanwhile, so what was found still holds.
+        // No step has run, so the reports are still valid.
         for (_, report) in &resting {
             session.out.result(report, |out| step::text(report, out));
         }
@@ -72,7 +72,8 @@ pub fn in_line(
     one_by_one(session, store, &busy, args, exchange, moved)
 }
 
-/// Each agent in a process of its own: a turn's stray processes are then never another turn's.
+/// Ticks each agent in its own process, so that stray processes of a turn are never those of
+/// another turn.
 pub fn in_parallel(
     session: &mut Session,
     store: &Store,
@@ -85,10 +86,10 @@ pub fn in_parallel(
     let mut busy: Vec<AgentName> = Vec::new();
     let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in names {
-        // Agents with nothing to do need no process.
+        // An agent with nothing to do needs no process.
         match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
             Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            // Its steps are made where it is now, or by nobody.
+            // The agent was moved away, so it has no steps here.
             Err(error) if args.all && error.has_left() => {}
             Ok(None) | Err(_) => {
                 busy.push(name.clone());
@@ -121,7 +122,8 @@ pub fn in_parallel(
     status
 }
 
-/// Prints the output of one agent's tick, and its failure. Returns its exit status.
+/// Prints the output of an agent's tick, and reports an error that it could not print. Returns the
+/// exit status.
 pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
     let reached = match end {
         End::Exit(0) => Status::Done,
@@ -144,7 +146,7 @@ pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Statu
     reached
 }
 
-/// The error for a tick that ended without a result of its own.
+/// Returns an error for a tick that ended without a result.
 fn last_words(lines: &[u8], end: End) -> Option<String> {
     match end {
         End::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
@@ -153,7 +155,8 @@ fn last_words(lines: &[u8], end: End) -> Option<String> {
     }
 }
 
-/// One agent's own tick: a process of its own, but where each would connect to a database anew.
+/// Work item that ticks one agent: a new process, or a job for a persistent worker if the store is
+/// a database.
 pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Work {
     if store.is_remote() {
         let worker = command(session, store, "--by-line", args);
@@ -162,7 +165,7 @@ pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::
     Work::Process(command(session, store, name.as_str(), args))
 }
 
-/// The command line of a tick. `of`: the agent, or what says that it is told which.
+/// Returns the command line of a tick. `of`: an agent, or the flag of a persistent worker.
 fn command(session: &Session, store: &Store, of: &str, args: &cli::Tick) -> Vec<OsString> {
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
@@ -185,7 +188,7 @@ fn command(session: &Session, store: &Store, of: &str, args: &cli::Tick) -> Vec<
     command
 }
 
-/// The most urgent first; agents that are equal in everything stay in the order of their names.
+/// Sorts by urgency. Equal agents stay in order of name.
 fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
     names.sort_by_cached_key(|name| match urgencies.get(name) {
         Some(told) => told.rank(now),
@@ -193,34 +196,34 @@ fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now
     });
 }
 
-/// What a store has said of those that are due.
+/// Urgencies of the due agents, as a store reports them.
 pub type Urgencies = BTreeMap<AgentName, Urgency>;
 
 pub fn urgencies(store: &Store, due: Due) -> Urgencies {
     let told = due.agents.into_iter().map(|agent| {
-        // An agent whose settings can't be read reports that when its turn comes.
+        // An agent with unreadable settings reports that in its own tick.
         let policy =
             store.local().policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
         let policy = policy.unwrap_or_default();
-        // It has not waited since then.
+        // Such an agent is due at once, so its waiting time is unknown.
         let due = agent.due.filter(|due| *due != at_once());
         (agent.name, Urgency { policy, since: agent.since, due })
     });
     told.collect()
 }
 
-/// What an agent's place in the line depends on.
+/// Input of an agent's rank.
 #[derive(Debug, Clone)]
 pub struct Urgency {
     policy: SchedulingPolicy,
-    /// Since when it has had something to do.
+    /// Time since which the agent has had something to do.
     since: Option<Time>,
-    /// When something is due that no file tells of.
+    /// Due time that no file shows.
     due: Option<Time>,
 }
 
 impl Urgency {
-    /// An agent that can't be read reports that when its turn comes.
+    /// Returns the lowest urgency for an agent that can't be read. Its own tick reports the error.
     pub fn of(store: &Store, name: &AgentName) -> Urgency {
         let unknown = Urgency { policy: SchedulingPolicy::default(), since: None, due: None };
         urgency(store, name).unwrap_or(unknown)

@@ -1,4 +1,4 @@
-//! `tick`: one step of each agent, or as many as it takes.
+//! `tick`: one step of each agent, or steps until it is idle.
 
 mod committing;
 #[cfg(target_os = "linux")]
@@ -68,12 +68,12 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
     Ok(status)
 }
 
-/// Steps one agent after the other, as the process that has started this one names them. What went
-/// wrong in one step is not to last: the next one is made by another process.
+/// Steps the agents that the parent process names, one after the other. An error ends this process,
+/// so that it can't affect the next step.
 fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
-        // It may have waited for this line for long.
+        // The store may be outdated, because this process may have waited long for the line.
         store = store.afresh()?;
         let mut moved = false;
         let line = Line { names: vec![name], urgencies: None };
@@ -94,13 +94,13 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<
 /// Agents to step.
 struct Line {
     names: Vec<AgentName>,
-    /// Where the store has said which are due, what it has said of them.
+    /// Urgencies of the due agents, if the store reports them.
     urgencies: Option<Urgencies>,
 }
 
-/// The agents to step. Where the store says which are due, `--all` steps no others: it costs as
-/// much as there are such agents. What the first ones have sent to others makes these due, so the
-/// store is asked again, until it names nobody who was not stepped.
+/// Returns the agents to step. If the store knows which agents are due, `--all` steps only these.
+/// Messages of one round make other agents due, so the caller repeats the query until it names no
+/// agent that is not in `done`.
 fn to_step(session: &Session, store: &Store, args: &cli::Tick, done: &BTreeSet<AgentName>) -> Result<Line> {
     let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
     let Some(mut due) = due else {
@@ -112,7 +112,6 @@ fn to_step(session: &Session, store: &Store, args: &cli::Tick, done: &BTreeSet<A
     Ok(Line { names, urgencies: Some(many::urgencies(store, due)) })
 }
 
-/// Steps these agents.
 fn each(
     session: &mut Session,
     store: &Store,
@@ -136,12 +135,12 @@ fn each(
     } else {
         many::one_by_one(session, store, &names, args, exchange, moved)
     };
-    // What the others have not reported: a child's step may tell of its parent.
+    // A child's step may report an attention of its parent.
     let status = if session.has_raised_failure() { status.graver(Status::TurnFailed) } else { status };
     Ok(status.graver(refused))
 }
 
-/// The steps of one agent: one, or as many as it takes.
+/// Runs one step of an agent, or with --until-idle as many as it needs.
 pub fn steps(
     session: &mut Session,
     store: &Store,
@@ -177,14 +176,13 @@ pub fn steps(
         };
         let raised_failure = session.has_raised_failure();
         report.attention = session.raised.take();
-        // What a dry run foresees has not failed yet.
+        // A failure that a dry run predicts has not happened.
         if !args.dry_run && (report.failed() || raised_failure) {
             status = status.graver(Status::TurnFailed);
         }
         let did = report.did_something();
         moved |= did;
-        // A parent whose child was stepped here may be another clone's: its own step finds what
-        // became of the child.
+        // Another clone may own the parent; its own step then finds the end of the child.
         if did && !args.dry_run && exchange.is_none() {
             Desk::new(session, &agent).tell_parent();
         }
@@ -201,7 +199,7 @@ pub fn steps(
                 continuation.evidence.join(", ")
             ));
         }
-        // What was done is said by now, whatever git says.
+        // The result is printed before git can fail.
         if let Some(before) = before
             && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
         {

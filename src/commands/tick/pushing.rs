@@ -1,9 +1,8 @@
-//! `tick --push`: one repository that several machines tick. Before a step that has something to
-//! do, this clone takes the agent by a push, which only one of several clones that try is heard
-//! with; then it steps, and pushes what came of it.
+//! `tick --push`: several machines tick one repository. Before a step with something to do, this
+//! clone takes the agent by a push. git accepts the push of only one clone. The clone then steps,
+//! and pushes the result.
 //!
-//! Nothing in the records here is changed before that push was heard: a push that is refused leaves
-//! nothing to undo.
+//! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
 use crate::engine::desk::Desk;
 use crate::engine::exchange::{Exchange, Terms};
@@ -19,13 +18,13 @@ use crate::report::step::StepReport;
 use crate::rules::transition::taken::let_go;
 use crate::store::{Agent, Store};
 
-/// How long a clone has an agent beyond the time of its turn: for what comes before the turn and
-/// after it.
+/// Time that a clone keeps an agent beyond the timeout of its turn, for the work before and after
+/// it.
 const MARGIN: Span = Span::from_secs(10 * 60);
-/// Of a turn without a timeout.
+/// Time that a clone keeps an agent whose turn has no timeout.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
-/// Fetches what the other clones have done, and lets them have what this one has.
+/// Fetches the changes of other clones, and pushes those of this one.
 pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<Exchange<'s>> {
     let exchange = Exchange::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
     let terms = Terms { message: ("dormouse tick --push", ""), begins: true, ..Terms::default() };
@@ -35,14 +34,14 @@ pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<Ex
     Ok(exchange)
 }
 
-/// What came of a step.
+/// Result of a step.
 pub struct Stepped {
     pub report: StepReport,
-    /// Whether this clone had the agent: then there is something for the others to hear.
+    /// True if this clone has taken the agent, so that the result must be pushed.
     pub has_taken: bool,
 }
 
-/// One step, if there is anything to do and no other clone is at it.
+/// Runs one step, if there is something to do and no other clone has taken the agent.
 pub fn step(
     session: &mut Session,
     store: &Store,
@@ -71,7 +70,7 @@ pub fn step(
         Ok::<(), Refusal>(())
     });
     if stepped.is_err() {
-        // Its own error is the one worth telling.
+        // The error of the step is the one to report.
         let _ = publish(session, exchange, (&format!("{}: its step failed", agent.name()), ""));
     }
     let report = stepped?;
@@ -79,7 +78,7 @@ pub fn step(
     Ok(Stepped { report, has_taken: true })
 }
 
-/// Lets the other clones have what came of a step.
+/// Pushes the result of a step.
 pub fn publish(session: &Session, exchange: &Exchange<'_>, (subject, body): (&str, &str)) -> Result<()> {
     exchange.run(session, &Terms { message: (subject, body), ..Terms::default() }).map(drop)
 }

@@ -1,5 +1,5 @@
-//! `export`, `import`, `rm` and `rename`: agents as a stream, from one store to another (contract,
-//! store §6), out of this one, and to another name.
+//! `export`, `import`, `rm` and `rename`: agents as a stream from one store to another, deletion,
+//! and renaming (contract, store §6).
 
 pub mod remove;
 pub mod rename;
@@ -36,7 +36,7 @@ use crate::rules::transition::{moved, task};
 use crate::store::stream::{Reader, Writer};
 use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
 
-/// What became of an agent.
+/// Result for an agent.
 #[derive(Debug, Serialize)]
 struct Report {
     agent: AgentName,
@@ -44,7 +44,7 @@ struct Report {
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     moved_to: Option<String>,
-    /// Of an import: it had been moved away from here.
+    /// True for an import of an agent that had been moved away from here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     back: bool,
 }
@@ -93,7 +93,7 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
             let stdout = Path::new("stdout");
             let out = BufWriter::new(io::stdout().lock());
             match write(session, &store, &names, to.as_ref(), out, stdout) {
-                // The reader of the stream has ended before the stream was whole.
+                // The reader has closed the pipe before the end of the stream.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
                 {
@@ -106,7 +106,7 @@ pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Where an agent is moved to is shown in one line.
+/// The destination is shown in one line.
 fn check_place(to: &str) -> Result<()> {
     const MOST: usize = 1000;
     let message = match to {
@@ -137,7 +137,8 @@ fn write(
         let taken = take(session, &agent, to)?;
         let leaving = &taken.leaving;
         say_left_out(session, &agent, leaving);
-        // Where the first agent can't be taken, nothing is written.
+        // The output is opened after the first agent was read, so that an early error writes
+        // nothing.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
             (none, Some(out)) => none.insert(Writer::begin(out, &name.to_string_lossy(), names)?),
@@ -174,13 +175,13 @@ struct Taken {
     moved: Option<Moved>,
 }
 
-/// How an agent is to leave its place, and where it goes.
+/// Kind and destination of an export that moves an agent.
 struct Going {
     by: Leave,
     to: String,
 }
 
-/// Takes an agent under its lock, and marks it before if it is to leave.
+/// Reads an agent for export under its lock. With `going`, marks it as moved before.
 fn take(session: &Session, agent: &Agent<'_>, going: Option<&Going>) -> Result<Taken> {
     let locked = agent.change(session.clock.now())?;
     take_under(session, agent, &locked, going)
@@ -209,15 +210,15 @@ fn take_under(
     Ok(Taken { leaving, moved })
 }
 
-/// Says what of an agent its stream does not have.
+/// Reports the files of an agent that its stream does not contain.
 fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
     for path in leaving.left_out() {
         session.out.note(&format!("{}: {path}: left out: no plain file of an agent", agent.name()));
     }
 }
 
-/// The agent's records with the mark that it is about to leave. Refused while something of it is at
-/// work.
+/// Returns the agent's records with the mark of its move. Refuses an agent with an open turn or
+/// task.
 fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, going: &Going) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
@@ -227,7 +228,7 @@ fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, goi
     Ok(draft)
 }
 
-/// Takes the mark from an agent that stays: it is as it was before.
+/// Removes the mark from an agent that stays.
 fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: State) -> Result<()> {
     locked.local().forget_taken()?;
     let desk = Desk::new(session, agent);
@@ -236,8 +237,7 @@ fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: Stat
     desk.commit(locked, draft).map(drop)
 }
 
-/// Refuses to let a child go that its parent waits for: the parent looks for the end of its work
-/// here.
+/// Refuses to move a child whose parent waits for it, because the parent looks for its result here.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let waits = match agent.store().agent(&parent) {
@@ -273,7 +273,8 @@ pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {
     }
 }
 
-/// Refuses a turn that may only make its own children: the agents of a stream may have any parent.
+/// Refuses a turn that may only create children, because the agents of a stream may have any
+/// parent.
 fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     let Some(caller) = authority::inside(session, store)? else { return Ok(()) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
@@ -286,8 +287,8 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Makes all agents of a stream, looks at each as `doctor` does, and lets them appear then. The
-/// stream has a name and, if that is known, a length.
+/// Imports a stream: stages all agents, checks each as `doctor` does, and then makes them visible.
+/// The stream has a name and, if known, a length.
 fn from(
     session: &mut Session,
     store: &Store,
@@ -305,8 +306,8 @@ fn from(
         session.is_about(name);
         store.refuse_taken(name)?;
     }
-    // A stream may name any number of agents, so each is made and looked at before the next one has
-    // a directory.
+    // A stream may name any number of agents. Checking each before the next bounds the damage of a
+    // bad stream.
     let mut staged: Vec<Arriving<'_>> = Vec::new();
     let complete = |session: &Session, staged: &[Arriving<'_>]| {
         let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
@@ -350,7 +351,7 @@ fn from(
     Ok(Status::Done)
 }
 
-/// Refuses what `doctor` would find wrong.
+/// Refuses an agent in which `doctor` would find damage.
 fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
@@ -360,12 +361,12 @@ fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, the
         .with_hint(format!("{mend} (`dormouse doctor {former} --repair`){then}")))
 }
 
-/// Why a run and a task end that were at work when their agent was exported.
+/// Reason for the end of a run or task that was open when its agent was exported.
 const WENT_ON: &str = "it was at work when its agent was copied, and went on there";
 
-/// Takes from an agent what belongs to where it comes from: the mark of its move, the clone that
-/// steps it, and the turn and the tasks that were at work there. These are over here. Their
-/// processes are the other agent's, and nothing looks for them.
+/// Removes the state that belongs to the origin: the mark of the move, the clone that steps the
+/// agent, and open turns and tasks. These end here, because their processes belong to the original
+/// agent.
 fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     let state = agent.peek()?;
     let was_taken = state.moved.is_some() || state.ticked_by.is_some();
@@ -389,7 +390,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     locked.empty_journal()
 }
 
-/// Says which records still have the former name of an agent.
+/// Describes the records that still have the former name of an agent.
 fn related(staged: &Arriving<'_>) -> Option<String> {
     let parent = staged.agent().identity().ok()?.parent?;
     Some(format!(

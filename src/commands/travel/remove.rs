@@ -1,8 +1,8 @@
-//! `rm`: an agent is written to a file, and vanishes from here (contract, people §5).
+//! `rm`: exports an agent to a file and deletes it (contract, people §5).
 //!
-//! It is marked first, as one that moves away is: from then on nothing of it changes, and a message
-//! that arrives is in its stream or refused. When the stream is durable the agent vanishes by one
-//! rename. Where that was cut off, the same command does what is left.
+//! The agent is marked as moved first, so that its records no longer change: a message that arrives
+//! later is in the stream or refused. When the stream is durable, one rename deletes the agent.
+//! After an interruption, the same command continues.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::store::{Agent, Change, Leaving, Store, moved_away};
 
 use super::{Going, Taken, about_to_leave, say_left_out, take_under, unmark};
 
-/// What became of an agent.
+/// Result for an agent.
 #[derive(Debug, Serialize)]
 struct Report {
     agent: AgentName,
@@ -37,17 +37,17 @@ struct Report {
     dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exported_to: Option<PathBuf>,
-    /// Of the stream, or what is gone without one.
+    /// Size of the stream, or of the deleted directory with --no-export.
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// What nobody has worked on yet.
+    /// Unfinished work of the agent.
     unfinished: Unfinished,
     /// Agents whose parent it was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Files of its inbox that came too late for the stream.
+    /// Files that arrived in the inbox too late for the stream.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
@@ -69,7 +69,7 @@ impl Report {
     }
 }
 
-/// What an agent has before it that a person may want done.
+/// Counts of unfinished records.
 #[derive(Debug, Default, Serialize)]
 struct Unfinished {
     messages: usize,
@@ -79,7 +79,7 @@ struct Unfinished {
     timers: usize,
     /// Messages to other agents that are not delivered yet.
     outbox: u64,
-    /// What needs attention and was not acknowledged.
+    /// Unacknowledged reasons for attention.
     attention: u64,
 }
 
@@ -87,7 +87,7 @@ impl Unfinished {
     fn of(agent: &Agent<'_>, locked: &Change<'_>, records: &Records) -> Result<Unfinished> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // The rest of it is unfinished where it is now.
+            // The other records are unfinished in the agent's new place.
             return Ok(Unfinished { messages: agent.local().count_late()?, ..Unfinished::default() });
         }
         let seen = locked.look(state)?;
@@ -102,7 +102,7 @@ impl Unfinished {
         })
     }
 
-    /// In words; `None`: there is nothing of it.
+    /// Describes the unfinished records; `None` if there are none.
     fn words(&self) -> Option<String> {
         let Unfinished { messages, hints, work, waits, timers, outbox, attention } = self;
         let parts = [
@@ -123,7 +123,7 @@ impl Unfinished {
     }
 }
 
-/// What the command line asks for, of agents whose streams go into one file.
+/// Options of `rm` for agents whose streams go into one file.
 struct Request<'a> {
     file: Option<&'a Path>,
     force: bool,
@@ -167,7 +167,7 @@ pub fn rm(session: &mut Session, args: cli::Rm) -> Result<Status> {
     Ok(status)
 }
 
-/// Asks the person at a terminal. Nobody else can be asked, and has said what is meant.
+/// Asks for confirmation on a terminal. Without a terminal the command line suffices.
 fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
     let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
     let to = match file {
@@ -180,7 +180,8 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
     Ok(["y", "yes"].contains(&answer.trim().to_lowercase().as_str()))
 }
 
-/// Removes agents whose streams go into one file. Each that can't be removed is said, and stays.
+/// Deletes agents whose streams go into one file. An agent that can't be deleted is reported and
+/// stays.
 fn remove_all(session: &mut Session, store: &Store, request: &Request<'_>, names: &[AgentName]) -> Status {
     let mut ready: Vec<(AgentName, Ready)> = Vec::with_capacity(names.len());
     let mut status = session.each_agent(names, false, |session, name| {
@@ -209,14 +210,14 @@ fn remove_all(session: &mut Session, store: &Store, request: &Request<'_>, names
     status
 }
 
-/// An agent that is marked, with what it was when it was marked.
+/// Marked agent, with the records that the mark covers.
 struct Ready {
     taken: Taken,
     unfinished: Unfinished,
 }
 
-/// Marks an agent and takes what it consists of. `None`: it is to stay, and what would become of it
-/// was said.
+/// Marks an agent and reads it for export. Returns `None` if it stays; a dry run has printed its
+/// forecast.
 fn prepare(
     session: &mut Session,
     store: &Store,
@@ -244,7 +245,7 @@ fn prepare(
         .with_hint("name another one with --output"));
     }
     let records = match &state.moved {
-        // What refuses an agent that is at work is asked before anything else.
+        // An agent with an open turn or task is refused before any other check.
         None => about_to_leave(session, agent, &locked, &going)?.records,
         Some(_) => Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
     };
@@ -275,10 +276,11 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &Unfinished) -> Result<()> {
         .with_hint(format!("look at it with `dormouse get {name}`, or remove it all the same with --force")))
 }
 
-/// Writes the agents one after the other into the file, which appears when it is whole and durable.
+/// Writes the agents one after the other into the file, which appears when it is complete and
+/// durable.
 fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(AgentName, Ready)]) -> Result<()> {
     let Some(path) = file else { return Ok(()) };
-    // What has come there since is another's: the marks say whose file this one is.
+    // An existing file is replaced: the marks of the agents name it as the stream of this command.
     refuse_within(store, path, "--output", "name a file beside it")?;
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
@@ -293,7 +295,7 @@ fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(Agent
     new.place()
 }
 
-/// Takes the mark of a removal back: the agent is as it was before.
+/// Removes the mark of a deletion.
 fn stay(session: &Session, store: &Store, name: &AgentName, taken: &Taken) -> Result<()> {
     let agent = store.agent(name)?;
     let locked = agent.change(session.clock.now())?;
@@ -304,7 +306,7 @@ fn stay(session: &Session, store: &Store, name: &AgentName, taken: &Taken) -> Re
     unmark(session, &agent, &locked, state)
 }
 
-/// Lets the agent vanish, if it is still the one that was taken.
+/// Deletes the agent, if it is still marked by this command.
 fn finish(
     session: &mut Session,
     store: &Store,

@@ -1,9 +1,9 @@
-//! `rename`: an agent gets another name (contract, people §5).
+//! `rename`: gives an agent another name (contract, people §5).
 //!
-//! Every record says whose it is, so they are all written anew: a copy with the new name is made
-//! whole, beside the agent, and appears by one rename. While there are two of it, and until other
-//! agents that name it are changed, both are marked: no command changes them, and none is stepped.
-//! Where that was cut off, the same command does what is left.
+//! Every record contains the agent's name, so a complete copy is written beside the agent and
+//! appears by one rename. Until the old agent is deleted and other agents are updated, both are
+//! marked as moved: no command changes them, and no step runs. After an interruption, the same
+//! command continues.
 
 use serde::Serialize;
 
@@ -26,12 +26,12 @@ use crate::store::{Agent, Arriving, Store, moved_away};
 
 use super::{Going, Taken, check, take_under, unmark};
 
-/// What became of an agent.
+/// Result of the command.
 #[derive(Debug, Serialize)]
 struct Report {
     agent: AgentName,
     former_name: AgentName,
-    /// Absent if an earlier command has made the copy.
+    /// `None` if an earlier command has made the copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,10 +39,10 @@ struct Report {
     /// Agents whose parent it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Its triggers that something has called: their URLs have its name.
+    /// Number of its triggers with deliveries. Their URLs contain the name.
     #[serde(skip_serializing_if = "is_none")]
     triggers: usize,
-    /// Files of its inbox that came too late, from commands that say so.
+    /// Files that arrived in the inbox too late for the copy.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
@@ -60,13 +60,13 @@ impl Report {
     }
 }
 
-/// The name that the agent has, and the one that it gets.
+/// Former and new name of the agent.
 struct Names {
     former: AgentName,
     name: AgentName,
 }
 
-/// How many files the copy has, and how many bytes.
+/// Number of files and bytes of the copy.
 type Size = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::Rename) -> Result<Status> {
@@ -98,7 +98,7 @@ fn refuse_to_others(session: &Session, store: &Store, agent: &Agent<'_>) -> Resu
     authority::reach(session, store, agent, "rename")
 }
 
-/// The mark of the agent that has the new name already, where the rest is still to be done.
+/// Returns the mark of an interrupted rename, if the agent exists under its new name.
 fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
     let agent = match store.agent(name) {
         Err(Error::NoAgent { .. }) => return Ok(None),
@@ -112,7 +112,7 @@ fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<M
     Ok(is_ours.then_some(mark))
 }
 
-/// Marks the agent, and makes it once more under its new name. If that fails, it is as it was.
+/// Marks the agent and copies it under its new name. Removes the mark on failure.
 fn begin(
     session: &Session,
     store: &Store,
@@ -131,7 +131,7 @@ fn begin(
     }
 }
 
-/// Marks the agent and takes what it consists of.
+/// Marks the agent and reads its records.
 fn mark(session: &Session, store: &Store, agent: &Agent<'_>, names: &Names) -> Result<(Taken, Moved)> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -157,13 +157,13 @@ fn mark(session: &Session, store: &Store, agent: &Agent<'_>, names: &Names) -> R
     Ok((taken, mark))
 }
 
-/// Whether there is the agent under its new name already.
+/// True if the agent exists under its new name.
 fn has_appeared(store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
     let Ok(name) = mark.to.parse() else { return Ok(false) };
     Ok(begun(store, agent.name(), &name)?.as_ref() == Some(mark))
 }
 
-/// Makes the agent under its new name, with the same mark, and lets it appear.
+/// Copies the agent under its new name with the same mark, and makes the copy visible.
 fn make(
     session: &Session,
     store: &Store,
@@ -181,12 +181,12 @@ fn make(
     let store_path = store.anchor().path();
     check(&staged, &names.former, store_path, "it has its name as before: mend it", " and try again")?;
     let size = staged.local().size();
-    // Under the lock, so that no other command gives it another name meanwhile.
+    // The lock keeps another command from choosing another name meanwhile.
     let locked = agent.change(session.clock.now())?;
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Err(renamed_meanwhile(names));
     }
-    // The same command, called twice at once, has made it as well.
+    // A concurrent command with the same names may have made the copy.
     if !staged.place_if_free(session.clock.now())? && !has_appeared(store, agent, mark)? {
         store.refuse_name(&names.name)?;
     }
@@ -207,7 +207,7 @@ fn note_former_name(session: &Session, agent: &Agent<'_>, staged: &Arriving<'_>,
     locked.replace_identity(&identity)
 }
 
-/// Takes the mark back, unless the agent has its new name.
+/// Removes the mark, unless the agent exists under its new name.
 fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -217,8 +217,7 @@ fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Re
     unmark(session, agent, &locked, state)
 }
 
-/// Lets the agent of the former name vanish, changes the agents that name it, and takes the mark
-/// from it.
+/// Deletes the agent of the former name, updates the agents that name it, and removes the mark.
 fn finish(
     session: &Session,
     store: &Store,
@@ -238,7 +237,7 @@ fn finish(
         desk.commit(&locked, draft)?;
     }
     drop(locked);
-    // Every agent has a trigger, which most are never called by.
+    // Every agent has a default trigger, which most agents never use.
     let is_called = |trigger: &Trigger| trigger.status == TriggerStatus::Active && trigger.delivery_count > 0;
     let triggers = heir.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
     Ok(Report {
@@ -267,14 +266,14 @@ fn vanish(
         Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
         locked => locked?,
     };
-    // Another agent may have taken the name that is free now.
+    // Another agent may use the former name by now.
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Ok(Vec::new());
     }
     locked.vanish_into(heir)
 }
 
-/// Changes the agents whose parent or owner it is, or which it has stopped. Returns its children.
+/// Updates the agents whose parent or owner it is, or which it has stopped. Returns its children.
 fn tell_others(session: &Session, store: &Store, names: &Names) -> Result<Vec<AgentName>> {
     let mut children = Vec::new();
     for name in store.agents()? {
@@ -291,7 +290,7 @@ fn tell_others(session: &Session, store: &Store, names: &Names) -> Result<Vec<Ag
     Ok(children)
 }
 
-/// Changes one of them. Returns whether it is a child.
+/// Updates one agent. Returns true if it is a child.
 fn tell(session: &Session, agent: &Agent<'_>, names: &Names) -> Result<bool> {
     let Names { former, name } = names;
     let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);
@@ -317,7 +316,7 @@ fn tell(session: &Session, agent: &Agent<'_>, names: &Names) -> Result<bool> {
     Ok(names_it || is(&identity.parent, name))
 }
 
-/// Says what the person has to change by hand.
+/// Reports what the user has to change by hand.
 fn say_what_follows(session: &mut Session, report: &Report) {
     let Report { agent, former_name, .. } = report;
     for child in &report.children {

@@ -1,4 +1,4 @@
-//! What keys do to agents: each runs the command of that name, in a process of its own.
+//! Keys that act on agents: each runs the command of the same name in its own process.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use crate::model::json;
 use crate::process::jobs::{End, Ended};
 use crate::store::Store;
 
-/// A command that a key runs.
+/// Command that a key runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Tick,
@@ -47,7 +47,7 @@ impl Act {
         }
     }
 
-    /// What it does that can't be undone, so that it is asked for once more.
+    /// Returns the irreversible effect of a command, for which a confirmation is needed.
     pub fn doubt(self) -> Option<&'static str> {
         match self {
             Act::Stop => Some("this ends its turn and its tasks"),
@@ -58,7 +58,7 @@ impl Act {
         }
     }
 
-    /// The command line; nothing if there is nothing to requeue.
+    /// Returns the command line; `None` if there is nothing to requeue.
     pub fn command(
         self,
         session: &Session,
@@ -82,7 +82,7 @@ impl Act {
     }
 }
 
-/// What to say of a command that has ended.
+/// Describes the result of a command.
 pub fn told(ended: &Ended<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);

@@ -1,4 +1,4 @@
-//! The agents that are watched, in the order in which the screen has them.
+//! Watched agents in the order of the screen.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,20 +7,20 @@ use crate::model::posture::Posture;
 use crate::report::list::natural;
 use crate::report::panel::{Counts, Known};
 
-/// Agents and what is known of each.
+/// Agents with their last known states.
 #[derive(Default)]
 pub struct Fleet {
-    /// In the order of their names, as people count.
+    /// All agents in natural order of their names.
     agents: Vec<(AgentName, Known)>,
     places: HashMap<AgentName, usize>,
-    /// The places of those that are shown: what needs attention comes first.
+    /// Indexes of the shown agents, those that need attention first.
     order: Vec<usize>,
-    /// What a name or a posture has in it that is shown.
+    /// Text that the name or posture of a shown agent contains.
     filter: String,
 }
 
 impl Fleet {
-    /// From here on there are these agents. Returns those that were not there before.
+    /// Replaces the list of agents. Returns the added ones.
     pub fn list(&mut self, names: Vec<AgentName>) -> Vec<AgentName> {
         let new: Vec<AgentName> =
             names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();
@@ -37,14 +37,14 @@ impl Fleet {
         self.agents.iter().map(|(name, _)| name)
     }
 
-    /// Notes how an agent stands. `sort` then puts it into its place.
+    /// Sets the state of an agent. `sort` updates the order.
     pub fn note(&mut self, name: &AgentName, known: Known) {
         if let Some(at) = self.places.get(name) {
             self.agents[*at].1 = known;
         }
     }
 
-    /// Puts those first that need attention.
+    /// Sorts the shown agents, those that need attention first.
     pub fn sort(&mut self) {
         let filter = self.filter.to_lowercase();
         let is_shown = |(name, known): &(AgentName, Known)| {
@@ -70,17 +70,17 @@ impl Fleet {
         self.sort();
     }
 
-    /// How many are shown.
+    /// Number of shown agents.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Those that are shown, from this one on.
+    /// Returns the shown agents from an index on.
     pub fn from(&self, at: usize) -> impl Iterator<Item = (&AgentName, &Known)> {
         self.order.iter().skip(at).map(|at| (&self.agents[*at].0, &self.agents[*at].1))
     }
 
-    /// Where an agent stands among those that are shown.
+    /// Returns the index of an agent among those that are shown.
     pub fn place(&self, name: &AgentName) -> Option<usize> {
         let at = self.places.get(name)?;
         self.order.iter().position(|shown| shown == at)

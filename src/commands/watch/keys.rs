@@ -1,4 +1,4 @@
-//! What the keys of `watch` do.
+//! Key bindings of `watch`.
 
 use crate::engine::session::Session;
 use crate::error::Result;
@@ -12,7 +12,7 @@ use super::acts::Act;
 use super::{Panel, Talk};
 
 impl Panel {
-    /// Takes in a key. Returns whether it ends the command.
+    /// Handles a key. Returns true if it ends the command.
     pub(super) fn press(
         &mut self,
         session: &Session,
@@ -108,7 +108,7 @@ impl Panel {
         Ok(false)
     }
 
-    /// The agent that a key is about.
+    /// Returns the agent that a key acts on.
     fn subject(&self) -> Option<AgentName> {
         match &self.near {
             Some(near) => Some(near.name.clone()),
@@ -116,10 +116,10 @@ impl Panel {
         }
     }
 
-    /// Moves the choice, or what is shown of one agent.
+    /// Moves the selection, or scrolls the detail view.
     fn go(&mut self, to: impl Fn(usize) -> usize) {
         if let Some(from) = self.scrolled() {
-            // The picture does not go beyond its last line.
+            // Drawing limits the offset to the last line.
             *from = to(*from);
             return;
         }
@@ -127,7 +127,7 @@ impl Panel {
         self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
     }
 
-    /// From near, looks at the agent that stands beside this one among those that are shown.
+    /// Changes the detail view to a neighbour in the list.
     fn look_beside(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
         let Some(near) = &self.near else { return };
         let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));

@@ -1,7 +1,7 @@
-//! `watch`: the agents on a screen, and keys that run commands.
+//! `watch`: shows the agents on a screen, with keys that run commands.
 //!
-//! It only looks. It waits for changes of records, and reads and draws nothing while there are
-//! none, but for the age of a turn that is seen to run.
+//! The screen follows changes of records. Without changes nothing is read or drawn, except for the
+//! age of a visible running turn.
 
 mod acts;
 mod fleet;
@@ -30,17 +30,18 @@ use crate::store::{News, Store, Told, Watch};
 use acts::{Act, told};
 use fleet::Fleet;
 
-/// How long agents are read before keys are looked at again.
+/// Maximum time of reading agents before keys are handled.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// How often changes are looked at, at most: whatever goes on, the picture is as good as that.
+/// Minimum time between two reads, which bounds the load during constant changes.
 const PICTURE: Duration = Duration::from_millis(100);
 
-/// How often is looked at what can't be watched. For so many agents more rarely.
+/// Poll interval for agents that can't be watched. Each `AGENTS_IN_A_LOOK` of them lengthen it by
+/// its own length.
 const LOOKS: Span = Span::from_secs(5);
 const AGENTS_IN_A_LOOK: u64 = 1000;
 
-/// When a state directory that has gone is looked for first.
+/// Delay of the first look for a missing state directory.
 const PUT_BACK: Span = Span::from_secs(1);
 
 pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
@@ -92,27 +93,27 @@ pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
     panel.go_on(session, (&signals, &terminal), &mut screen)
 }
 
-/// What stands in the last line.
+/// Contents of the last line.
 enum Talk {
     Keys,
     Said(String),
-    /// Whether a command is to run that takes something away.
+    /// Confirmation of a command with an irreversible effect.
     Doubts(Act, AgentName),
-    /// Whether to end, although steps that were begun here are running.
+    /// Confirmation of quitting while a step that was started here runs.
     Leaves,
     Filters,
 }
 
-/// The agent that is looked at from near.
+/// Agent of the detail view.
 struct Near {
     name: AgentName,
     seen: std::result::Result<CloseUp, String>,
     said: Option<Said>,
-    /// Tells of changes where the records are elsewhere, of which there is no other news.
+    /// Reports changes of an agent in a database, which has no other source of events.
     heard: Watch,
-    /// Whether there may be more of what its turn writes than was read.
+    /// True if its turn may have written more than was read.
     has_more: bool,
-    /// How many lines are left out at the top.
+    /// Number of lines that are scrolled out at the top.
     from: usize,
 }
 
@@ -129,23 +130,23 @@ struct Panel {
     store: Store,
     news: News,
     fleet: Fleet,
-    /// Those that may have changed.
+    /// Agents that may have changed.
     to_read: BTreeSet<AgentName>,
-    /// Whether the list of agents may have changed.
+    /// True if the list of agents may have changed.
     to_list: bool,
-    /// When something was read last.
+    /// Time of the last read.
     read_at: Option<Instant>,
-    /// Those whose changes nothing tells.
+    /// Agents whose changes raise no event.
     unwatched: BTreeSet<AgentName>,
-    /// When to look again at what can't be watched.
+    /// Time of the next look at unwatched agents.
     look_at: Option<Time>,
-    /// Why the state directory can't be read at all.
+    /// Error of the state directory as a whole.
     trouble: Option<String>,
     chosen: Option<AgentName>,
-    /// How many agents stand above the screen.
+    /// Number of agents above the screen.
     top: usize,
     near: Option<Near>,
-    /// How many lines of the list of keys are left out at the top, while that is shown.
+    /// Scroll offset of the list of keys, while it is shown.
     keys: Option<usize>,
     talk: Talk,
     jobs: Jobs<(Act, AgentName)>,
@@ -190,7 +191,7 @@ impl Panel {
                 Rung::ClockSet => self.is_changed = true,
             }
             let asked = signals.asked();
-            // A terminal that is closed sends SIGHUP.
+            // A closed terminal sends SIGHUP.
             if asked.end.is_some() || asked.reload {
                 return Ok(Status::Done);
             }
@@ -213,7 +214,7 @@ impl Panel {
         }
     }
 
-    /// When to read what has changed; nothing if nothing has.
+    /// Returns the time at which changes are read; `None` without changes.
     fn looks_at(&self) -> Option<Instant> {
         let has_more = self.near.as_ref().is_some_and(|near| near.has_more);
         if self.to_read.is_empty() && !self.to_list && !has_more {
@@ -224,10 +225,10 @@ impl Panel {
         Some(self.read_at.map_or_else(Instant::now, |at| at + pause))
     }
 
-    /// Which agents there are.
+    /// Updates the list of agents.
     fn list(&mut self, session: &Session) -> Result<()> {
         self.to_list = false;
-        // In this order: what comes after the look is told.
+        // The watch starts before the list is read, so that no change is missed in between.
         let is_watched = self.news.follow_list(self.store.local());
         let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
         self.to_read.extend(new);
@@ -235,20 +236,20 @@ impl Panel {
             self.look_soon(session, LOOKS);
         }
         if !self.named.is_empty() {
-            // An agent that was removed may have come back.
+            // A removed agent may have been imported again.
             self.to_read.extend(self.fleet.names().cloned());
         }
         self.is_changed = true;
         Ok(())
     }
 
-    /// Looks again after a while at what can't be watched.
+    /// Schedules a look at unwatched agents.
     fn look_soon(&mut self, session: &Session, after: Span) {
         let at = session.clock.now().after(after);
         self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
     }
 
-    /// The state directory can't be read: it is being removed, or exchanged for another one.
+    /// Notes that the state directory can't be read: it is being deleted or replaced.
     fn is_gone(&mut self, session: &Session, error: &Error) {
         let after = if self.trouble.is_some() { LOOKS } else { PUT_BACK };
         self.trouble = Some(format!("below is what was there before: {error}"));
@@ -258,7 +259,7 @@ impl Panel {
         self.look_soon(session, after);
     }
 
-    /// Looks at everything anew, in the directory that is there now.
+    /// Reads everything again from the directory that exists now.
     fn reopen(&mut self, session: &Session) {
         let opened = session.store_at(self.anchor.clone()).and_then(|store| {
             self.news = News::of(store.local());
@@ -274,7 +275,7 @@ impl Panel {
         }
     }
 
-    /// Reads what has changed, for a while, those on the screen first.
+    /// Reads changed agents for a limited time, those on the screen first.
     fn read(&mut self, session: &Session, height: u16) {
         let begun = Instant::now();
         if self.to_list
@@ -324,7 +325,7 @@ impl Panel {
             self.unwatched.remove(name);
             return;
         }
-        // Nobody expects of records elsewhere that they are watched.
+        // Agents in a database are never watched, so a note about them would tell nothing.
         if self.unwatched.is_empty() && !self.store.is_remote() {
             self.talk = Talk::Said(format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
@@ -336,7 +337,7 @@ impl Panel {
         }
     }
 
-    /// Looks at one agent from near.
+    /// Opens the detail view of an agent.
     fn look_near(&mut self, session: &Session, name: AgentName) {
         let before = self.near.take().filter(|near| near.name == name);
         let (said, mut heard, from) =
@@ -352,7 +353,7 @@ impl Panel {
         self.listen();
     }
 
-    /// Reads what the turn writes of the agent that is looked at from near.
+    /// Reads the output of the turn in the detail view.
     fn listen(&mut self) {
         let Some(near) = &mut self.near else { return };
         near.has_more = false;
@@ -367,11 +368,11 @@ impl Panel {
             said.look(&agent, seen.run.is_some())?;
             Ok(said)
         });
-        // What can't be read is not shown; the records say more about that.
+        // Unreadable output is not shown; the records report the error.
         near.said = listened.ok();
     }
 
-    /// When to look again although nothing changes.
+    /// Returns the time of the next redraw without a change.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
         let of = |known: &Known| match known {
@@ -385,7 +386,7 @@ impl Panel {
         seen.into_iter().chain(self.look_at).min()
     }
 
-    /// The moment has come that `next` named.
+    /// Handles the time that `next` returned.
     fn look_again(&mut self, session: &Session) {
         self.is_changed = true;
         if self.look_at.is_none_or(|at| at > session.clock.now()) {
@@ -395,14 +396,14 @@ impl Panel {
         if self.trouble.is_some() {
             return self.reopen(session);
         }
-        // If the list is not watched, the system does not tell that the whole directory has gone.
+        // Without a watch on the list, no event reports that the directory has disappeared.
         match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
             Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
             Err(error) => self.is_gone(session, &error),
         }
     }
 
-    /// What has changed.
+    /// Handles the reported changes.
     fn hear(&mut self, session: &Session) {
         for change in self.news.take() {
             match change {
@@ -431,7 +432,7 @@ impl Panel {
         self.top =
             self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
         if self.chosen.is_none() && self.fleet.counts().unread == 0 {
-            // From here on it is that agent, whatever comes before it.
+            // The first agent is selected; agents that appear above it don't change that.
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
         let question;
@@ -472,12 +473,12 @@ impl Panel {
         Ok(())
     }
 
-    /// How many lines are left out at the top of what can be scrolled.
+    /// Returns the scroll offset of the current view, if it scrolls.
     fn scrolled(&mut self) -> Option<&mut usize> {
         self.keys.as_mut().or(self.near.as_mut().map(|near| &mut near.from))
     }
 
-    /// Where the chosen agent stands among those that are shown.
+    /// Returns the index of the selected agent among those that are shown.
     fn at(&self) -> usize {
         self.chosen.as_ref().and_then(|chosen| self.fleet.place(chosen)).unwrap_or(0)
     }

@@ -1,7 +1,7 @@
-//! Renders the generated texts afresh and compares them with what is committed.
+//! Renders the generated texts and compares them with the committed ones.
 //!
-//! Whatever is stale is rewritten, and then the test fails, so that the change shows in the diff of
-//! whoever made it. With `CI` in the environment it only compares.
+//! A stale file is rewritten and the test fails, so that the change appears in the diff. With `CI`
+//! in the environment the test only compares.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,13 +35,14 @@ use crate::report::context::Document;
 /// Generated files by their path from the root of the crate.
 type Texts = BTreeMap<String, String>;
 
-/// When the pages last changed in substance: set by hand, so that no build changes it.
+/// Date of the last substantial change of the pages. It is set by hand, so that a build does not
+/// change it.
 const MAN_DATE: &str = "2026-11-21";
 
-/// clap_mangen begins every section with this; a page needs it once.
+/// Preamble of every section of clap_mangen; a page needs it once.
 const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
-/// The directories in which every file is generated, but for `man/sections`.
+/// Directories of generated files. Only `man/sections` is written by hand.
 const DIRS: &[&str] = &["man", "completions", "schemas"];
 
 #[test]
@@ -78,7 +79,7 @@ fn generated_texts_are_current() {
     assert!(stale.is_empty(), "stale, {done}: {}", stale.join(", "));
 }
 
-/// What stands in the directories of generated files.
+/// Returns the files in the generated directories.
 fn committed(root: &Path) -> Vec<String> {
     let mut paths = Vec::new();
     for dir in DIRS {
@@ -92,7 +93,7 @@ fn committed(root: &Path) -> Vec<String> {
     paths
 }
 
-/// One page per command and subcommand: clap's part, then the sections that are kept by hand.
+/// Renders a page for each command and subcommand: the part of clap, then the handwritten sections.
 fn manual_pages(root: &Path, texts: &mut Texts) {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
@@ -117,7 +118,7 @@ fn manual_page(
     }
     let is_top = name == "dormouse";
     let has_subcommands = command.has_subcommands();
-    // What every command takes stands in the page of dormouse itself.
+    // Global flags are only in the page of dormouse itself.
     let hide = |arg: Arg| if is_top || !arg.is_global_set() { arg } else { arg.hide(true) };
     let man = Man::new(command.mut_args(|arg| on_one_line(hide(arg))));
     let mut page = Vec::new();
@@ -152,7 +153,7 @@ fn manual_page(
     texts.insert(format!("man/{name}.1"), page);
 }
 
-/// The values that an argument can have, as a part of its help instead of a list of their own.
+/// Puts the possible values of an argument into its help instead of a list.
 fn on_one_line(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
     if values.is_empty() || !arg.get_action().takes_values() {
@@ -163,8 +164,8 @@ fn on_one_line(arg: Arg) -> Arg {
     arg.hide_possible_values(true).long_help(format!("{help}.\nOne of {}.", names.join(", ")))
 }
 
-/// What clap has as plain text, as a manual page has it: words between backticks are bold, and the
-/// dash after the name is a minus.
+/// Converts the plain text of clap to that of a manual page: words between backticks are bold, and
+/// the dash after the name is a minus.
 fn typeset(page: &str) -> String {
     let mut typeset = String::with_capacity(page.len());
     let mut in_name = false;
@@ -185,22 +186,22 @@ fn typeset(page: &str) -> String {
             }
             typeset.push_str(part);
         }
-        // clap sets the marks of a synopsis apart and leaves a blank at the end of the line.
+        // clap formats the separators of a synopsis one by one and leaves a blank at the end of the
+        // line.
         typeset.truncate(typeset.trim_end_matches(' ').len());
         typeset.push('\n');
     }
     typeset
 }
 
-/// The functions that ask the program itself what a word could become.
+/// Renders the completion functions, which run the program.
 fn completions(texts: &mut Texts) {
     let shells: [(&dyn EnvCompleter, &str); 3] =
         [(&Bash, "dormouse.bash"), (&Zsh, "_dormouse"), (&Fish, "dormouse.fish")];
     for (shell, name) in shells {
         let mut script = Vec::new();
         shell.write_registration(cli::COMPLETES, "dormouse", "dormouse", "dormouse", &mut script).unwrap();
-        // zsh calls the file itself as a function when it is first needed, and takes what that
-        // proposes.
+        // zsh calls the file itself as a function on first use, and takes its completions.
         let script = String::from_utf8(script).unwrap().replace(
             "compdef _clap_dynamic_completer_dormouse dormouse",
             "if [ \"$funcstack[1]\" = _dormouse ]; then\n    _clap_dynamic_completer_dormouse \"$@\"\n\
@@ -216,10 +217,10 @@ fn schemas(texts: &mut Texts) {
         text.push('\n');
         texts.insert(format!("schemas/{kind}.json"), text);
     };
-    // Requests and settings are written by people and carry no `schema`; an event has its own.
+    // Requests and settings are written by people and have no `schema` field; an event has its own.
     add("agent", schema::<Policy>("agent.toml"));
     add("outcome", schema::<Outcome>("what a turn may write to DORMOUSE_OUTCOME"));
-    // What is only written has its fields where they are written.
+    // The context is only written, so its schema is that of the serialized form.
     let told = SchemaSettings::draft2020_12().for_serialize();
     add("context", schema_by::<Document<'_>>(told, "dormouse/context/1"));
     add("submission", schema::<Submission>("a request to admit a message"));
@@ -258,8 +259,7 @@ fn schema_by<T: JsonSchema>(settings: SchemaSettings, title: &str) -> Value {
     schema
 }
 
-/// Where a comment in the source points to the contract, its reader can follow; the reader of a
-/// schema can't.
+/// Removes references to the contract, which a reader of a schema can't follow.
 fn without_references(schema: &mut Value) {
     match schema {
         Value::String(text) => {
@@ -275,7 +275,7 @@ fn without_references(schema: &mut Value) {
     }
 }
 
-/// The schema of a record with the `schema` field that the codec puts first.
+/// Returns the schema of a record with the `schema` field that the codec adds.
 fn record<T: Record + JsonSchema>() -> Value {
     let mut schema = schema::<T>(&T::schema());
     let mut properties = Map::new();
@@ -290,7 +290,7 @@ fn record<T: Record + JsonSchema>() -> Value {
     schema
 }
 
-/// The module that embeds all of it.
+/// Renders the module that includes all generated texts.
 fn index(texts: &Texts) -> String {
     let list = |prefix: &str, suffix: &str| -> String {
         let of = |path: &String| Some(path.strip_prefix(prefix)?.strip_suffix(suffix)?.to_owned());
@@ -302,7 +302,7 @@ fn index(texts: &Texts) -> String {
     };
     format!(
         "\
-//! The generated texts. `cargo test generated` makes this file and those that it names.
+//! Generated texts. `cargo test generated` writes this file and those that it includes.
 
 macro_rules! committed {{
     ($path:literal) => {{
