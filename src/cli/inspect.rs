@@ -19,7 +19,7 @@ pub const POSTURES: &[&str] = &[
 pub const STATUSES: &[&str] =
     &["booting", "awake_idle", "awake_running", "awaiting_task", "asleep", "stopped"];
 pub const AGENT_KINDS: &[&str] = &["named", "child"];
-/// The numbers of the execution states, as `state` shows them.
+/// Numbers of the execution states, as `state` shows them.
 pub const STATE_CODES: &[&str] = &["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
 pub const EXECUTION_STATES: &[&str] = &[
     "initializing",
@@ -75,7 +75,7 @@ pub const EVENT_KINDS: &[&str] = &[
     "attention_acknowledged",
 ];
 
-/// The columns of `list`, and what each has.
+/// Columns of `list`, each with its content.
 pub const COLUMNS: &[(&str, &str)] = &[
     ("agent", "The name; with a `!` where something needs attention"),
     ("posture", "How it stands, in a word"),
@@ -95,7 +95,7 @@ fn columns() -> PossibleValuesParser {
 
 /// Show a summary of an agent
 ///
-/// Prints the whole summary, or one field of it by its dotted path: `dormouse get a queue.pending`.
+/// Prints the whole summary, or one field by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
 pub struct Get {
     /// Which agent
@@ -106,8 +106,8 @@ pub struct Get {
 
 /// Wait until agents have a posture or status, or a message is settled
 ///
-/// Watches the agents' directories, and runs no step itself. Prints each agent that gets there, and
-/// ends when all have. The exit status is 8 if the time was over first.
+/// Watches the records and runs no step itself. Prints each agent that meets the condition, and
+/// ends when all do. The exit status is 8 after the timeout.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
 pub struct Await {
@@ -130,7 +130,7 @@ pub struct Await {
 
 /// List agents, a line each
 ///
-/// Those that need attention come first. On a terminal the last column is cut to its width.
+/// Agents that need attention come first. On a terminal the last column is cut to its width.
 #[derive(Debug, Args)]
 pub struct List {
     /// Only agents of this posture (may be repeated)
@@ -145,7 +145,7 @@ pub struct List {
     /// Which columns, in this order [default: agent,posture,queue,last,due,note]
     #[arg(long, value_name = "COLUMNS", value_parser = columns(), value_delimiter = ',')]
     pub columns: Vec<String>,
-    /// Sort by this column alone [default: who needs attention, then by name]
+    /// Sort by this column alone [default: agents that need attention first, then by name]
     #[arg(long, value_name = "COLUMN", value_parser = columns())]
     pub sort: Option<String>,
     /// At most this many; 0 for all
@@ -153,31 +153,31 @@ pub struct List {
     pub limit: usize,
 }
 
-/// Say what the next step would do, and why
+/// Explain what the next step would do
 ///
-/// Prints the ladder of rules with the rung that holds, what would wake the agent, and what looks
-/// wrong.
+/// Prints the ladder of rules down to the rung that holds, the events that would wake the agent,
+/// and warnings.
 #[derive(Debug, Args)]
 pub struct Explain {
     /// Which agent
     pub agent: String,
 }
 
-/// Show the execution state of an agent: since when, why, and which states can follow
+/// Show the execution state of an agent: its start, its reason, and the states that can follow
 #[derive(Debug, Args)]
 pub struct State {
     /// Which agent
     pub agent: String,
-    /// Tell by the exit status whether this state, a name or its code, can follow: 0 yes, 4 no
+    /// Tell by the exit status if this state, a name or its code, can follow: 0 yes, 4 no
     #[arg(long, value_name = "STATE", value_parser = PossibleValuesParser::new(EXECUTION_STATES.iter().chain(STATE_CODES).copied()))]
     pub can: Option<String>,
-    /// Print the machine as a diagram with the current state marked
+    /// Print the state machine as a diagram with the current state marked
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "mermaid", conflicts_with = "can")]
     pub diagram: Option<Diagram>,
-    /// With --diagram: mark the edges that were taken, with how often
+    /// With --diagram: mark the transitions that were made, each with its count
     #[arg(long, requires = "diagram")]
     pub history: bool,
-    /// List the installed hooks, their paths, and which of them run
+    /// List the installed hooks with their paths, and those that run
     #[arg(long, conflicts_with_all = ["can", "diagram"])]
     pub hooks: bool,
 }
@@ -188,7 +188,7 @@ pub enum Diagram {
     Dot,
 }
 
-/// Look at turns
+/// Show turns
 #[derive(Debug, Args)]
 pub struct Run {
     #[command(subcommand)]
@@ -211,13 +211,13 @@ pub enum RunCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Print what the turn wrote to stdout instead
+        /// Print the stdout of the turn instead
         #[arg(long, conflicts_with = "stderr")]
         stdout: bool,
-        /// Print what the turn wrote to stderr instead
+        /// Print the stderr of the turn instead
         #[arg(long)]
         stderr: bool,
-        /// Print what the turn writes, to stdout or with --stderr to that, until it ends
+        /// Print stdout, or with --stderr that, as the turn writes it, until the turn ends
         #[arg(short, long)]
         follow: bool,
     },
@@ -233,7 +233,7 @@ pub struct Briefs {
     pub limit: usize,
 }
 
-/// Show what happened, oldest first
+/// Show events, oldest first
 #[derive(Debug, Args)]
 pub struct Events {
     #[command(flatten)]
@@ -241,11 +241,10 @@ pub struct Events {
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub kind: Vec<String>,
-    /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or from this long ago
-    /// on
+    /// Only events since this time (`yesterday`, `friday 17:30`, RFC 3339), or since this long ago
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
-    /// Go on printing events as they happen
+    /// Keep printing new events
     #[arg(short, long)]
     pub follow: bool,
     /// At most this many of each agent, the newest; 0 for all
@@ -253,30 +252,30 @@ pub struct Events {
     pub limit: usize,
 }
 
-/// Show what happened, in plain words and local time, with what turns have written
+/// Show events in plain words and local time, with the output of turns
 ///
-/// Of the agents that are named; of all where none is named, outside a turn.
+/// Shows the named agents. Without a name outside a turn, it shows all agents.
 #[derive(Debug, Args)]
 pub struct Logs {
     #[command(flatten)]
     pub agents: PlaneAgents,
-    /// Everything since this time, or from this long ago on [default: the last 50 events, however
+    /// Everything since this time, or since this long ago [default: the last 50 events, however
     /// old]
     #[arg(long, value_name = "TIME|DURATION")]
     pub since: Option<String>,
-    /// Go on telling as it happens, and as turns write it
+    /// Keep printing new events, and output as turns write it
     #[arg(short, long)]
     pub follow: bool,
 }
 
-/// Show the agents on the terminal, as they stand and change, with keys that run commands
+/// Show agents on the terminal, with keys that run commands
 ///
-/// Those that need attention come first. Enter looks at one agent: its queue, waits, work, last
-/// events, and what its turn writes. `?` lists the keys. The screen follows changes as they happen,
-/// and costs nothing while nothing changes.
+/// Agents that need attention come first. Enter shows one agent: its queue, waits, work, last
+/// events, and the output of its turn. `?` lists the keys. The screen follows changes as they
+/// happen, and costs nothing while nothing changes.
 #[derive(Debug, Args)]
 pub struct Watch {
-    /// Which agents; all, if none is named
+    /// Which agents [default: all]
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
 }

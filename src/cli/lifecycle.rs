@@ -8,31 +8,31 @@ use clap::builder::PossibleValuesParser;
 pub const VISIBILITIES: &[&str] = &["public", "private"];
 pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 
-/// Make a state directory
+/// Create a state directory
 ///
-/// Makes DIR/.dormouse with its settings and its git files. If there is one already, nothing
-/// changes. Without DIR it is made where --dir or DORMOUSE_DIR points, else in the working
-/// directory.
+/// Creates DIR/.dormouse with its settings and its git files. An existing one is not changed.
+/// Without DIR, --dir or DORMOUSE_DIR names the place, or else it is the working directory.
 ///
-/// With a URL (postgres://...) it makes the tables of a store in a database. --grant then lets a
-/// role of that database be a `ticker`, who does everything, a `producer`, who may `enqueue` and
-/// `wake` in its own name and reads nothing, or a `reader`, and nothing else from then on.
+/// With a URL (postgres://...) it creates the tables of a store in a database. --grant then gives a
+/// role of that database the rights of a `ticker`, which may do everything, a `producer`, which may
+/// `enqueue` and `wake` in its own name and reads nothing, or a `reader`. A role that had other
+/// rights before loses them.
 #[derive(Debug, Args)]
 pub struct Init {
-    /// The directory to put it into
+    /// Directory to create it in
     #[arg(value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Let a role of the database be ticker, producer or reader; may be given again
+    /// Make a role of the database a ticker, producer or reader (may be repeated)
     #[arg(long, value_name = "PART=ROLE")]
     pub grant: Vec<String>,
 }
 
-/// Make a new agent
+/// Create an agent
 ///
 /// The agent is `booting` until it is started. The turn command follows `--`, as a program and its
 /// arguments; --shell takes one line for sh instead; --from takes a whole agent.toml. --template
-/// makes an agent that works at once, with its turn command as AGENT.sh beside the state directory:
-/// a script that is yours and says in its comments what can be done with it.
+/// creates an agent that is ready to run, with its turn command as AGENT.sh beside the state
+/// directory: a script for you to edit, with comments that explain it.
 ///
 /// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file
 /// of --secret-file; never with --quiet.
@@ -43,22 +43,22 @@ pub struct Create {
     /// The turn command as one line for sh
     #[arg(long, value_name = "LINE", conflicts_with_all = ["from", "command"])]
     pub shell: Option<String>,
-    /// Take this file as its agent.toml
+    /// Use this file as its agent.toml
     #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description"])]
     pub from: Option<PathBuf>,
     /// An agent that runs a script, asks a language model, reviews commits or works every night
     #[arg(long, value_parser = PossibleValuesParser::new(TEMPLATES), conflicts_with_all = ["shell", "from", "command"])]
     pub template: Option<String>,
-    /// What the agent is for
+    /// Purpose of the agent
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     /// The agent that owns it, as a private child. Inside a turn or task: always its agent
     #[arg(long, value_name = "AGENT")]
     pub parent: Option<String>,
-    /// The table [profiles.NAME] of dormouse.toml whose keys are its defaults
+    /// The table [profiles.NAME] of dormouse.toml with its default settings
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Which senders it takes messages from: every agent, or only the operator, its parent and its
+    /// Senders that may send it messages: every agent, or only the operator, its parent and its
     /// triggers [default: public; of a child: private]
     #[arg(long, value_parser = PossibleValuesParser::new(VISIBILITIES))]
     pub visibility: Option<String>,
@@ -71,18 +71,18 @@ pub struct Create {
     pub command: Vec<String>,
 }
 
-/// Make a new agent like one that is there
+/// Copy an agent's settings to a new agent
 ///
-/// The new agent has the settings and hooks of the other, and nothing else of it: no messages, no
-/// history, no triggers but one of its own. It is `booting` until it is started. Its turns run the
+/// The new agent has the settings and hooks of the other one, and nothing else: no messages, no
+/// history, and only a trigger of its own. It is `booting` until it is started. Its turns run the
 /// same program, in the same directory.
 #[derive(Debug, Args)]
 pub struct CloneAgent {
-    /// The agent that is there
+    /// The agent to copy
     pub agent: String,
-    /// The name of the new one: 1 to 64 of a-z 0-9 . _ -
+    /// Name of the new agent: 1 to 64 of a-z 0-9 . _ -
     pub new: String,
-    /// What the new agent is for [default: as the other]
+    /// Purpose of the new agent [default: as of the other one]
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
     /// Write the secret of its trigger to this new file, which only you can read, and show it
@@ -93,10 +93,9 @@ pub struct CloneAgent {
 
 /// Change the settings of an agent in an editor
 ///
-/// Opens a copy of its agent.toml with $VISUAL, else $EDITOR, else vi, and puts it in place when
-/// the editor has ended and the text is sound. If it is not, you can edit again. Settings that have
-/// changed meanwhile are not written over; the copy is then kept. The next step goes by the new
-/// settings.
+/// Opens a copy of its agent.toml with $VISUAL, else $EDITOR, else vi. When the editor ends, a
+/// valid copy replaces agent.toml; an invalid one can be edited again. If agent.toml has changed
+/// meanwhile, it is not overwritten and the copy is kept. The next step uses the new settings.
 #[derive(Debug, Args)]
 pub struct Edit {
     /// Which agent
@@ -105,14 +104,13 @@ pub struct Edit {
 
 /// Give an agent another name
 ///
-/// Everything of it goes along: messages, work items, timers, history, hooks, keys. Its children
-/// know it by its new name. Its triggers keep ids and secrets, but the path of their URLs has the
-/// new name. What names it outside the state directory (crontabs, units, turn scripts) is yours to
-/// change.
+/// Messages, work items, timers, history, hooks and keys are kept. Its children refer to it by its
+/// new name. Its triggers keep their ids and secrets, but the path of their URLs has the new name.
+/// References outside the state directory (crontabs, units, turn scripts) are yours to change.
 ///
-/// Refused while a turn or a task of it is open, or its parent waits for it. Meanwhile nothing of
-/// it changes, and a message to it is refused. A renaming that was cut off is marked in the agent;
-/// the same command ends it.
+/// Refused while it has an open turn or task, or its parent waits for it. During the rename its
+/// records don't change, and messages to it are refused. An interrupted rename is marked in the
+/// agent; the same command continues it.
 #[derive(Debug, Args)]
 pub struct Rename {
     /// Which agent
@@ -123,9 +121,9 @@ pub struct Rename {
 
 /// Start agents, so that ticks run them
 ///
-/// Sends no message and runs no turn: the next tick decides what to do. Runs the hooks of the state
-/// directory and of the agent that are told of a start. Inside a turn or task, only children of its
-/// agent can be started.
+/// Sends no message and runs no turn: the next tick decides what to do. Runs the start hooks of the
+/// state directory and of the agent. Inside a turn or task, only children of its agent can be
+/// started.
 #[derive(Debug, Args)]
 pub struct Start {
     #[command(flatten)]
@@ -135,72 +133,71 @@ pub struct Start {
 /// Stop agents and end what they run
 ///
 /// A stopped agent takes up no message. A running turn gets SIGTERM once no critical section
-/// protects it, and SIGKILL when the grace is over. If it ends in time with exit status 0, it is
+/// protects it, and SIGKILL after the grace. If it ends in time with exit status 0, it is
 /// completed; otherwise its run is aborted. Queued messages, timers, waits and history are kept.
 /// Stopping a stopped agent changes nothing.
 #[derive(Debug, Args)]
 pub struct Stop {
     #[command(flatten)]
     pub agents: Agents,
-    /// How long a running turn may take to end by itself [default: timeouts.shutdown, 30s]
+    /// Time for a running turn to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
     /// Don't wait for a critical section of the turn
     #[arg(long)]
     pub now: bool,
-    /// Put the message of a running turn back into the queue instead of aborting it; also a message
-    /// that is put off or suspended
+    /// Put the message of a running turn back into the queue instead of aborting it; also a
+    /// deferred or suspended message
     #[arg(long)]
     pub requeue: bool,
-    /// Why, for the ledger
+    /// The reason, for the ledger
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
 
-/// Remove agents, each written to a file before
+/// Delete agents, after exporting each to a file
 ///
-/// The stream of each agent is written to AGENT.tar, as export does it; import brings the agent
-/// back. When the file is durable, the agent vanishes at once. A message that arrives meanwhile is
-/// in the stream, or is refused. Other agents that are its children stay, and so do its turn script
-/// and its workspace: they lie beside the state directory.
+/// The stream of each agent is written to AGENT.tar, as by export; import restores the agent. When
+/// the file is durable, the agent is deleted at once. A message that arrives meanwhile is in the
+/// stream, or is refused. Its children, its turn script and its workspace stay: the latter two are
+/// beside the state directory.
 ///
-/// Refused while a turn or a task of it is open, or its parent waits for it: `stop` ends those.
+/// Refused while it has an open turn or task, or its parent waits for it: `stop` ends those.
 /// Refused without --force while messages, work items, waits or timers are open, or something needs
-/// attention. At a terminal it asks first. A removal that was cut off is marked in the agent, which
-/// changes no more; the same command ends it.
+/// attention. At a terminal it asks first. An interrupted deletion is marked in the agent, whose
+/// records no longer change; the same command continues it.
 #[derive(Debug, Args)]
 pub struct Rm {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<String>,
-    /// Remove what is unfinished too, and don't ask
+    /// Delete unfinished work, too, and don't ask
     #[arg(short, long)]
     pub force: bool,
     /// Write the streams of all these agents to this one new file [default: AGENT.tar, one for
     /// each]
     #[arg(short, long, value_name = "FILE", conflicts_with = "no_export")]
     pub output: Option<PathBuf>,
-    /// Write nothing: what the agent was is gone
+    /// Export nothing: the agent can't be restored
     #[arg(long)]
     pub no_export: bool,
-    /// Say what would be removed or refused, and change nothing
+    /// Print what would be deleted or refused, and change nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
-/// Let a failed agent go on at once, or retry a message that is put off
+/// Resume a failed agent at once, or retry a deferred message
 ///
-/// Ends the backoff, and settles a run whose tick is gone. Without this command, `tick` does the
-/// same when the time has come. A message that waits for resources is tried by the next step, even
-/// if it was put off until later, and so is a message that is held because it came to nothing too
-/// often.
+/// Ends the backoff, and settles a run whose tick has died. Without this command, `tick` does the
+/// same in time. The next step tries a message that waits for resources, even if it was deferred,
+/// and a message that is held after too many setbacks.
 #[derive(Debug, Args)]
 pub struct Recover {
     /// Which agent
     pub agent: String,
-    /// Count a run as interrupted although it may go on elsewhere: on another host, or in the state
-    /// directory of which this one is a copy. Tasks of that directory count as lost. No process is
-    /// ended there
+    /// Count a run as interrupted although it may still be running: on another host, or in the
+    /// state directory that this one was copied from. Tasks of that directory count as lost. No
+    /// process is ended there
     #[arg(long)]
     pub force: bool,
 }

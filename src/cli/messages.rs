@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-/// The message kinds that can be enqueued from outside.
+/// Message kinds that can be enqueued from outside.
 pub const OUTSIDE_KINDS: &[&str] =
     &["operator_prompt", "control", "channel_event", "webhook_event", "callback_event", "internal_followup"];
 pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
@@ -14,8 +14,8 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 ///
 /// Admits one message and prints its id. Once the id is printed, the message survives a crash. TEXT
 /// is the text itself, `-` for stdin, or `@FILE`. Without TEXT, stdin is read unless it is a
-/// terminal. With --await it prints the brief of its turn instead of the id, once the message has
-/// ended: another process must make the steps.
+/// terminal. With --await it waits for the end of the message and prints the brief of its turn
+/// instead of the id: another process must run the steps.
 #[derive(Debug, Args)]
 pub struct Enqueue {
     /// Which agent
@@ -28,7 +28,7 @@ pub struct Enqueue {
     /// Admit the message at this time, by a timer: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME", conflicts_with = "batch")]
     pub at: Option<String>,
-    /// Accept a time for --at that is past: the next step then admits the message
+    /// Accept a past time for --at: the next step then admits the message
     #[arg(long, requires = "at")]
     pub past_ok: bool,
     /// Read one message per line of stdin, each a JSON object with text or body, and kind, origin,
@@ -49,8 +49,8 @@ pub struct Enqueue {
 ///
 /// Admits one message as `enqueue` does, runs steps of that agent until the message is settled, and
 /// prints the brief of its turn. The output of the turn goes to stderr. The exit status is 0 if the
-/// message was completed, 7 if it failed for good, and 8 if the time was over first. After a
-/// timeout or a signal the message stays queued.
+/// message was completed, 7 if it failed for good, and 8 after the timeout. After a timeout or a
+/// signal the message stays queued.
 #[derive(Debug, Args)]
 pub struct Ask {
     /// Which agent
@@ -81,13 +81,13 @@ pub struct Said {
     /// Which messages are taken up first; only the operator can interject [default: normal]
     #[arg(long, value_parser = PossibleValuesParser::new(PRIORITIES))]
     pub priority: Option<String>,
-    /// Admit only one message under this key within 24 hours, and print its id for a repeat
+    /// Admit only one message under this key within 24 hours; a repeat prints the id of the first
     #[arg(long, value_name = "KEY")]
     pub dedupe_key: Option<String>,
     /// Drop the message if no step has taken it up after this long
     #[arg(long, value_name = "DURATION")]
     pub ttl: Option<String>,
-    /// What the message is about, for example `github:org/repo#12`
+    /// Subject of the message, for example `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
     /// The open work item that the message belongs to
@@ -106,35 +106,34 @@ pub struct Said {
 
 /// Tell an agent that something may have changed
 ///
-/// A wake hint is not a message: pending hints about the same wait, resource or source become one.
+/// A wake hint is not a message: pending hints about the same wait, resource or source are merged.
 /// A turn runs if the hint names what the agent waits for, or if the agent has runnable work.
-/// Otherwise the command says that none will run, and the agent's next turn is told of the hint;
-/// `enqueue` sends a message that runs one.
+/// Otherwise the command prints that none will run, and the agent's next turn gets the hint;
+/// `enqueue` sends a message that runs a turn.
 #[derive(Debug, Args)]
 pub struct Wake {
     /// Which agent
     pub agent: String,
-    /// Why the agent should look
+    /// The reason for the agent to look
     pub text: Option<String>,
     /// The source of the hint [default: operator; inside a turn, its agent]
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
-    /// What has changed, for example `github:org/repo#12`; this ends the waits for it
+    /// The resource that has changed, for example `github:org/repo#12`; this ends the waits for it
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
     /// The active wait that this ends
     #[arg(long, value_name = "ID")]
     pub wait: Option<String>,
-    /// The trigger of the agent that this stands for: the hint is about what the trigger is scoped
-    /// to
+    /// A trigger of the agent: the hint is about the wait or resource that the trigger is scoped to
     #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
     pub trigger: Option<String>,
-    /// Why the agent should look; it goes before TEXT
+    /// The reason for the agent to look; it precedes TEXT
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }
 
-/// Look at messages, and deal with dead letters
+/// Show messages, and handle dead letters
 #[derive(Debug, Args)]
 pub struct Queue {
     #[command(subcommand)]
@@ -158,12 +157,12 @@ pub enum QueueCommand {
         #[command(flatten)]
         agent: PlaneAgent,
     },
-    /// List dead letters: messages that failed for the last time
+    /// List dead letters: messages that have failed all their attempts
     Dead {
         #[command(flatten)]
         agents: PlaneAgents,
-        /// Acknowledge what needs attention instead of listing it: everything, be it a dead letter
-        /// or not, or only what names one of these ids or files. No message is changed
+        /// Acknowledge what needs attention instead of listing it: everything, dead letter or not,
+        /// or only what names one of these ids or files. No message is changed
         #[arg(long, value_name = "ID", num_args = 0..)]
         ack: Option<Vec<String>>,
     },
@@ -175,32 +174,31 @@ pub enum QueueCommand {
         #[command(flatten)]
         agent: PlaneAgent,
     },
-    /// Drop a message that is queued, put off or suspended, or a dead letter
+    /// Drop a queued, deferred or suspended message, or a dead letter
     Drop {
         /// The message, or at least four characters of its id
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Why, for the ledger
+        /// The reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
 }
 
-/// List files that could not be admitted, and deal with them
+/// List files that could not be admitted, and handle them
 ///
-/// Such a file was dropped into the inbox and is not a message of the agent, or is a message that
-/// can't be read. A step moved it to inbox/rejected/ and wrote the reason beside it; a file that
-/// can't be moved is still in the inbox. `list`, `get` and `doctor` count it until it is accepted
-/// or dropped.
+/// Such a file was dropped into the inbox and is not a message for the agent, or can't be read. A
+/// step moved it to inbox/rejected/ and wrote the reason beside it; a file that can't be moved is
+/// still in the inbox. `list`, `get` and `doctor` count it until it is accepted or dropped.
 #[derive(Debug, Args)]
 pub struct Rejected {
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// Try these files again: each goes back into the inbox, or stays and the reason is said
+    /// Try these files again: each returns to the inbox, or stays and the reason is printed
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with = "drop")]
     pub accept: Option<Vec<OsString>>,
-    /// Remove these files for good. No other command does
+    /// Delete these files. No other command does
     #[arg(long, value_name = "FILE", num_args = 0..)]
     pub drop: Option<Vec<OsString>>,
     /// With --accept or --drop: all of them
@@ -211,7 +209,7 @@ pub struct Rejected {
 /// The agent of a command about records
 #[derive(Debug, Args)]
 pub struct PlaneAgent {
-    /// The agent, as a word; the same as --agent
+    /// The agent, as a word; equal to --agent
     #[arg(value_name = "AGENT")]
     pub word: Option<String>,
     /// The agent [default: $DORMOUSE_AGENT; not needed where an id is given]
@@ -222,7 +220,7 @@ pub struct PlaneAgent {
 /// The agent of a command that says something
 #[derive(Debug, Args)]
 pub struct AgentAndText {
-    /// What is said. Of two words the first is the agent
+    /// The text. Of two words the first is the agent
     #[arg(value_name = "TEXT", num_args = 0..=2)]
     pub words: Vec<String>,
     /// The agent [default: $DORMOUSE_AGENT]
@@ -233,7 +231,7 @@ pub struct AgentAndText {
 /// The agents of a command that lists
 #[derive(Debug, Args)]
 pub struct PlaneAgents {
-    /// The agents, as words; the same as --agent
+    /// The agents, as words; equal to --agent
     #[arg(value_name = "AGENT")]
     pub words: Vec<String>,
     /// An agent (may be repeated) [default: $DORMOUSE_AGENT]

@@ -32,8 +32,8 @@ pub use tasks::*;
 pub use triggers::*;
 pub use upkeep::*;
 
-/// Set by the completion functions of a shell to its name: then the words after `--` are a line to
-/// be completed.
+/// Environment variable that the completion functions of a shell set to its name. The words after
+/// `--` are then the line to complete.
 pub const COMPLETES: &str = "DORMOUSE_COMPLETE";
 
 const STYLES: Styles = Styles::styled()
@@ -44,21 +44,21 @@ const STYLES: Styles = Styles::styled()
 
 /// Long-lived agents that live in a directory: no daemon, one step per invocation
 ///
-/// An agent is a directory of JSON records. `enqueue` puts a message into its inbox. `tick` reads
+/// An agent is a directory of JSON records. `enqueue` writes a message into its inbox. `tick` reads
 /// the records, decides what to do next, commits the decision, carries it out and ends. Between two
-/// steps no daemon runs: everything that matters is in the records.
+/// steps no daemon runs: the records are the whole state.
 #[derive(Debug, Parser)]
 #[command(name = "dormouse", version, styles = STYLES, max_term_width = 100, propagate_version = false)]
 #[command(disable_help_subcommand = false)]
 pub struct Cli {
     #[command(flatten)]
     pub global: Global,
-    /// Absent: how things stand.
+    /// `None` shows the overview.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// Flags that every command takes
+/// Global flags
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Everywhere")]
 pub struct Global {
@@ -75,10 +75,10 @@ pub struct Global {
     /// Print more messages on stderr
     #[arg(short, long, global = true)]
     pub verbose: bool,
-    /// When to use colour
+    /// Use of colour
     #[arg(long, value_name = "WHEN", default_value = "auto", global = true, hide_possible_values = false)]
     pub color: Color,
-    /// How long to wait for a lock before giving up with exit status 5
+    /// Time to wait for a lock before failing with exit status 5
     #[arg(long, value_name = "DURATION", default_value = "10s", global = true)]
     pub lock_timeout: String,
 }
@@ -153,9 +153,9 @@ pub enum Command {
 }
 
 impl Cli {
-    /// Reads the command line.
+    /// Parses the command line.
     ///
-    /// Building the whole grammar takes longer than all the rest of most commands, so a command is
+    /// Building the whole grammar takes longer than the rest of most commands, so a command is
     /// first parsed with a grammar of its own. If that fails, because of a mistake or a request for
     /// help, the line is parsed again with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
@@ -218,7 +218,7 @@ impl Cli {
     }
 }
 
-/// Parses the command line as this command alone; `None` if that fails.
+/// Parses the command line as this command alone. Returns `None` if that fails.
 fn alone<A: Args>(argv: &[OsString], name: &'static str, wrap: fn(A) -> Command) -> Option<Cli> {
     let mut grammar = Global::augment_args(clap::Command::new("dormouse"))
         .subcommand(A::augment_args(clap::Command::new(name)));
