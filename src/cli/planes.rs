@@ -1,4 +1,4 @@
-//! The planes of an agent's own work: `work`, `wait`, `timer`, and `next-wake`.
+//! Records of an agent's work: `work`, `wait`, `timer`, and `next-wake`.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,7 +21,7 @@ pub const WAIT_STATES: &[&str] = &["active", "resolved", "cancelled", "expired",
 pub const WAIT_KINDS: &[&str] = &["operator", "task", "external", "timer", "system"];
 pub const CATCH_UPS: &[&str] = &["once", "all", "skip"];
 
-/// Work items: what an agent has set out to do
+/// Work items: goals of an agent
 #[derive(Debug, Args)]
 pub struct Work {
     #[command(subcommand)]
@@ -34,7 +34,7 @@ pub enum WorkCommand {
     Add {
         #[command(flatten)]
         objective: AgentAndText,
-        /// How far its plan has come [default: ready]
+        /// State of its plan [default: ready]
         #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
         plan_status: Option<String>,
         /// A step of the item (may be repeated)
@@ -43,7 +43,7 @@ pub enum WorkCommand {
         /// Its plan in prose: the text itself, `@FILE`, or `-` for stdin
         #[arg(long, value_name = "TEXT")]
         plan: Option<String>,
-        /// What blocks it from the start
+        /// Its blocker from the start
         #[arg(long, value_name = "REASON")]
         blocked_by: Option<String>,
         /// Remind the agent of the blocker after this long
@@ -91,25 +91,25 @@ pub enum WorkCommand {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// Clear its blocker, its recheck and its waits too
+        /// Clear its blocker, its recheck and its waits, too
         #[arg(long, requires = "reason")]
         clear_blocker: bool,
-        /// Why they can be cleared
+        /// The reason for clearing them
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Record what blocks an item
+    /// Record a blocker of an item
     Block {
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
         #[arg(long, value_name = "TEXT")]
         reason: String,
-        /// Remind the agent of it after this long
+        /// Remind the agent of the blocker after this long
         #[arg(long, value_name = "DURATION")]
         recheck: Option<String>,
     },
-    /// Record that nothing blocks an item any more
+    /// Remove the blocker of an item
     Unblock {
         id: String,
         #[command(flatten)]
@@ -136,10 +136,10 @@ pub enum WorkCommand {
     },
 }
 
-/// Record why work can't go on, and what would end that
+/// Record why work is blocked, and what would end that
 ///
-/// The wait belongs to the work item that is named; else to that of the turn, else to the current
-/// one, else to the agent itself.
+/// The wait belongs to the named work item; else to that of the turn, else to the current one, else
+/// to the agent itself.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Wait {
@@ -147,47 +147,47 @@ pub struct Wait {
     pub command: Option<WaitCommand>,
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// What to wait for
+    /// Kind of the wait
     #[arg(long, value_name = "KIND", required = true, value_parser = PossibleValuesParser::new(WAIT_KINDS))]
     pub on: Option<String>,
-    /// Why, for people
+    /// The reason, for people
     #[arg(long, value_name = "TEXT", required = true)]
     pub reason: Option<String>,
-    /// An operator wait: an answer that is offered. May be repeated
+    /// An operator wait: a suggested answer (may be repeated)
     #[arg(long = "option", value_name = "ANSWER")]
     pub options: Vec<String>,
-    /// What exactly to wait for: a task's id, or a reference such as `github:org/repo#12`
+    /// The exact subject: a task's id, or a reference such as `github:org/repo#12`
     #[arg(long, value_name = "REF")]
     pub resource: Option<String>,
     /// The work item that waits
     #[arg(long, value_name = "ID", conflicts_with = "whole_agent")]
     pub work_item: Option<String>,
-    /// The agent itself waits, whatever it works on
+    /// Let the agent itself wait, whatever it works on
     #[arg(long)]
     pub whole_agent: bool,
-    /// A timer wait: how long
+    /// A timer wait: its duration
     #[arg(long = "in", value_name = "DURATION", conflicts_with = "at")]
     pub within: Option<String>,
-    /// A timer wait: until when (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
+    /// A timer wait: its end (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
-    /// Accept a time for --at that is past: the next step then ends the wait
+    /// Accept a past time for --at: the next step then ends the wait
     #[arg(long, requires = "at")]
     pub past_ok: bool,
-    /// Tell the agent to go and look each time this long has passed, until the wait ends; a system
-    /// wait needs this, --recheck-at or --expires
+    /// Tell the agent to check each time this long has passed, until the wait ends; a system wait
+    /// needs this, --recheck-at or --expires
     #[arg(long, value_name = "DURATION", conflicts_with = "recheck_at")]
     pub recheck: Option<String>,
-    /// Tell the agent to go and look at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
+    /// Tell the agent to check at this time, once (`tomorrow 9:00`, `friday 17:30`, RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub recheck_at: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION")]
     pub expires: Option<String>,
-    /// Why it is right that nothing else brings the agent back
+    /// Confirm, with a reason, that this wait has no timeout
     #[arg(long, value_name = "WHY")]
     pub no_fallback: Option<String>,
-    /// The sender that is expected, as in an origin: `webhook:github`, or `webhook` for any
+    /// The expected sender, as in an origin: `webhook:github`, or `webhook` for any
     #[arg(long, value_name = "NAME")]
     pub source: Option<String>,
     /// The trigger of the agent whose deliveries end an external or system wait
@@ -241,18 +241,18 @@ pub enum TimerCommand {
         /// An expression of six fields for --cron, the first of them seconds
         #[arg(long, requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         seconds: bool,
-        /// Accept a time for --at that is past: the timer then fires with the next step
+        /// Accept a past time for --at: the timer then fires with the next step
         #[arg(long, requires = "at", conflicts_with_all = ["within", "every", "cron"])]
         past_ok: bool,
-        /// What becomes of fires that were due while no tick came [default: once]
+        /// Handling of fires that were due while no tick ran [default: once]
         #[arg(long, value_parser = PossibleValuesParser::new(CATCH_UPS))]
         catch_up: Option<String>,
-        /// With --catch-up skip: how late a fire may be and still send its message [default: until
-        /// the next]
+        /// With --catch-up skip: a fire sends its message if it is at most this late [default:
+        /// until the next fire]
         #[arg(long, value_name = "DURATION", requires = "catch_up")]
         grace: Option<String>,
-        /// A name, of which the agent has one active timer: the same command again adds no second
-        /// one, and a command that says something else replaces it
+        /// A name that only one active timer of the agent can have: the same command again changes
+        /// nothing, and a command with another setting replaces the timer
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
@@ -269,7 +269,7 @@ pub enum TimerCommand {
     },
 }
 
-/// When a timer fires
+/// Schedule of a timer
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false, id = "schedule", args = ["within", "at", "every", "cron"])]
 pub struct Schedule {
@@ -279,7 +279,7 @@ pub struct Schedule {
     /// Once, at this time: `tomorrow 9:00`, `friday 17:30`, RFC 3339
     #[arg(long, value_name = "TIME")]
     pub at: Option<String>,
-    /// Again and again, counted from now
+    /// Repeatedly at this interval, counted from now
     #[arg(long, value_name = "DURATION")]
     pub every: Option<String>,
     /// By the calendar: minute hour day month weekday, as in crontab(5), or a name such as @daily
@@ -287,10 +287,10 @@ pub struct Schedule {
     pub cron: Option<String>,
 }
 
-/// Say when the next step is due
+/// Print the time at which the next step is due
 ///
-/// Prints the earliest time for the agents that are named; an empty line if nothing is due. A
-/// message that has arrived is due at once.
+/// Prints the earliest time of the named agents; an empty line if nothing is due. A message that
+/// has arrived is due at once.
 #[derive(Debug, Args)]
 pub struct NextWake {
     #[arg(value_name = "AGENT", required_unless_present = "all")]
@@ -298,7 +298,7 @@ pub struct NextWake {
     /// Every agent
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
-    /// How to print the time
+    /// Format of the time
     #[arg(long, value_enum, default_value_t = WakeFormat::Rfc3339)]
     pub format: WakeFormat,
 }

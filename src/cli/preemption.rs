@@ -8,30 +8,30 @@ use super::messages::PlaneAgent;
 
 /// Ask a running turn to yield
 ///
-/// The turn learns of the request at its next `dormouse safe-point`, and yields with `dormouse
-/// yield`. If it has not yielded when the grace is over, it gets SIGTERM, and SIGKILL 5 s later.
-/// That is an interruption, and costs its message no attempt. If a request is pending already, the
-/// new reason replaces the old one, and the earlier of the two deadlines counts.
+/// The turn gets the request from its next `dormouse safe-point`, and yields with `dormouse yield`.
+/// If it has not yielded within the grace, it gets SIGTERM, and SIGKILL 5 s later. That is an
+/// interruption, and costs its message no attempt. If a request is pending already, the new reason
+/// replaces the old one, and the earlier of the two deadlines counts.
 ///
-/// A turn that has yielded is suspended until `--for` is over or until `dormouse resume`. After
+/// A turn that has yielded is suspended until `--for` has passed or until `dormouse resume`. After
 /// `timeouts.suspend`, an hour by default, its run is given up, and the attempt begins again with
 /// the checkpoint.
 #[derive(Debug, Args)]
 pub struct Preempt {
     /// Which agent
     pub agent: String,
-    /// Why: the turn and its hooks are told
+    /// The reason, for the turn and its hooks
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// How long the turn may take to yield [default: preemption.grace, 30s]
+    /// Time for the turn to yield [default: preemption.grace, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
-    /// Resume the turn by itself after this long [default: only `dormouse resume` does]
+    /// Resume the turn automatically after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<String>,
 }
 
-/// Let suspended runs go on
+/// Resume suspended runs
 ///
 /// The next tick runs the turn again: the same message, the same attempt, with its checkpoint in
 /// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated name for `start`. With `--all` it
@@ -42,7 +42,7 @@ pub struct Resume {
     pub agents: Agents,
 }
 
-/// Fail what an agent is doing: a turn, a message that waits to go on, a stop or a recovery
+/// Fail an agent's turn, held message, stop or recovery
 ///
 /// The processes of a turn are ended once no critical section protects it: SIGTERM, and SIGKILL 5 s
 /// later. This counts as a failed attempt: the message is tried again after the backoff, or becomes
@@ -51,7 +51,7 @@ pub struct Resume {
 pub struct Fail {
     /// Which agent
     pub agent: String,
-    /// Why, for the ledger and the next attempt
+    /// The reason, for the ledger and the next attempt
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
     /// Don't wait for a critical section of the turn
@@ -59,15 +59,15 @@ pub struct Fail {
     pub now: bool,
 }
 
-/// Ask whether to go on, from inside a turn
+/// Ask inside a turn if it should continue
 ///
-/// Exit status 0 means go on, 10 means please yield. Messages that the operator has sent meanwhile
-/// with priority `interject` are printed on stdout, one JSON object a line, each once. If stdout is
-/// /dev/null, they stay for the next safe point.
+/// Exit status 0 means continue, 10 means please yield. Messages that the operator has sent
+/// meanwhile with priority `interject` are printed on stdout, one JSON object a line, each once. If
+/// stdout is /dev/null, they stay for the next safe point.
 ///
 /// With COMMAND, that command runs while dormouse watches the records. When the turn should yield,
 /// or the operator has sent a message, the command is ended and the exit status is 10. Otherwise
-/// the exit status is the command's own. The next safe point hands the message over.
+/// the exit status is the command's own. The next safe point prints the message.
 #[derive(Debug, Args)]
 pub struct SafePoint {
     #[command(flatten)]
@@ -78,10 +78,10 @@ pub struct SafePoint {
     /// Wait for a message or a request to yield, at most this long
     #[arg(long, value_name = "DURATION", conflicts_with = "argv")]
     pub wait: Option<String>,
-    /// The signal that the command gets when it is to end
+    /// The signal that ends the command
     #[arg(long, value_name = "NAME", default_value = "TERM", requires = "argv")]
     pub signal: String,
-    /// How long the command may take to end after that signal, before it gets SIGKILL
+    /// Time for the command to end after that signal, before it gets SIGKILL
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "argv")]
     pub grace: String,
     /// The command to run
@@ -89,13 +89,13 @@ pub struct SafePoint {
     pub argv: Vec<std::ffi::OsString>,
 }
 
-/// Save what this turn needs to go on, from inside a turn
+/// Save the state of this turn for its next run, from inside the turn
 ///
 /// Only the latest checkpoint counts. The next run of the same message finds its path in
-/// DORMOUSE_CHECKPOINT: after a `yield`, a failure, a timeout, a kill or a requeue. It is removed
-/// when the message is settled. A turn that was told to end can still save a checkpoint until it is
-/// killed. An empty one is refused, because it would replace the last one if the command that makes
-/// it fails.
+/// DORMOUSE_CHECKPOINT: after a `yield`, a failure, a timeout, a kill or a requeue. It is deleted
+/// when the message is settled. A turn that gets SIGTERM can still save a checkpoint until it is
+/// killed. An empty one is refused, because it would replace the last one if the command that
+/// creates it fails.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// A file, or `-` for stdin
@@ -111,29 +111,28 @@ pub struct Checkpoint {
 /// Suspend this turn, from inside it
 ///
 /// Saves the checkpoint. The turn should exit after that, with any status. Its message stays
-/// claimed, and the same attempt goes on after `dormouse resume`, or when the time of `--for` is
-/// over, its own or that of the request to yield: where both are set, the longer one.
+/// claimed, and the same attempt continues after `dormouse resume`, or after the time of `--for`,
+/// its own or that of the request to yield: if both are set, the longer one.
 #[derive(Debug, Args)]
 pub struct Yield {
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// What the turn needs to go on: a file, or `-` for stdin [default: the checkpoint it was
-    /// given]
+    /// The saved state of the turn: a file, or `-` for stdin [default: the checkpoint it was given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
     /// Save the checkpoint even if it is empty
     #[arg(long, requires = "checkpoint")]
     pub allow_empty: bool,
-    /// Resume this turn by itself after this long [default: only `dormouse resume` does]
+    /// Resume this turn automatically after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<String>,
 }
 
 /// Run a command that must not be preempted, from inside a turn
 ///
-/// While the command runs, `safe-point` says go on, and the turn is not ended for failing to yield,
-/// until the deadline. The exit status is the command's. Sections nest and count as one stretch:
-/// the deadline of the outermost holds for all, and `preemption.max_section` in any case.
+/// While the command runs, `safe-point` returns 0, and the turn is not ended for failing to yield,
+/// until the deadline. The exit status is the command's. Sections nest and count as one: the
+/// deadline of the outermost holds for all, and `preemption.max_section` in any case.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct NonPreemptible {
@@ -141,7 +140,7 @@ pub struct NonPreemptible {
     pub command: Option<SectionCommand>,
     #[command(flatten)]
     pub agent: PlaneAgent,
-    /// How long the section protects the turn
+    /// Time for which the section protects the turn
     #[arg(long, value_name = "DURATION", required = true)]
     pub deadline: Option<String>,
     /// The command to run
@@ -155,7 +154,7 @@ pub enum SectionCommand {
     Begin {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// How long the section protects the turn
+        /// Time for which the section protects the turn
         #[arg(long, value_name = "DURATION")]
         deadline: String,
     },

@@ -2,22 +2,22 @@
 
 use clap::{Args, ValueEnum};
 
-/// Print what makes a machine tick this state directory
+/// Print configuration by which a machine ticks this state directory
 ///
 /// A unit for systemd, a crontab line, or a property list for launchd, with the paths of this
 /// program and of this state directory, quoted for that format. Nothing is installed: each text
 /// begins with the name of its file.
 #[derive(Debug, Args)]
 pub struct Service {
-    /// Who is to tick
+    /// The service manager
     pub manager: Manager,
-    /// For the services of a user: of this one, without rights on the machine
+    /// For the service manager of this user, which needs no rights on the machine
     #[arg(long)]
     pub user: bool,
-    /// With systemd: a service that stays (`tick --follow`) instead of a timer
+    /// With systemd: a service that keeps running (`tick --follow`) instead of a timer
     #[arg(long)]
     pub follow: bool,
-    /// How many agents are ticked at once
+    /// Number of agents that are ticked at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub jobs: u32,
 }

@@ -2,11 +2,11 @@
 
 use clap::{Args, value_parser};
 
-/// Run one step of an agent: do what comes next
+/// Run one step of an agent
 ///
-/// One step for each agent that is named: read its records, decide, commit the decision, carry it
-/// out, and print what was done and why. The exit status is 0 also if there was nothing to do, and
-/// 7 if a turn ran and failed.
+/// One step for each named agent: read its records, decide, commit the decision, carry it out, and
+/// print the decision with its reason. The exit status is 0 also if there was nothing to do, and 7
+/// if a turn ran and failed.
 #[derive(Debug, Args)]
 #[command(override_usage = "dormouse tick [OPTIONS] <AGENT>...\n       dormouse tick [OPTIONS] --all")]
 pub struct Tick {
@@ -23,7 +23,7 @@ pub struct Tick {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "until_idle",
           value_parser = value_parser!(u32).range(1..))]
     pub max_steps: u32,
-    /// How many agents are ticked at once
+    /// Number of agents that are ticked at once
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..))]
     pub jobs: u32,
     /// Stay in the foreground, and run a step of an agent whenever it has something to do. SIGTERM
@@ -40,17 +40,17 @@ pub struct Tick {
     /// Make a git commit of the state directory for each step that changed something
     #[arg(long)]
     pub commit: bool,
-    /// Take each agent by a push to this remote, or the branch's own, and push what came of its
+    /// Take each agent by a push to this remote, or the branch's own, and push the result of its
     /// step
     #[arg(long, value_name = "REMOTE", num_args = 0..=1, default_missing_value = "",
           conflicts_with_all = ["commit", "dry_run", "follow"])]
     pub push: Option<String>,
-    /// Not a failure if the agent was moved away meanwhile: `tick --all` calls the ticks of single
-    /// agents with this
+    /// Ignore an agent that was moved away meanwhile: `tick --all` passes this to the tick of each
+    /// agent
     #[arg(long, hide = true)]
     pub unless_moved: bool,
-    /// Steps the agents that stdin names, one a line, each when it is named: `tick --follow` and
-    /// `--jobs` call this where a process is dear
+    /// Step the agents that stdin names, one a line, each when it is named: `tick --follow` and
+    /// `--jobs` use this if a new process for each step is expensive
     #[arg(long, hide = true, conflicts_with_all = ["agents", "all", "follow", "dry_run", "commit", "push"])]
     pub by_line: bool,
 }

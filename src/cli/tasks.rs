@@ -1,4 +1,4 @@
-//! `task`: background work; and the process that looks after it.
+//! `task`: background tasks, and their supervisor.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ pub enum TaskCommand {
         /// Print its stderr instead
         #[arg(long)]
         stderr: bool,
-        /// Go on printing until the task ends
+        /// Keep printing until the task ends
         #[arg(short, long)]
         follow: bool,
         /// Only the last N bytes
@@ -51,18 +51,18 @@ pub enum TaskCommand {
     Input {
         /// The task, or at least four characters of its id
         id: String,
-        /// The line; with `-` or without TEXT, stdin is passed on as it is
+        /// The line; with `-` or without TEXT, stdin is passed through
         text: Option<String>,
         #[command(flatten)]
         agent: PlaneAgent,
     },
-    /// End a task: SIGTERM, and SIGKILL when the grace is over
+    /// End a task: SIGTERM, and SIGKILL after the grace
     Stop {
         /// The task, or at least four characters of its id
         id: String,
         #[command(flatten)]
         agent: PlaneAgent,
-        /// How long the task may take to end by itself
+        /// Time for the task to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
         /// Count a task of another host or state directory as lost, and leave its processes alone
@@ -71,36 +71,36 @@ pub enum TaskCommand {
     },
 }
 
-/// Start a command in the background, or delegate work to a child; the result comes as a message
+/// Start a command in the background, or delegate work to a child; the result arrives as a message
 ///
 /// Returns at once. A command runs where the agent's turns run, with their environment and
 /// DORMOUSE_TASK, until it ends by itself, or until it or its agent is stopped. A child is an agent
-/// of its own, which is made and started if it does not exist yet. Its task ends when the child has
-/// nothing left to do, and the result is the child's last brief.
+/// of its own, which is created and started if it does not exist yet. Its task ends when the child
+/// has nothing left to do, and the result is the child's last brief.
 #[derive(Debug, Args)]
 pub struct TaskStart {
     #[command(flatten)]
     pub said: AgentAndText,
-    /// What the task is for; its result begins with this
+    /// Purpose of the task; its result begins with this
     #[arg(long, value_name = "TEXT")]
     pub summary: Option<String>,
     /// The work item that the task is for
     #[arg(long, value_name = "ID")]
     pub work_item: Option<String>,
-    /// Start no turn for the result: the next turn is told of it
+    /// Start no turn for the result: the next turn gets it
     #[arg(long)]
     pub no_notify: bool,
-    /// Let the command read what `task input` writes; without this its stdin is empty
+    /// Let the command read input from `task input`; without this its stdin is empty
     #[arg(long, conflicts_with = "delegate")]
     pub interactive: bool,
     /// End the task after this long
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Hand TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and
-    /// take its last brief as the result
+    /// Send TEXT (`-` or nothing for stdin, `@FILE` for a file) to this agent as its operator, and
+    /// use its last brief as the result
     #[arg(long, value_name = "CHILD")]
     pub delegate: Option<String>,
-    /// The agent.toml of a child that is made [default: that of its parent]
+    /// The agent.toml of a child that is created [default: that of its parent]
     #[arg(long, value_name = "FILE", requires = "delegate")]
     pub from: Option<PathBuf>,
     /// The program and its arguments
@@ -113,7 +113,7 @@ pub struct TaskStart {
     pub command: Vec<String>,
 }
 
-/// Look after a task; `task start` runs this
+/// Supervise a task; `task start` runs this
 #[derive(Debug, Args)]
 pub struct Supervise {
     pub agent: String,

@@ -1,4 +1,4 @@
-//! `trigger` and `ingress`: how outside systems reach an agent.
+//! `trigger` and `ingress`: access of outside systems to an agent.
 
 use std::path::PathBuf;
 
@@ -12,9 +12,9 @@ pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "s
 
 /// Capabilities by which outside systems reach an agent
 ///
-/// A trigger lets whoever has its secret put messages or wake hints into the inbox of one agent,
-/// and do nothing else. The secret is shown once, when it is made: on a terminal, with --json, or
-/// in the file of --secret-file.
+/// Its secret lets a sender put messages or wake hints into the inbox of one agent, and do nothing
+/// else. The secret is shown once, when the trigger is created: on a terminal, with --json, or in
+/// the file of --secret-file.
 #[derive(Debug, Args)]
 pub struct Trigger {
     #[command(subcommand)]
@@ -23,33 +23,33 @@ pub struct Trigger {
 
 #[derive(Debug, Subcommand)]
 pub enum TriggerCommand {
-    /// Make a trigger
+    /// Create a trigger
     ///
     /// Inside a turn: for a wait of the agent's own, with --wait.
     Create {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// What a delivery becomes: a message, or a hint that something has changed [default:
+        /// Effect of a delivery: a message, or a hint that something has changed [default:
         /// enqueue_message]
         #[arg(long, value_parser = PossibleValuesParser::new(DELIVERY_MODES))]
         mode: Option<String>,
-        /// What every delivery is about, for example `github:org/repo#12`; this ends the waits for
-        /// it
+        /// Subject of every delivery, for example `github:org/repo#12`; this ends the waits for it
         #[arg(long, value_name = "REF", conflicts_with = "wait")]
         resource: Option<String>,
         /// The active wait that a delivery ends. The trigger is revoked when the wait has ended
         #[arg(long, value_name = "ID")]
         wait: Option<String>,
-        /// In whose name deliveries speak: `webhook:NAME` or `callback:NAME` [default: webhook;
-        /// with --wait: callback]
+        /// Sender name of deliveries: `webhook:NAME` or `callback:NAME` [default: webhook; with
+        /// --wait: callback]
         #[arg(long, value_name = "KIND:NAME")]
         source: Option<String>,
-        /// How a delivery shows that its sender has the secret [default: secret]
+        /// Method by which a delivery proves that its sender has the secret [default: secret]
         ///
-        /// secret: it has the secret in it, as a bearer token, as the password of Basic
+        /// secret: the delivery contains it, as a bearer token, as the password of Basic
         /// authentication, or in GitLab's X-Gitlab-Token. hmac_sha256: it has a signature of its
-        /// body, as GitHub sends it. standard_webhooks, stripe, slack: it is signed as these do it.
-        /// url: it comes to an address with the secret in it, which servers write into their logs.
+        /// body, as GitHub sends it. standard_webhooks, stripe, slack: it has a signature in the
+        /// format of that name. url: its address contains the secret, which servers write into
+        /// their logs.
         #[arg(long, value_parser = PossibleValuesParser::new(VERIFIES))]
         verify: Option<String>,
         /// The header with the signature, with --verify hmac_sha256 [default: X-Hub-Signature-256]
@@ -58,7 +58,7 @@ pub enum TriggerCommand {
         /// Write the secret to this new file, which only you can read, and show it nowhere
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
-        /// Take the secret that the sender has made from this file; `-` for stdin
+        /// Take the secret that the sender has generated from this file; `-` for stdin
         #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
         secret_from: Option<PathBuf>,
     },
@@ -66,7 +66,7 @@ pub enum TriggerCommand {
     List {
         #[command(flatten)]
         agent: PlaneAgent,
-        /// The revoked ones as well
+        /// The revoked ones, too
         #[arg(long)]
         all: bool,
     },
@@ -79,7 +79,7 @@ pub enum TriggerCommand {
     /// Deliver through a trigger, as an outside system would
     Deliver {
         id: String,
-        /// What there is to say; not needed for a trigger whose mode is wake_hint
+        /// The message; not needed for a trigger whose mode is wake_hint
         text: Option<String>,
         #[command(flatten)]
         agent: PlaneAgent,
@@ -93,7 +93,7 @@ pub enum TriggerCommand {
         #[arg(long, value_name = "KEY")]
         dedupe_key: Option<String>,
     },
-    /// Replace the secret of a trigger; the old one is worth nothing from then on
+    /// Replace the secret of a trigger; the old one becomes invalid
     Rotate {
         id: String,
         #[command(flatten)]
@@ -101,11 +101,11 @@ pub enum TriggerCommand {
         /// Write the secret to this new file, which only you can read, and show it nowhere
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
-        /// Take the secret that the sender has made from this file; `-` for stdin
+        /// Take the secret that the sender has generated from this file; `-` for stdin
         #[arg(long, value_name = "FILE", conflicts_with = "secret_file")]
         secret_from: Option<PathBuf>,
     },
-    /// Revoke a trigger for good; what it has delivered stays
+    /// Revoke a trigger for good; its deliveries stay
     Revoke {
         id: String,
         #[command(flatten)]
@@ -113,9 +113,10 @@ pub enum TriggerCommand {
     },
 }
 
-/// Answer one HTTP request, and end
+/// Answer one HTTP request
 ///
 /// A web server runs this by CGI; inetd and systemd run it with a connection as stdin and stdout.
-/// Deliveries go to /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml says what is let in.
+/// Deliveries go to /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml sets which requests are
+/// allowed.
 #[derive(Debug, Args)]
 pub struct Ingress {}

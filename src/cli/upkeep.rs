@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum, ValueHint};
 
 use super::messages::PlaneAgent;
 
-/// The records and documents that have a published schema.
+/// Records and documents that have a published schema.
 pub const SCHEMAS: &[&str] = &[
     "agent",
     "brief",
@@ -31,9 +31,9 @@ pub const SCHEMAS: &[&str] = &[
 
 /// Check every record
 ///
-/// Prints what is wrong, a line per finding, and exits with 6 if there is anything. Changes nothing
-/// unless told to repair. A repair moves unreadable records to `quarantine/`, and deletes nothing
-/// but what killed commands have left half-made.
+/// Prints a line per finding, and exits with 6 if there is any. Changes nothing without --repair. A
+/// repair moves unreadable records to `quarantine/`, and deletes nothing but incomplete files of
+/// killed commands.
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Only these agents
@@ -42,7 +42,7 @@ pub struct Doctor {
     /// Repair what can be repaired in only one way
     #[arg(long)]
     pub repair: bool,
-    /// Only what can be seen at a glance: settings, policies, `state.json`, journals
+    /// Only what is checked quickly: settings, policies, `state.json`, journals
     #[arg(long, conflicts_with_all = ["agents", "repair", "merge_driver"])]
     pub quick: bool,
     /// Configure git, in this clone, to merge the files of this state directory by `merge-driver`
@@ -50,32 +50,32 @@ pub struct Doctor {
     pub merge_driver: bool,
 }
 
-/// Drop what is kept no longer, and pack old months
+/// Delete expired history, and pack old months
 ///
-/// Removes the directories of runs and tasks that `[retention]` keeps no longer, drops months of
-/// the archive and the ledger that it keeps no longer, and packs those that are over for at least a
-/// month: every command reads them as before. What an open record names stays. Steps that come to
-/// rest do a part of it by themselves.
+/// Deletes the directories of runs and tasks and the months of the archive and the ledger that are
+/// past `[retention]`, and packs months that ended at least a month ago: every command reads them
+/// as before. Nothing that an open record names is deleted. Steps that come to rest do a part of
+/// this automatically.
 #[derive(Debug, Args)]
 pub struct Gc {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
     /// Keep the directories of runs and tasks that ended less than this ago, whatever `[retention]`
-    /// says
+    /// allows
     #[arg(long, value_name = "DURATION")]
     pub keep: Option<String>,
-    /// Say what would be done, with sizes, and do nothing
+    /// Print what would be done, with sizes, and do nothing
     #[arg(long)]
     pub dry_run: bool,
 }
 
 /// Write agents as a stream, to be imported elsewhere
 ///
-/// The stream is a tar archive of everything that an agent has, but for locks, journals and caches.
-/// Each agent is one revision of its own, whatever goes on meanwhile; the same records are always
-/// the same bytes. With --move the agent is stepped in one place only: it is marked as moved, and
-/// every later change of it here is refused.
+/// The stream is a tar archive of everything that an agent has, except locks, journals and caches.
+/// Each agent is one revision of its own, even if it changes meanwhile; equal records are always
+/// equal bytes. With --move the agent is marked as moved, and every later change of it here is
+/// refused, so that only one place steps it.
 #[derive(Debug, Args)]
 pub struct Export {
     /// The agents to write
@@ -84,35 +84,36 @@ pub struct Export {
     /// All agents
     #[arg(long, conflicts_with = "agents")]
     pub all: bool,
-    /// Mark them as moved to this place: a host, a URL, whatever tells people where they are now
+    /// Mark them as moved to this place: a host, a URL, or another text that tells people where
+    /// they are now
     #[arg(long = "move", value_name = "TO")]
     pub to: Option<String>,
-    /// Write to this file instead of stdout; it appears when it is whole
+    /// Write to this file instead of stdout; it appears when it is complete
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 /// Read agents from a stream that export wrote
 ///
-/// Every agent of the stream is made whole, checked as doctor does it, and appears at once; one
-/// that is there already is refused, unless it was moved away from here. A stream brings agent.toml
-/// and hooks, which a tick will run: import what you would run.
+/// Each agent of the stream is checked as by doctor, and appears when it is complete; an agent that
+/// exists already is refused, unless it was moved away from here. A stream contains agent.toml and
+/// hooks, which a tick will run: import only what you would run.
 #[derive(Debug, Args)]
 pub struct Import {
     /// The file with the stream; `-`, or none: stdin
     pub file: Option<PathBuf>,
-    /// The name that the one agent of the stream gets
+    /// A new name for the one agent of the stream
     #[arg(long = "as", value_name = "NAME")]
     pub name: Option<String>,
 }
 
-/// Exchange what clones of this state directory have done, through git
+/// Merge the changes of this state directory's clones, through git
 ///
-/// Commits the state directory, fetches the branch of the remote, merges, checks what is new,
-/// pushes, and brings it into the records here. Messages, ledgers and archives of all clones merge.
-/// Of a record that only one clone may write, the version that is further on is kept, and the other
-/// one goes to `quarantine/`. What is not committed elsewhere in the repository stays as it is.
-/// Nothing changes where the check fails.
+/// Commits the state directory, fetches the branch of the remote, merges, checks the new files,
+/// pushes, and updates the records here. Messages, ledgers and archives of all clones merge. Of a
+/// record that only one clone may write, the version with more progress is kept, and the other one
+/// goes to `quarantine/`. Uncommitted changes elsewhere in the repository stay as they are. Nothing
+/// changes if the check fails.
 #[derive(Debug, Args)]
 pub struct Sync {
     /// Which remote [default: that of the branch, else origin, else the only one]
@@ -123,11 +124,11 @@ pub struct Sync {
 ///
 /// git runs this command in a clone that `sync` or `doctor --merge-driver` has configured. Every
 /// line of the ledger and the archive that either side has is kept once, in order. Of a record that
-/// only one clone may write, the version that is further on is kept, and the other one goes to
+/// only one clone may write, the version with more progress is kept, and the other one goes to
 /// `quarantine/`.
 #[derive(Debug, Args)]
 pub struct MergeDriver {
-    /// A file with the version that both began with (%O)
+    /// A file with the common ancestor (%O)
     pub base: PathBuf,
     /// A file with our version, which becomes the merged one (%A)
     pub ours: PathBuf,
@@ -137,10 +138,10 @@ pub struct MergeDriver {
     pub path: PathBuf,
 }
 
-/// Print the JSON Schema of a record, or of what a turn gets and gives
+/// Print the JSON Schema of a record, or of the input or output of a turn
 ///
-/// `context` is what a turn gets on stdin and in DORMOUSE_CONTEXT, `outcome` what it may write to
-/// DORMOUSE_OUTCOME, `agent` an agent.toml.
+/// `context` is the input of a turn on stdin and in DORMOUSE_CONTEXT, `outcome` the output that it
+/// may write to DORMOUSE_OUTCOME, `agent` an agent.toml.
 #[derive(Debug, Args)]
 pub struct Schema {
     /// Which record or document; without it, the names of all are printed
@@ -151,8 +152,8 @@ pub struct Schema {
 /// Check the outcome of a turn before the turn ends
 ///
 /// Reads the file as the settlement of the turn will read it. A mistake is shown with its line and
-/// column, the field that it is in, and what that field may have. Whether the records exist that
-/// the file names, only the settlement knows.
+/// column, its field, and the values that the field may have. Only the settlement checks that the
+/// records exist that the file names.
 #[derive(Debug, Args)]
 pub struct CheckOutcome {
     /// The file; `-` for stdin
@@ -164,9 +165,8 @@ pub struct CheckOutcome {
 
 /// Print the completions of a shell
 ///
-/// They know commands, flags, the agents of the state directory, and the ids of their records with
-/// what they stand for: at each key the shell asks `dormouse` itself, which therefore has to be in
-/// PATH.
+/// They complete commands, flags, the agents of the state directory, and the ids of their records
+/// with descriptions: at each key the shell runs `dormouse`, which therefore has to be in PATH.
 #[derive(Debug, Args)]
 pub struct Completions {
     /// Which shell
@@ -183,7 +183,7 @@ pub enum Shell {
 /// Print a manual page
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The command that the page is about; without it, dormouse itself
+    /// Command of the page [default: dormouse itself]
     #[arg(value_name = "COMMAND")]
     pub page: Option<String>,
 }
