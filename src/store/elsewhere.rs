@@ -1,13 +1,11 @@
-//! What a store answers that keeps the records elsewhere than in the state directory: in a
-//! database, or in memory.
+//! Interface of a store that keeps the records outside the state directory: in a database, or in
+//! memory.
 //!
 //! Records cross as texts, byte for byte as the directory's files have them (a record ends in a
-//! newline, a line of the archive or of the events too), so that an agent which moves from one
-//! store to another is the same there. What the texts say is not this file's concern: `seam` reads
-//! and writes them.
+//! newline, and so does a line of the archive or of the events), so that an agent is the same after
+//! a move from one store to another. `seam` reads and writes the texts.
 //!
-//! What belongs to the machine stays in the directory in any case: settings, hooks, seats, the
-//! directories of runs.
+//! Settings, hooks, slots and the directories of runs stay in the state directory of the machine.
 
 pub mod input;
 mod lease;
@@ -34,11 +32,10 @@ use input::TaskInput;
 pub use super::dir::months::ENDED;
 pub use lease::{Beat, Claim, Claimant, Lease};
 
-/// The kind of the error of a sight whose records have changed before all of them were read: look
-/// again.
+/// Kind of the error of a read whose revision has changed before the end: the reader tries again.
 pub const CHANGED: &str = "changed";
 
-/// What a role of the database may be to a store. The owner is who has made it.
+/// Rights of a role of the database. The owner is the role that has made the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Steps agents, and does everything that the owner does with them.
@@ -54,13 +51,13 @@ pub enum Part {
 pub struct Fault {
     pub kind: &'static str,
     pub message: String,
-    /// What is there is in order all the same.
+    /// True if the store works all the same.
     pub is_warning: bool,
 }
 
 /// All agents of one store.
 pub trait Elsewhere: Debug {
-    /// What people call the store, without a password.
+    /// Returns the name of the store for people, without a password.
     fn shown(&self) -> String;
 
     /// The agents, in order of their names.
@@ -105,19 +102,18 @@ pub trait Elsewhere: Debug {
     /// has it as long as the lease lasts.
     fn take_slot(&self, under: &AgentName) -> Result<()>;
 
-    /// What is wrong with the store as a whole at `now`. `overdue_after`: the time after which
-    /// something that is due shows that nobody ticks. `is_quick`: without a look at every row.
+    /// Returns the faults of the store as a whole at `now`. `overdue_after`: delay of a due step
+    /// that shows that nothing ticks. `is_quick`: without a look at every row.
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>>;
 
-    /// What hears of changes of agents, for a process that waits for one.
+    /// Returns a subscription to changes of agents, for a process that waits for one.
     fn ear(&self) -> Box<dyn Ear>;
 
     /// The role of this process, if it may only put messages and hints into inboxes. Known once an
     /// agent was looked for.
     fn guest(&self) -> Option<&str>;
 
-    /// The same store as a process sees it that has just begun, but for the connections, which go
-    /// over to it.
+    /// Returns the same store with fresh caches and the same connections, as for a new process.
     fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere>;
 
     /// Says once from inside which lease this process speaks: whatever it changes of that agent is
@@ -133,15 +129,15 @@ pub trait Ear: Debug {
     /// while the process waits. Where it fails nothing is heard, and nothing said of it.
     fn listen(&mut self, agents: &[AgentName]);
 
-    /// Whether it is known that changes are heard.
+    /// True if the store is known to send notifications.
     fn is_sure(&self) -> bool;
 
     /// A descriptor that is readable after a change, if there is one. Something may have been heard
     /// before it was asked for.
     fn readable(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether a change was heard of since the last call. Which one it was does not matter: the
-    /// caller looks at what it needs.
+    /// True if a notification came since the last call. It does not name the change: the caller
+    /// reads what it needs.
     fn has_heard(&mut self) -> bool;
 }
 
@@ -155,23 +151,22 @@ pub struct InSlot {
     pub host: String,
 }
 
-/// What calls back with all pieces of an agent, one after the other. It may be called again, and
-/// begins anew then.
+/// Calls back with all pieces of an agent, one after the other. A second call begins again.
 pub type Pieces<'p> = &'p dyn Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 
-/// The same out of pieces that are in memory.
+/// Makes the same out of pieces that are in memory.
 pub fn each_of(pieces: &[Piece]) -> impl Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     |each| pieces.iter().cloned().try_for_each(each)
 }
 
-/// What there may be to do.
+/// The agents that may have something to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Due {
     /// In order of their names: their moment has come, or something is in their inbox.
     pub agents: Vec<DueAgent>,
     /// When the next moment comes, if ever. An arrival may come before.
     pub next: Option<Time>,
-    /// How many machines have lately asked for agents of these pools in order to step them.
+    /// Number of machines that have lately asked for agents of these pools in order to step them.
     pub machines: usize,
 }
 
@@ -202,8 +197,8 @@ pub trait Records: Debug {
     /// The text of `agent.toml`.
     fn policy(&self) -> Result<String>;
 
-    /// What the machine that has made the agent last, out of a stream for instance, calls the room
-    /// that it has prepared then.
+    /// Returns the name of the local agent directory that the machine prepared which made the agent
+    /// last.
     fn room(&self) -> Option<String>;
 
     /// The text of `state.json`, as it is now.
@@ -212,7 +207,7 @@ pub trait Records: Debug {
     /// Tells one revision from another at the least cost. `None`: it can't be told now.
     fn version(&self) -> Option<u64>;
 
-    /// Whether a message or a hint is in the inbox.
+    /// True if a message or a hint is in the inbox.
     fn has_arrivals(&self) -> Result<bool>;
 
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
@@ -237,22 +232,22 @@ pub trait Records: Debug {
     /// somebody's.
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
 
-    /// Whether somebody at another anchor than this one keeps the lease alive. Of this one its
-    /// local lock tells, and tells it at once.
+    /// True if a process at another anchor than this one keeps the lease alive. For this anchor the
+    /// local lock is enough, and faster.
     fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool>;
 
-    /// Whether the lease of this agent in whose name the process speaks is somebody else's by now.
-    /// `false` where it speaks in the name of none.
+    /// True if this process acts under a lease of this agent that another process has by now. False
+    /// if it acts under none.
     fn is_fenced(&self) -> Result<bool>;
 
-    /// What is said to a task whose supervisor is on another machine.
+    /// Returns the input of a task whose supervisor is on another machine.
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
 
     /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no
     /// piece that a sight tells.
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
 
-    /// Whether that key is there. A reader of the store may ask this, and not for the key.
+    /// True if that key is stored. A reader of the store may ask this, and may not read the key.
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool>;
 
     /// Counts one use of a trigger, if all machines together have not used it `most` times in this
@@ -290,7 +285,7 @@ pub trait Sight: Debug {
     /// The hints in the inbox, in order of id.
     fn hints(&self) -> Result<Vec<(MessageId, String)>>;
 
-    /// What is known of a dedupe key, whenever it was admitted.
+    /// Returns the entry of a dedupe key, whenever it was admitted.
     fn key(&self, key: &str) -> Result<Option<String>>;
 
     /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
@@ -327,7 +322,7 @@ pub enum Order {
 
 /// An agent's lock, and the records as they are under it. Dropping it gives the lock back.
 pub trait Hold: Debug {
-    /// How long this process waited for the lock.
+    /// Returns the time that this process waited for the lock.
     fn waited(&self) -> Duration;
 
     /// The current revision. What was committed under this lock is seen by what is asked for after
@@ -361,7 +356,7 @@ pub trait Hold: Debug {
     fn remove(&self, heir: Option<&AgentName>) -> Result<()>;
 }
 
-/// What came into an inbox.
+/// A message or a hint that came into an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Arrival {
     Message { key: InboxKey, text: String },
@@ -374,7 +369,7 @@ pub fn at_once() -> Time {
     Time::from_millis(0)
 }
 
-/// How many bytes a part of a checkpoint has at most.
+/// Maximum length of a part of a checkpoint, in bytes.
 pub const PART: usize = 1 << 20;
 
 /// One thing that a commit changes. All of a commit take place together, in their order.
@@ -407,7 +402,7 @@ pub enum Piece {
         work: String,
         text: String,
     },
-    /// Whether the inbox takes nothing any more from those who have not the lock.
+    /// True if the inbox accepts arrivals from lock holders alone.
     Shut(bool),
     /// Puts a message or a hint into the inbox, in the place of the one of this id if there is one.
     Arrived(Arrival),
@@ -424,8 +419,8 @@ pub enum Piece {
     },
     /// Removes all that a run has saved.
     Unsaved(RunId),
-    /// What the machine that makes the agent calls the room that it has prepared. Only when an
-    /// agent is made or replaced.
+    /// Name of the local agent directory that the machine prepared which makes or replaces the
+    /// agent.
     Room(String),
     /// A file that an import has brought. As long as the records are what it had, a stream has it
     /// as it was.
@@ -471,7 +466,7 @@ pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Piece
     parts.map(move |(some, part)| Piece::Saved { checkpoint, part, bytes: some.to_vec() })
 }
 
-/// What is known of a file that an import has brought.
+/// A file that an import has brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brought {
     /// From the directory of the agent.
@@ -480,6 +475,6 @@ pub struct Brought {
     pub written_at: u64,
     /// The SHA-256 of its bytes.
     pub digest: String,
-    /// How many lines it has, if these are packed.
+    /// Number of its lines, if these are packed.
     pub lines: u64,
 }

@@ -33,8 +33,8 @@ pub mod stream;
 #[cfg(test)]
 pub mod tests;
 
-/// What git keeps of a state directory, by the names in its trees: how two versions merge, and how
-/// another clone's come in.
+/// Versions of a state directory in git trees: how two of them merge, and how those of another
+/// clone come in.
 pub mod git {
     pub use super::dir::bringing::{Brought, Scratch, alone_in_clone};
     pub use super::dir::converge::{

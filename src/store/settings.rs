@@ -14,7 +14,7 @@ pub struct Settings {
     pub takes: Takes,
 }
 
-/// How large the body of a message to an agent may be, as far as its own settings say.
+/// Maximum length of the body of a message to an agent, if its own settings have one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Takes {
     /// Whatever the machine of the sender has as its default.

@@ -47,7 +47,7 @@ pub const MAX_FILE: u64 = (8 << 30) - 1;
 /// The latest moment of eleven octal digits.
 const MAX_TIME: u64 = (8 << 30) - 1;
 
-/// How much is copied at a time.
+/// Number of bytes that are copied at a time.
 const AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -154,9 +154,9 @@ pub struct Reader<R> {
     sum: Sha256,
     name: PathBuf,
     agents: Vec<AgentName>,
-    /// How many bytes were read, for messages.
+    /// Number of bytes that were read, for messages.
     at: u64,
-    /// What is left of the content of the present file, and its length.
+    /// Rest of the content of the present file, and its length.
     left: u64,
     length: u64,
     last: Option<Meta>,

@@ -1,5 +1,4 @@
-//! What is said to the command of a task, on its way from the machine where it is said to the one
-//! where the command runs.
+//! Input of a task's command, on its way from the machine of the sender to that of the supervisor.
 
 use std::fmt::Debug;
 
@@ -7,26 +6,26 @@ use uuid::Uuid;
 
 use crate::error::Result;
 
-/// How many bytes a part has at most.
+/// Maximum length of a part, in bytes.
 #[cfg(any(test, feature = "postgres"))]
 pub const SAID: usize = 16 << 10;
 
-/// How many parts a supervisor takes at once.
+/// Maximum number of parts that a supervisor takes at once.
 #[cfg(any(test, feature = "postgres"))]
 pub const TAKEN: usize = 4;
 
-/// How many bytes may wait for one task.
+/// Maximum number of bytes that wait for one task.
 #[cfg(any(test, feature = "postgres"))]
 pub const WAITING: usize = 16 << 20;
 
-/// What is said to one task, until its supervisor has taken it.
+/// Input of one task, until its supervisor has taken it.
 pub trait TaskInput: Debug {
     /// Says this, behind whatever was said before, as long as the task is open and its supervisor
     /// lives: all of it or nothing. It is durable when this returns. `words` stands for it from
     /// then on.
     fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said>;
 
-    /// How much of it the supervisor has not taken, or has taken and not written.
+    /// Returns the number of bytes that the supervisor has not taken, or has taken and not written.
     fn rest(&self, words: Uuid) -> Result<Rest>;
 
     /// Takes back what the supervisor has not taken. Returns how many bytes that were.
@@ -41,7 +40,7 @@ pub trait TaskInput: Debug {
     fn refuse(&self) -> Result<()>;
 }
 
-/// What has become of something that was to be said.
+/// Result of sending input.
 #[cfg_attr(
     not(any(test, feature = "postgres")),
     expect(dead_code, reason = "no store whose tasks are told something elsewhere is built in")
@@ -49,18 +48,18 @@ pub trait TaskInput: Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Said {
     Waits,
-    /// The task is over, or nobody keeps its lease alive.
+    /// The task has ended, or its lease has expired.
     Nobody,
     /// Too much waits already.
     Full,
 }
 
-/// What is left of something that was said.
+/// Remainder of input that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     pub bytes: usize,
     /// Nobody will take it.
     pub is_refused: bool,
-    /// The task is open, and somebody keeps its lease alive.
+    /// The task is open, and its lease is alive.
     pub is_heard: bool,
 }

@@ -20,7 +20,7 @@ pub struct Claim {
     pub run: Option<RunId>,
 }
 
-/// Who asks for a lease.
+/// Process that asks for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimant {
     /// The machine, for people.
@@ -29,13 +29,13 @@ pub struct Claimant {
     /// the run or task, knows that whoever had the lease before is dead.
     pub anchor: String,
     pub pid: u32,
-    /// How long the lease lasts without a beat.
+    /// Duration of the lease without a beat.
     pub lasts: Span,
 }
 
 /// The right to work on a run or a task for as long as it is kept alive.
 pub trait Lease: Debug {
-    /// A number that only grows: whoever has taken over has a higher one.
+    /// Fencing token: grows with each takeover.
     fn fence(&self) -> u64;
 
     /// Keeps the lease alive.
@@ -49,17 +49,17 @@ pub trait Lease: Debug {
     fn release(self: Box<Self>) -> Result<()>;
 }
 
-/// What a beat has found.
+/// Result of a beat.
 #[cfg_attr(
     not(any(test, feature = "postgres")),
     expect(dead_code, reason = "no store that gives leases is built in")
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beat {
-    /// The lease goes on. `revision`: the agent's.
+    /// The lease continues. `revision`: the agent's.
     Held { revision: u64 },
     /// Somebody else has it. Nothing that is settled now counts.
     Lost,
-    /// The store can't be reached. Whoever works must have ended after `left`.
+    /// The store can't be reached. The work must have ended after `left`.
     Unreachable { left: Duration },
 }

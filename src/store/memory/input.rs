@@ -1,4 +1,4 @@
-//! What is said to a task on another machine, in memory.
+//! Input of a task on another machine, in memory.
 
 use std::rc::Rc;
 
@@ -31,7 +31,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The task is over.
+    /// The task has ended.
     pub fn end(&mut self, task: &str) {
         self.all.retain(|part| part.task.to_string() != task || !part.is_taken);
         self.all

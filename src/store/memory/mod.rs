@@ -29,10 +29,10 @@ use super::settings::Settings;
 use input::{Input, Parts};
 use texts::Texts;
 
-/// What is known of an agent: its records as they are now, and who has its lock and its leases.
+/// An agent: its present records, and the owners of its lock and its leases.
 #[derive(Debug, Default)]
 struct Known {
-    /// A sight keeps the records that it was made from.
+    /// A reader keeps the records that it was made from.
     texts: RefCell<Rc<Texts>>,
     is_held: Cell<bool>,
     fence: Cell<u64>,
@@ -43,7 +43,7 @@ struct Known {
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
-    /// How often something was committed.
+    /// Number of commits.
     commits: Cell<u64>,
     uses: RefCell<BTreeMap<TriggerId, Uses>>,
     input: RefCell<Parts>,
@@ -317,11 +317,11 @@ impl Records for Of {
     }
 }
 
-/// Nothing changes while this process sleeps, so no descriptor tells of it.
+/// Has no descriptor: nothing changes while this process sleeps.
 #[derive(Debug)]
 struct Heard {
     of: BTreeMap<AgentName, Rc<Known>>,
-    /// How many there had been of each agent when it was listened to.
+    /// Number of commits of each agent when the subscription began.
     commits: Vec<(AgentName, u64)>,
 }
 

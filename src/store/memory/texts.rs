@@ -27,11 +27,11 @@ pub struct Texts {
     pub inbox: BTreeMap<InboxKey, String>,
     pub hints: BTreeMap<MessageId, String>,
     pub keys: BTreeMap<String, (Time, String)>,
-    /// What has ended, and the events, in order.
+    /// Ended records and events, in order.
     ended: Vec<Line>,
     events: Vec<Line>,
     pub is_shut: bool,
-    /// What runs have saved, with the number of each.
+    /// Checkpoints of runs, with the number of each.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
     files: Vec<Brought>,
     /// The digest of the key of a trigger, and the key. No piece that is told has it.
@@ -43,7 +43,7 @@ pub struct Texts {
 struct Line {
     kind: &'static str,
     id: Option<String>,
-    /// Of an event.
+    /// Sequence number of an event.
     seq: u64,
     at: Time,
     text: String,

@@ -31,11 +31,11 @@ use super::seen::Seen;
 use super::snapshot::Snapshot;
 use super::{Store, pieces};
 
-/// How often a reader tries at least to read one revision while other commands change the records,
-/// even if its patience is shorter.
+/// Minimum number of attempts to read one revision while other commands change the records, even if
+/// the reader's patience is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
-/// How often a process that waits for a lease asks for it.
+/// Pause between two attempts to take a lease.
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// An agent of an open store.
@@ -131,7 +131,7 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
-    /// Sees to it that a checkpoint is a file of this machine. One that another machine has saved
+    /// Makes a checkpoint a file of this machine, if it is none yet. One that another machine has saved
     /// comes from the records. `false`: it is nowhere. The caller must hold the lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
         let place = self.workdir().checkpoint(checkpoint);
@@ -175,7 +175,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
+    /// True if nothing has arrived that a step could take up, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
         match &self.beside {
             None => self.local.is_quiet(state),
@@ -192,7 +192,7 @@ impl<'s> Agent<'s> {
         self.see(beside, |sight, state| read(snapshot(sight), state))
     }
 
-    /// The same for records that are elsewhere.
+    /// Calls `read` with one revision of records in a database.
     pub(super) fn see<T>(
         &self,
         beside: &Beside,
@@ -221,8 +221,8 @@ impl<'s> Agent<'s> {
         if self.beside.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
     }
 
-    /// The same without a look at what was interrupted. For a caller that has just seen that no
-    /// transaction was, or that can use records of a moment ago.
+    /// Returns the present records without a check for an interrupted transaction. For a caller
+    /// that has just made that check, or that can use slightly older records.
     pub fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self.local.glimpse(), self.beside.as_ref().map(Seen::later))
     }
@@ -235,7 +235,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// The same for a wake hint.
+    /// Puts a hint into the inbox without a lock. It is durable when this returns.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         match &self.beside {
             None => self.local.arrive_hint(hint),
@@ -269,7 +269,7 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
-    /// What is wrong with something in the inbox, as an error that says where it is.
+    /// Returns the error for something in the inbox that is no message, with its place.
     pub fn damage(&self, misfit: &Misfit) -> Error {
         let Some(beside) = &self.beside else { return self.local.damage(misfit) };
         let place = beside.place(format_args!("{}/{}", layout::INBOX, misfit.name));
@@ -288,7 +288,7 @@ impl<'s> Agent<'s> {
         Ok(Change::new(self, room, Some(hold), now))
     }
 
-    /// The same without waiting. `None`: another process has the lock.
+    /// Takes the lock without waiting. `None`: another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
         let Some(beside) = &self.beside else {
             return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
@@ -297,7 +297,7 @@ impl<'s> Agent<'s> {
         Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
     }
 
-    /// The same for `doctor`: a transaction that can't be finished stays as it is.
+    /// Takes the lock for `doctor`: a transaction that can't be finished stays as it is.
     pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
         if self.beside.is_some() {
             return self.change(now);
@@ -350,19 +350,20 @@ impl<'s> Agent<'s> {
         self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
     }
 
-    /// Whether a living process has the lease, without taking it.
+    /// True if a living process has the lease. Does not take it.
     pub fn is_leased(&self, subject: Subject) -> Result<bool> {
         Ok(self.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
     }
 
-    /// Whether somebody keeps the lease alive who does not share the locks of this state directory.
+    /// True if a process that does not share the locks of this state directory keeps the lease
+    /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         let Some(beside) = &self.beside else { return Ok(false) };
         beside.records.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
-    /// What is said to a task whose supervisor is on another machine. `None`: the records are
-    /// files, so there is no other one.
+    /// Returns the input of a task whose supervisor is on another machine. `None` if the records
+    /// are files: there is no other machine.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
         self.beside.as_ref().map(|beside| beside.records.task_input(task)).transpose()
     }

@@ -176,7 +176,7 @@ fn all(
     })
 }
 
-/// What is known of the files of its records.
+/// Lists the files of its records, with their digests and times.
 fn brought(dir: &Spot, below: &Path, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
@@ -248,7 +248,7 @@ fn open(dir: &Spot, plane: Plane, each: &mut dyn FnMut(Piece) -> Result<()>) -> 
         .try_for_each(|(work, spot)| each(Piece::Plan { work, text: text(&spot, files::MAX_RECORD)? }))
 }
 
-/// What is in the inbox, in whatever directory of it.
+/// Lists the inbox with its directories.
 fn arrivals(
     inbox: &Spot,
     below: &Path,
@@ -323,8 +323,8 @@ fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Re
     Ok(())
 }
 
-/// What runs have saved. No record may name the file any more: then it goes with the run's line of
-/// the archive.
+/// Lists the checkpoints of runs. If no record names the file any more, it goes with the run's line
+/// of the archive.
 fn saved(agent: &Agent<'_>, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let runs = agent.local().dir().join(layout::RUNS);
     for run in runs.entries()? {

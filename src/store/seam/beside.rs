@@ -23,7 +23,7 @@ pub struct Beside {
     /// Where they are, for people.
     pub shown: String,
     pub records: Rc<dyn Records>,
-    /// Whether a room that was prepared for the agent is known to be in its place.
+    /// True if a prepared local agent directory is known to be in its place.
     pub has_moved_in: Cell<bool>,
 }
 

@@ -29,11 +29,11 @@ pub struct Change<'a> {
     dir: dir::Change<'a>,
 }
 
-/// How far ahead of now a dedupe key may have been admitted and still stand for its message, as the
-/// clock may have been set back since. The directory looks as far ahead.
+/// Maximum time ahead of now at which a dedupe key may have been admitted and still count, because
+/// the clock may have been set back. The directory has the same limit.
 const AHEAD: Span = Span::from_secs(24 * 3600);
 
-/// The lock of an agent whose records are elsewhere.
+/// The lock of an agent whose records are in a database.
 #[derive(Debug)]
 struct Held<'a> {
     of: &'a Beside,
@@ -42,18 +42,18 @@ struct Held<'a> {
     now: Time,
     /// The revision that was read under this lock.
     base: Cell<Option<u64>>,
-    /// Whether it was marked as moved then.
+    /// True if the agent was marked as moved then.
     was_moved: Cell<bool>,
-    /// What is to be changed along with the next change.
+    /// Pieces that the next commit takes along.
     along: RefCell<Vec<Piece>>,
-    /// What the last look has passed over in the inbox.
+    /// Names in the inbox that the last look passed over.
     left_out: RefCell<Vec<String>>,
     is_wait_told: Cell<bool>,
 }
 
 impl Held<'_> {
-    /// Whether a dedupe key stands for a later message by now, so that the end of this one is not
-    /// to be noted under it.
+    /// True if a dedupe key belongs to a later message by now, so that it must not note the end of
+    /// this one.
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
@@ -117,18 +117,18 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// The records as they are under this lock, if they are elsewhere.
+    /// Returns the records under this lock, if they are in a database.
     pub(super) fn seen_beside(&self) -> Option<Seen<'_>> {
         self.beside.as_ref().map(|held| Seen::under(held.of, &*held.hold, LeftOut::All))
     }
 
-    /// The lock where the records are, if these are elsewhere.
+    /// Returns the lock in the database, if the records are there.
     pub(super) fn hold(&self) -> Option<&dyn Hold> {
         self.beside.as_ref().map(|held| &*held.hold)
     }
 
-    /// How long this process waited for the lock. `None` if the lock was free, and at every later
-    /// call.
+    /// Returns the time that this process waited for the lock. `None` if the lock was free, and at
+    /// every later call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.dir.take_wait();
         let Some(held) = self.beside.as_ref().filter(|held| !held.is_wait_told.replace(true)) else {
@@ -153,7 +153,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    /// The same, also for an agent that was moved away.
+    /// Returns the current state, also for an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
         let Some(held) = &self.beside else { return self.dir.any_state() };
         let state = held.of.state_of(&held.hold.now()?.state()?)?;
@@ -167,8 +167,8 @@ impl<'a> Change<'a> {
         self.seen(|dir| dir.look(state), || aside::all_passed_over(state))
     }
 
-    /// The same for a step, which tries again what has changed since it was passed over, without
-    /// `stuck`, the names that it has tried already.
+    /// Returns the records for a step, which retries the names that have changed since they were
+    /// passed over, without `stuck`, the names that it has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let left_out = || {
             let mut names = aside::all_passed_over(state);
@@ -195,7 +195,7 @@ impl<'a> Change<'a> {
         Ok(self.snapshot(held, LeftOut::Names(held.left_out.borrow().clone())))
     }
 
-    /// The same with an empty inbox, for a change that has nothing to do with the inbox.
+    /// Returns the records with an empty inbox, for a change that does not concern the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
         match &self.beside {
             None => Snapshot::of_dir(self.dir.look_past_inbox()),
@@ -304,8 +304,8 @@ impl<'a> Change<'a> {
         Ok(Vec::new())
     }
 
-    /// The same for an agent that is here under another name: what no stream carries goes over to
-    /// it.
+    /// Removes an agent that is here under another name, `heir`, which takes over the files that no
+    /// stream carries.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         let Some(held) = &self.beside else { return self.dir.vanish_into(heir.local()) };
         heir.local().take_over(self.agent.local())?;

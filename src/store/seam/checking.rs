@@ -1,5 +1,5 @@
-//! Records that are elsewhere, as files of this machine for a moment, which nobody else sees:
-//! whoever looks at the records of an agent one by one does it in one way, wherever they are.
+//! Records of a database as temporary private files of this machine, so that `doctor` has one way
+//! to check the records of an agent.
 
 use super::super::dir::{self, Finding};
 use super::super::elsewhere::Sight;
@@ -26,8 +26,8 @@ impl<'a> Change<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// The same without the lock of the records, which a server that takes no changes does not
-    /// give.
+    /// Returns the records as files, without the lock of the records: a read-only server gives
+    /// none.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(beside) = self.beside() else { return Ok(None) };
         let room = self.local().lock_room(now)?;
@@ -52,7 +52,7 @@ impl AsFiles<'_> {
         &self.agent
     }
 
-    /// What was found at the files, as a finding at the records where they are.
+    /// Turns a finding at the files into one at the records.
     pub fn named(&self, finding: Finding) -> Finding {
         match self.of.beside() {
             Some(beside) => finding.of_records(self.dir.agent(), |path| beside.place(path)),

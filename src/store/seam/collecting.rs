@@ -1,5 +1,5 @@
-//! What `gc` does for an agent whose records are elsewhere. Months that are kept no longer go
-//! there, and on this machine the directories of runs and tasks. Nothing is packed.
+//! `gc` of an agent whose records are in a database: expired months go there, and the directories
+//! of runs and tasks on this machine. Nothing is packed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use super::{Agent, Change};
 /// About how many messages one question is.
 const AT_ONCE: usize = 256;
 
-/// What is to be collected. It needed no lock to be read, and may have taken its time.
+/// Expired history that was found without a lock. Finding it may take long.
 #[derive(Debug)]
 pub enum Collection {
     Dir(dir::Collection),
@@ -42,7 +42,7 @@ pub enum Collection {
 #[derive(Debug, Default)]
 pub struct Month {
     name: String,
-    /// What its lines have.
+    /// Length of its lines.
     bytes: u64,
     about: Subjects,
     /// The messages that ended in it, of which nothing else says so.
@@ -69,7 +69,7 @@ impl Month {
 }
 
 impl Agent<'_> {
-    /// What would be collected. Nothing is written.
+    /// Returns the history that `collect` would remove. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
         let Some(beside) = self.beside() else { return self.local().would_collect(retention, now) };
         let how = Sweeping { retention, now, removes: false, is_leased: false };

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 use super::super::elsewhere::{Elsewhere, Part};
 
-/// Whether a word means a store in a database, and no directory.
+/// True if a word names a store in a database, and no directory.
 pub fn is_url(word: &str) -> bool {
     word.starts_with("postgres://") || word.starts_with("postgresql://")
 }
@@ -26,8 +26,7 @@ mod built {
         Ok(parsed(url)?.shown())
     }
 
-    /// How long to wait for the server at least: a command that waits for no lock waits for its
-    /// answers all the same.
+    /// Minimum timeout of an answer of the server, also for a command that waits for no lock.
     const ANSWERS: Duration = Duration::from_secs(5);
 
     /// The store that a URL names. Nothing is asked of the server yet.

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use super::super::dir::Guard;
 use super::super::elsewhere::{Beat, Lease};
 
-/// How often the store is asked again that could not be reached.
+/// Pause before the next request to a store that could not be reached.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A lease that this process has. Dropping it gives it back.
@@ -25,12 +25,11 @@ pub struct Leased {
 #[derive(Debug)]
 struct Kept {
     lease: Box<dyn Lease>,
-    /// Whether another process of this machine holds it as well by now, and takes it over by its
-    /// name.
+    /// True if another process of this machine holds the lock as well, and takes the lease over.
     is_shared: Cell<bool>,
     /// The pause between two beats.
     every: Duration,
-    /// Whether the work goes on while the store can't be reached, for however long.
+    /// True if the work continues while the store can't be reached, without a limit of time.
     outlasts: Cell<bool>,
     pulse: RefCell<Pulse>,
 }
@@ -71,13 +70,13 @@ impl Leased {
         self.kept.as_ref().is_none_or(Kept::beat)
     }
 
-    /// Lets the work go on while the store can't be reached, even when another machine may begin.
+    /// Lets the work continue while the store can't be reached, even if another machine may begin.
     /// Whether it counts is seen when it is recorded.
     pub fn outlast(&self) {
         self.kept.iter().for_each(|kept| kept.outlasts.set(true));
     }
 
-    /// Refuses to go on with what this process has lost the right to.
+    /// Refuses work under a lease that this process has lost.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
         if self.kept.as_ref().is_none_or(|kept| !kept.pulse.borrow().is_lost) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! An agent whose records are elsewhere, as the files that a directory would have of it.
+//! An agent whose records are in a database, as the files that a directory would have of it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -24,7 +24,7 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
     with(room.leaving_nothing()?, sight)
 }
 
-/// Adds the records to what is there.
+/// Adds the records to the files.
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     let mut brought = Files::default();
@@ -96,7 +96,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     Ok(leaving.in_order())
 }
 
-/// What takes the next part of a file: its path, the bytes, and when they were written.
+/// Takes the next part of a file: its path, the bytes, and the time of writing.
 type Put<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
 
 /// Lines on their way into their files. Those that came packed are packed again as they were.

@@ -89,7 +89,7 @@ impl Store {
         Ok(Store { local, elsewhere: Some(elsewhere) })
     }
 
-    /// The same with leases that last so long without a beat: 60 s unless this is said.
+    /// Sets the duration of leases without a beat. The default is 60 s.
     #[cfg(test)]
     pub fn with_lease(self, lasts: crate::model::time::Span) -> Store {
         Store { local: self.local.with_lease(lasts), ..self }
@@ -166,7 +166,7 @@ impl Store {
         self.agents_beginning("")
     }
 
-    /// The same, for those alone whose names begin so.
+    /// Returns the agents whose names begin with `beginning`, in order of name.
     pub fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.agents_beginning(beginning) };
         let mut names = elsewhere.agents()?;
@@ -183,7 +183,7 @@ impl Store {
             .transpose()
     }
 
-    /// The same for a process that steps them.
+    /// Returns the same for a process that steps them.
     pub fn due_to_tick(&self, now: Time) -> Result<Option<Due>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         elsewhere.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
@@ -271,8 +271,8 @@ impl Store {
         }
     }
 
-    /// What is wrong with the store as a whole: the state directory, and the database if the
-    /// records are there. `is_quick`: without a look at every row of that.
+    /// Returns the faults of the store as a whole: of the state directory, and of the database if
+    /// there is one. `is_quick`: without a look at every row of that.
     pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.look_at_files()?;
         if let Some(elsewhere) = &self.elsewhere {

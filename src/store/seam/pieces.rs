@@ -1,4 +1,4 @@
-//! A transaction as the pieces that a store takes which keeps records elsewhere.
+//! A transaction as the pieces that a database takes.
 
 use crate::model::event::Event;
 use crate::model::message::Message;
@@ -28,7 +28,7 @@ pub fn text<T: Record>(record: &T) -> String {
     into_text(encode(record))
 }
 
-/// What makes a new agent.
+/// Returns the pieces of a new agent.
 pub fn of_new(new: &NewAgent) -> Vec<Piece> {
     let mut pieces =
         vec![Piece::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];

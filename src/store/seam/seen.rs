@@ -1,4 +1,4 @@
-//! One revision of records that are elsewhere, read out of their texts.
+//! One revision of records in a database, read out of their texts.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,16 +26,16 @@ use super::super::dir::{Waiting, aside, gc, inbox, layout};
 use super::super::elsewhere::{ENDED, Hold, Order, Sight};
 use super::beside::Beside;
 
-/// How much of the end of the archive is read for what a turn is told of the past, in bytes.
+/// Length of the end of the archive that is read for the context of a turn, in bytes.
 const TAIL: usize = 256 * 1024;
 
-/// How many messages are looked at to tell whether one of background priority may wait.
+/// Number of messages that are examined to find one of background priority.
 const LOOKED_AT: usize = 256;
 
 /// About how many records one question is.
 const AT_ONCE: usize = 256;
 
-/// What a snapshot passes over in the inbox.
+/// Names in the inbox that a snapshot passes over.
 #[derive(Debug, Clone)]
 pub enum LeftOut {
     /// These names.
@@ -63,7 +63,7 @@ impl<'a> Seen<'a> {
         Seen { of, lock: None, sight: OnceCell::new(), left_out: LeftOut::Names(Vec::new()) }
     }
 
-    /// The same under the agent's lock.
+    /// Reads the current revision under the agent's lock.
     pub fn under(of: &'a Beside, lock: &'a dyn Hold, left_out: LeftOut) -> Seen<'a> {
         Seen { lock: Some(lock), left_out, ..Seen::later(of) }
     }
@@ -238,7 +238,7 @@ impl<'a> Seen<'a> {
         Ok(self.key(key)?.filter(within))
     }
 
-    /// What is known of a dedupe key, whenever it was admitted.
+    /// Returns the entry of a dedupe key, whenever it was admitted.
     pub fn key(&self, key: &str) -> Result<Option<DedupeEntry>> {
         let text = self.sight()?.key(key)?;
         text.map(|text| self.of.decoded(format_args!("{}/{key}", layout::DEDUPE), &text)).transpose()

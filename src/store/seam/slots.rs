@@ -27,7 +27,7 @@ impl Store {
         Ok(is_free.then_some(Slot(None)))
     }
 
-    /// Whether `take_slot` would get one.
+    /// True if `take_slot` would get one.
     pub fn has_slot(&self, slots: u32, agent: &AgentName) -> Result<bool> {
         match &self.elsewhere {
             None => self.local.has_slot(slots),

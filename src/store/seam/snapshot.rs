@@ -23,7 +23,7 @@ pub struct Snapshot<'a> {
     seen: Option<Seen<'a>>,
 }
 
-/// Answers from the records elsewhere if the agent has such, else from the directory.
+/// Answers from the database if the agent's records are there, else from the directory.
 macro_rules! either {
     ($from:expr, $seen:ident => $beside:expr, $dir:ident => $directory:expr) => {
         match &$from.seen {
@@ -53,7 +53,8 @@ impl<'a> Snapshot<'a> {
         }
     }
 
-    /// The same for a step, which looks again at what has changed since it was passed over.
+    /// Leaves out less for a step, which retries the names that have changed since they were passed
+    /// over.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
         match self.seen {
             None => Snapshot::of_dir(self.dir.without_unchanged(state)),
@@ -118,8 +119,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.read(waiting.key), dir => dir.read(waiting))
     }
 
-    /// The same for a caller that goes on with the next message: one that can't be read, or is
-    /// another agent's, is returned as a misfit.
+    /// Reads a message for a caller that continues with the next one: a message that can't be read,
+    /// or is another agent's, is returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
         either!(self, seen => seen.try_read(waiting.key), dir => dir.try_read(waiting))
     }
@@ -134,8 +135,8 @@ impl Snapshot<'_> {
         either!(self, seen => seen.last_interject(), dir => dir.last_interject())
     }
 
-    /// Whether a message of background priority may be in the inbox. `true` also where the inbox
-    /// has a backlog that was not looked through.
+    /// True if a message of background priority may be in the inbox. Also true for a backlog that
+    /// was not searched.
     pub fn has_background(&self) -> Result<bool> {
         either!(self, seen => seen.has_background(), dir => dir.has_background())
     }
@@ -145,7 +146,7 @@ impl Snapshot<'_> {
         either!(self, seen => seen.waits_since(), dir => dir.waits_since())
     }
 
-    /// Whether a message has ended and was not requeued since. The caller must hold the lock.
+    /// True if a message has ended and was not requeued since. The caller must hold the lock.
     pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
         either!(self, seen => seen.is_settled(id), dir => dir.is_settled(id, now))
     }
@@ -241,7 +242,7 @@ impl Snapshot<'_> {
         either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.run(id))
     }
 
-    /// Whether there is a run of this id, settled or not: its directory or its record.
+    /// True if there is a run of this id, settled or not: its directory or its record.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
         Ok(self.dir.is_run(id)? || self.seen.is_some() && self.run(id)?.is_some())
     }

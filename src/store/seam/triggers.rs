@@ -1,6 +1,5 @@
-//! What is kept for triggers beside their records: the keys of signatures, and how often each was
-//! used lately. Where the records are files it is this machine's own, else all machines have it in
-//! common.
+//! Data of triggers that is in no record: the keys of signatures, and the uses of the last minute.
+//! It belongs to this machine if the records are files; else all machines share it.
 
 use std::num::NonZeroU32;
 
@@ -36,7 +35,7 @@ impl Agent<'_> {
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
-    /// Whether there is a key of a trigger's signatures.
+    /// True if the key of a trigger's signatures is stored.
     pub fn has_key(&self, trigger: &Trigger) -> Result<bool> {
         match self.beside() {
             None => Ok(self.local().key_of(trigger)?.is_some()),

@@ -15,14 +15,16 @@ use super::super::dir;
 use super::super::elsewhere::Ear;
 use super::{Agent, Store};
 
-/// How long what is told is relied on. On a network file system the writes of other machines raise
-/// no event, and a store may not tell of a change that was under way when it was asked to.
+/// Maximum pause between two looks if changes are notified. On a network file system the writes of
+/// other machines raise no event, and a store may not notify a change that had begun before the
+/// request.
 const TOLD: Duration = Duration::from_secs(5);
 
-/// The pause between two looks if nothing is told.
+/// Pause between two looks without notifications.
 const UNTOLD: Duration = Duration::from_millis(250);
 
-/// The same for a caller that also waits for what arrives, of which a store does not tell.
+/// Maximum pause between two looks for a caller that also waits for arrivals, which no store
+/// notifies.
 const ARRIVALS: Duration = Duration::from_secs(1);
 
 /// The most agents of which a store is asked to tell. A caller that looks at more of them looks
@@ -37,8 +39,7 @@ pub struct Watch {
     files: Option<dir::Watch>,
     /// There from when an agent is followed whose records are elsewhere.
     beside: Option<Beside>,
-    /// Whether the caller has waited. A command that finds at the first look what it waits for asks
-    /// no store to tell.
+    /// True if the caller has waited. A command whose first look succeeds needs no subscription.
     has_waited: bool,
 }
 
@@ -46,7 +47,7 @@ struct Beside {
     /// `None`: there are too many agents.
     ear: Option<Box<dyn Ear>>,
     agents: Vec<AgentName>,
-    /// Whether something that arrives is waited for, too.
+    /// True if the caller also waits for arrivals.
     for_arrivals: bool,
 }
 
@@ -55,7 +56,7 @@ impl Watch {
         Watch::default()
     }
 
-    /// The same for a caller that is known to wait.
+    /// Returns a watch for a caller that is known to wait.
     pub fn for_long() -> Watch {
         Watch { has_waited: true, ..Watch::default() }
     }
@@ -80,13 +81,13 @@ impl Watch {
         }
     }
 
-    /// The same for what a run or a task writes. To be called before each look at that: the
-    /// directory of a run that has just begun comes to be later.
+    /// Follows the output of a run or a task. Called before each look at it, as the directory of a
+    /// new run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         self.files().follow_output(of);
     }
 
-    /// Follows no file any more. What is still of interest has to be followed anew.
+    /// Follows no file any more.
     pub fn let_go_of_files(&mut self) {
         self.files = None;
     }
@@ -127,8 +128,8 @@ impl Watch {
         self.beside.as_ref()?.ear.as_ref()?.readable()
     }
 
-    /// Whether something has changed since the last call. What it was does not matter: the caller
-    /// looks at what it needs.
+    /// True if something has changed since the last call. It does not say what: the caller reads
+    /// what it needs.
     pub fn has_news(&mut self) -> bool {
         // Both are asked, so that neither tells it again.
         let (of_files, of_store) = (self.have_files_news(), self.has_store_news());
@@ -144,7 +145,7 @@ impl Watch {
         ear.is_some_and(|ear| ear.has_heard())
     }
 
-    /// How long the caller need not look, unless something is told.
+    /// Returns the maximum pause between two looks without a notification.
     fn most(&self) -> Duration {
         let is_deaf = |beside: &Beside| beside.ear.as_ref().is_none_or(|ear| !ear.is_sure());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());

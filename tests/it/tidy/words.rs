@@ -21,12 +21,8 @@ const UNWRITTEN: &[(&str, usize)] = &[
     ("model", 150),
     ("process", 88),
     ("rules", 101),
-    ("store", 32),
     ("store/dir", 270),
-    ("store/elsewhere", 10),
-    ("store/memory", 7),
     ("store/postgres", 102),
-    ("store/seam", 64),
     ("workdir", 12),
 ];
 
