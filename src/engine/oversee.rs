@@ -16,7 +16,7 @@ use crate::report::progress::Age;
 use crate::rules::critical::{Left, first_to_go, lacks};
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, request, tell_to_end};
-use crate::store::{Agent, Leased, Version};
+use crate::store::{Agent, Leased, StoreVersion};
 
 use super::desk::Desk;
 use super::resources::making_way_when_low;
@@ -82,7 +82,7 @@ pub struct OfTask<'a, O> {
     agent: &'a Agent<'a>,
     id: TaskId,
     /// The revision at which the task was looked at last.
-    seen: Option<Version>,
+    seen: Option<StoreVersion>,
     next: Instant,
 }
 
@@ -134,7 +134,7 @@ pub struct Overseen<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
     /// The version of the record that was looked at last.
-    seen: Option<Version>,
+    seen: Option<StoreVersion>,
     /// When to look although nothing has changed.
     due: Option<Instant>,
     next: Instant,

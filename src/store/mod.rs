@@ -52,5 +52,5 @@ pub use dir::{
 pub use dir::{News, Told};
 pub use elsewhere::{Due, Part, at_once};
 pub use seam::{
-    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, Version, Watch, is_url, moved_away,
+    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, StoreVersion, Watch, is_url, moved_away,
 };

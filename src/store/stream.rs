@@ -51,7 +51,7 @@ const MAX_TIME: u64 = (8 << 30) - 1;
 const AT_ONCE: usize = 64 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Contents {
+struct Preamble {
     schema: String,
     agents: Vec<AgentName>,
 }
@@ -84,18 +84,18 @@ impl Meta {
 }
 
 /// Writes a stream.
-pub struct Writer<W> {
+pub struct StreamWriter<W> {
     out: W,
     sum: Sha256,
     name: PathBuf,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> StreamWriter<W> {
     /// Begins a stream of these agents, whose files follow in this order. `name` is what errors
     /// call the stream.
-    pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<Writer<W>> {
-        let mut writer = Writer { out, sum: Sha256::new(), name: PathBuf::from(name) };
-        let contents = Contents { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
+    pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<StreamWriter<W>> {
+        let mut writer = StreamWriter { out, sum: Sha256::new(), name: PathBuf::from(name) };
+        let contents = Preamble { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
         let mut bytes = serde_json::to_vec(&contents).unwrap_or_default();
         bytes.push(b'\n');
         writer.whole(CONTENTS, &bytes)?;
@@ -149,7 +149,7 @@ impl<W: Write> Writer<W> {
 }
 
 /// Reads a stream. Any program may have written it.
-pub struct Reader<R> {
+pub struct StreamReader<R> {
     input: R,
     sum: Sha256,
     name: PathBuf,
@@ -162,11 +162,11 @@ pub struct Reader<R> {
     last: Option<Meta>,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> StreamReader<R> {
     /// Begins to read: the first file has to say that this is such a stream. `name` is what errors
     /// call it.
-    pub fn begin(input: R, name: &str) -> Result<Reader<R>> {
-        let mut reader = Reader {
+    pub fn begin(input: R, name: &str) -> Result<StreamReader<R>> {
+        let mut reader = StreamReader {
             input,
             sum: Sha256::new(),
             name: PathBuf::from(name),
@@ -203,10 +203,10 @@ impl<R: Read> Reader<R> {
 
     fn contents(&self, bytes: &[u8]) -> Result<Vec<AgentName>> {
         #[derive(Deserialize)]
-        struct Schema {
+        struct SchemaField {
             schema: String,
         }
-        let Schema { schema } = json::read(bytes).map_err(|error| self.damaged(error))?;
+        let SchemaField { schema } = json::read(bytes).map_err(|error| self.damaged(error))?;
         if schema != SCHEMA {
             let version = schema.strip_prefix(FAMILY).and_then(|version| version.parse::<u32>().ok());
             return Err(match version {
@@ -216,7 +216,7 @@ impl<R: Read> Reader<R> {
                 _ => self.damaged(format_args!("schema is \"{schema}\": expected \"{SCHEMA}\"")),
             });
         }
-        let Contents { agents, .. } = json::read(bytes).map_err(|error| self.damaged(error))?;
+        let Preamble { agents, .. } = json::read(bytes).map_err(|error| self.damaged(error))?;
         if agents.is_empty() || agents.windows(2).any(|pair| pair[0] >= pair[1]) {
             return Err(self.damaged("it names no agents, or not each once and in order"));
         }

@@ -33,7 +33,7 @@ use crate::report::text::{bytes, count};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::taken::let_go;
 use crate::rules::transition::{moved, task};
-use crate::store::stream::{Reader, Writer};
+use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
 
 /// Result for an agent.
@@ -127,7 +127,7 @@ fn write(
     out: impl Write,
     name: &Path,
 ) -> Result<Vec<Report>> {
-    let mut writer: Option<Writer<_>> = None;
+    let mut writer: Option<StreamWriter<_>> = None;
     let mut out = Some(out);
     let mut reports = Vec::with_capacity(names.len());
     let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
@@ -141,7 +141,7 @@ fn write(
         // nothing.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
-            (none, Some(out)) => none.insert(Writer::begin(out, &name.to_string_lossy(), names)?),
+            (none, Some(out)) => none.insert(StreamWriter::begin(out, &name.to_string_lossy(), names)?),
             (None, None) => continue,
         };
         let mut of_agent = session.out.progress(Unit::Bytes, Some(leaving.bytes()));
@@ -166,7 +166,7 @@ fn write(
             back: false,
         });
     }
-    writer.map(Writer::finish).transpose()?;
+    writer.map(StreamWriter::finish).transpose()?;
     Ok(reports)
 }
 
@@ -296,7 +296,7 @@ fn from(
     (name, length): (&Path, Option<u64>),
     other: Option<AgentName>,
 ) -> Result<Status> {
-    let mut reader = Reader::begin(stream, &name.to_string_lossy())?;
+    let mut reader = StreamReader::begin(stream, &name.to_string_lossy())?;
     let names = reader.agents().to_vec();
     if other.is_some() && names.len() > 1 {
         return Err(Error::in_word("--as", format!("the stream has {} agents, not one", names.len())));

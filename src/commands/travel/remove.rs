@@ -23,7 +23,7 @@ use crate::model::records::Records;
 use crate::report::output::Output;
 use crate::report::progress::Unit;
 use crate::report::text::{bytes, count};
-use crate::store::stream::Writer;
+use crate::store::stream::StreamWriter;
 use crate::store::{Agent, Change, Leaving, Store, moved_away};
 
 use super::{Going, Taken, about_to_leave, say_left_out, take_under, unmark};
@@ -284,7 +284,7 @@ fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(Agent
     refuse_within(store, path, "--output", "name a file beside it")?;
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
-    let mut writer = Writer::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
+    let mut writer = StreamWriter::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
     let length = ready.iter().map(|(_, one)| one.taken.leaving.bytes()).sum();
     let mut progress = session.out.progress(Unit::Bytes, Some(length));
     for (_, one) in ready {

@@ -35,7 +35,7 @@ use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
 use crate::store::elsewhere::Elsewhere;
 use crate::store::memory::Memory;
-use crate::store::stream::{Reader, Writer};
+use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};
@@ -377,10 +377,10 @@ fn travelling(store: &Store) -> Vec<(String, String)> {
     let agent = store.agent(&name).expect("an agent");
     let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
     let leaving = agent.change(now).expect("the lock").leaving(false).expect("taken");
-    let mut writer = Writer::begin(Vec::new(), "a stream", &[name]).expect("begun");
+    let mut writer = StreamWriter::begin(Vec::new(), "a stream", &[name]).expect("begun");
     leaving.write(&mut writer, |_| ()).expect("written");
     let stream = writer.finish().expect("whole");
-    let mut reader = Reader::begin(stream.as_slice(), "a stream").expect("a stream");
+    let mut reader = StreamReader::begin(stream.as_slice(), "a stream").expect("a stream");
     let mut files = Vec::new();
     while let Some(meta) = reader.next().expect("a file") {
         let mut text = Vec::new();

@@ -14,13 +14,13 @@ use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
-use crate::store::stream::{Meta, Writer};
+use crate::store::stream::{Meta, StreamWriter};
 
 use super::change::Change;
-use super::import::{Arriving, Source};
+use super::import::{Arriving, FileSource};
 use super::layout;
 use super::moved::Taken;
-use super::travel::{Place, place};
+use super::travel::{FileKind, place};
 
 /// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and
 /// their length.
@@ -158,12 +158,13 @@ impl Leaving {
         for entry in self.dir.join(below).entries()? {
             let path = below.join(&entry.name);
             match place(&path) {
-                Place::Local => {}
-                Place::Unknown => self.left_out.push(path),
-                Place::Records { .. } | Place::Evidence if entry.is_dir => self.walk(&path, is_room)?,
-                Place::Records { .. } if is_room => {}
-                Place::Records { most } => self.take(path, most)?,
-                found @ Place::Evidence => match self.take(path.clone(), found.most().unwrap_or_default()) {
+                FileKind::Local => {}
+                FileKind::Unknown => self.left_out.push(path),
+                FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => self.walk(&path, is_room)?,
+                FileKind::Records { .. } if is_room => {}
+                FileKind::Records { most } => self.take(path, most)?,
+                found @ FileKind::Evidence => match self.take(path.clone(), found.most().unwrap_or_default())
+                {
                     // This is a link, a pipe, or a file that is too large or has too many holes.
                     Err(Error::Damaged { .. }) => self.left_out.push(path),
                     taken => taken?,
@@ -216,13 +217,13 @@ impl Leaving {
     /// How many files are in its inbox.
     pub fn arrivals(&self) -> usize {
         let is_arrival =
-            |path: &Path| matches!(place(path), Place::Records { .. }) && path.starts_with(layout::INBOX);
+            |path: &Path| matches!(place(path), FileKind::Records { .. }) && path.starts_with(layout::INBOX);
         self.files.iter().filter(|file| is_arrival(&file.path)).count()
     }
 
     /// Writes all of it to a stream. No other command waits for that. `written` is told how many
     /// bytes each file has.
-    pub fn write<W: Write>(&self, writer: &mut Writer<W>, mut written: impl FnMut(u64)) -> Result<()> {
+    pub fn write<W: Write>(&self, writer: &mut StreamWriter<W>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);
             writer.file(&meta, content, &self.dir.join(&file.path))?;
@@ -242,7 +243,7 @@ impl Leaving {
         Ok(())
     }
 
-    fn file<'f>(&'f self, file: &'f Taking) -> (Meta, Piece<'f>) {
+    fn file<'f>(&'f self, file: &'f Taking) -> (Meta, FilePart<'f>) {
         let Taking { path, length, is_executable, written_at, content } = file;
         let meta = Meta {
             agent: self.agent.clone(),
@@ -252,15 +253,15 @@ impl Leaving {
             written_at: *written_at,
         };
         let content = match content {
-            Content::Copy(parts) => Piece { file: &self.copies, at: 0, left: 0, rest: parts },
-            Content::Open(file) => Piece { file, at: 0, left: *length, rest: &[] },
+            Content::Copy(parts) => FilePart { file: &self.copies, at: 0, left: 0, rest: parts },
+            Content::Open(file) => FilePart { file, at: 0, left: *length, rest: &[] },
         };
         (meta, content)
     }
 }
 
 /// Parts of an open file, read without moving a position that other readers share.
-struct Piece<'f> {
+struct FilePart<'f> {
     file: &'f File,
     at: u64,
     /// How much of this part is left.
@@ -268,7 +269,7 @@ struct Piece<'f> {
     rest: &'f [(u64, u64)],
 }
 
-impl Read for Piece<'_> {
+impl Read for FilePart<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.left == 0
             && let Some(((at, length), rest)) = self.rest.split_first()
@@ -285,12 +286,12 @@ impl Read for Piece<'_> {
 
 /// The content of a file as it was when it was taken: lines may have been added since.
 struct Copied<'f> {
-    content: Piece<'f>,
+    content: FilePart<'f>,
     left: u64,
     spot: Spot,
 }
 
-impl Source for Copied<'_> {
+impl FileSource for Copied<'_> {
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = vec![0; usize::try_from(self.left.min(COPIED)).unwrap_or_default()];
         while self.left > 0 {

@@ -12,10 +12,10 @@ use crate::beneath::{Access, Spot};
 use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::store::stream::{Meta, Reader};
+use crate::store::stream::{Meta, StreamReader};
 
 use super::layout::{self, AgentDir};
-use super::travel::{Place, place};
+use super::travel::{FileKind, place};
 use super::{Agent, Store, git, litter, lock, months, moved, rename};
 
 /// An agent that no other command sees yet. Dropping this removes it.
@@ -33,7 +33,7 @@ pub struct Arriving<'s> {
 }
 
 /// Where the content of an agent's next file comes from.
-pub trait Source {
+pub trait FileSource {
     /// Calls `take` with the content, piece by piece.
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 
@@ -41,13 +41,13 @@ pub trait Source {
     fn damaged(&self, what: &dyn Display) -> Error;
 }
 
-impl<R: Read> Source for Reader<R> {
+impl<R: Read> FileSource for StreamReader<R> {
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        Reader::copy(self, take)
+        StreamReader::copy(self, take)
     }
 
     fn damaged(&self, what: &dyn Display) -> Error {
-        Reader::damaged(self, what)
+        StreamReader::damaged(self, what)
     }
 }
 
@@ -101,7 +101,7 @@ impl<'s> Arriving<'s> {
 
     /// Adds the next file of a stream. A file that is none of an agent's, or larger than its kind
     /// may be, is refused.
-    pub fn add(&mut self, meta: &Meta, from: &mut impl Source) -> Result<()> {
+    pub fn add(&mut self, meta: &Meta, from: &mut impl FileSource) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
             return Err(
@@ -114,7 +114,7 @@ impl<'s> Arriving<'s> {
         }
         let spot = self.agent.dir.join(&meta.path);
         spot.parent().make_dirs()?;
-        let renamed = self.former.as_ref().filter(|_| matches!(found, Place::Records { .. }));
+        let renamed = self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. }));
         let (spot, length) = match renamed {
             Some(former) => self.add_renamed(former, &spot, meta, from)?,
             None => {
@@ -136,7 +136,7 @@ impl<'s> Arriving<'s> {
         former: &AgentName,
         spot: &Spot,
         meta: &Meta,
-        from: &mut impl Source,
+        from: &mut impl FileSource,
     ) -> Result<(Spot, u64)> {
         let names = rename::Names { former, name: self.agent.name() };
         if meta.path.extension().is_some_and(|ending| ending == "jsonl") {

@@ -76,7 +76,7 @@ impl News {
     /// read the list again and again.
     pub fn follow_list(&mut self, store: &Store) -> bool {
         let list = store.spot().join(layout::AGENTS);
-        self.has_list = !store.is_beside()
+        self.has_list = !store.is_remote()
             && !super::machine::is_remote(store.anchor().path())
             && self.add(store.anchor().path(), NAMES, Place::Root).is_ok()
             && self.add(&list, NAMES, Place::Agents).is_ok();

@@ -20,7 +20,7 @@ pub const LEASE: Span = Span::from_secs(60);
 impl Store {
     /// The same directory for agents whose records are in another store, by the name that people
     /// know that one by.
-    pub(in crate::store) fn beside(self, shown: String) -> Store {
+    pub(in crate::store) fn remote(self, shown: String) -> Store {
         Store { elsewhere: Some(shown), ..self }
     }
 
@@ -31,7 +31,7 @@ impl Store {
     }
 
     /// Whether the records of the agents are somewhere else than here.
-    pub(super) fn is_beside(&self) -> bool {
+    pub(super) fn is_remote(&self) -> bool {
         self.elsewhere.is_some()
     }
 

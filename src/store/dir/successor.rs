@@ -9,7 +9,7 @@ use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 
 use super::record::encode;
-use super::travel::{Place, place};
+use super::travel::{FileKind, place};
 use super::{Agent, Change, Store, agent_exists, files, layout};
 
 impl Store {
@@ -61,10 +61,10 @@ pub fn hand_on_below(from: &Spot, below: &Path, to: &Spot) -> Result<()> {
     for entry in from.join(below).entries()? {
         let path = below.join(&entry.name);
         match place(&path) {
-            Place::Local => {}
-            Place::Records { .. } | Place::Evidence if entry.is_dir => hand_on_below(from, &path, to)?,
-            Place::Records { .. } => {}
-            Place::Evidence | Place::Unknown => {
+            FileKind::Local => {}
+            FileKind::Records { .. } | FileKind::Evidence if entry.is_dir => hand_on_below(from, &path, to)?,
+            FileKind::Records { .. } => {}
+            FileKind::Evidence | FileKind::Unknown => {
                 let other = to.join(&path);
                 if !other.exists()? {
                     other.parent().make_dirs()?;

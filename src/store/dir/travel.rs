@@ -14,7 +14,7 @@ use super::layout;
 
 /// What a place in an agent's directory holds. `most`: how many bytes a file of its kind may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum FileKind {
     /// Records, settings and lines: each has to be a plain file.
     Records { most: u64 },
     /// What turns, tasks, hooks and people have put there.
@@ -26,20 +26,20 @@ pub enum Place {
 }
 
 /// What lies at a path from the agent's directory, or beneath it if that is a directory.
-pub fn place(path: &Path) -> Place {
+pub fn place(path: &Path) -> FileKind {
     let parts: Vec<&[u8]> = path.iter().map(OsStr::as_bytes).collect();
     let is_hidden = |parts: &[&[u8]]| parts.iter().any(|part| part.starts_with(b"."));
-    let Some((top, rest)) = parts.split_first() else { return Place::Unknown };
-    let Ok(top) = std::str::from_utf8(top) else { return Place::Unknown };
-    let records = |most| if is_hidden(rest) { Place::Local } else { Place::Records { most } };
+    let Some((top, rest)) = parts.split_first() else { return FileKind::Unknown };
+    let Ok(top) = std::str::from_utf8(top) else { return FileKind::Unknown };
+    let records = |most| if is_hidden(rest) { FileKind::Local } else { FileKind::Records { most } };
     match (top, rest) {
         (layout::POLICY, []) => records(MAX_SETTINGS),
         (layout::IDENTITY | layout::STATE, []) => records(MAX_RECORD),
-        (layout::INBOX, [rejected, ..]) if *rejected == layout::REJECTED.as_bytes() => Place::Evidence,
-        (layout::TASKS, [name]) if name.ends_with(b".lock") => Place::Local,
-        (layout::TASKS | layout::RUNS, [_, name]) if is_of_process(name) => Place::Local,
-        (layout::TASKS, [_, _, ..]) | (layout::RUNS, [_, ..]) => Place::Evidence,
-        (layout::RUNS | layout::HOOKS | layout::QUARANTINE, _) => Place::Evidence,
+        (layout::INBOX, [rejected, ..]) if *rejected == layout::REJECTED.as_bytes() => FileKind::Evidence,
+        (layout::TASKS, [name]) if name.ends_with(b".lock") => FileKind::Local,
+        (layout::TASKS | layout::RUNS, [_, name]) if is_of_process(name) => FileKind::Local,
+        (layout::TASKS, [_, _, ..]) | (layout::RUNS, [_, ..]) => FileKind::Evidence,
+        (layout::RUNS | layout::HOOKS | layout::QUARANTINE, _) => FileKind::Evidence,
         (
             layout::INBOX
             | layout::WORK
@@ -51,20 +51,20 @@ pub fn place(path: &Path) -> Place {
             _,
         ) => records(MAX_RECORD),
         (layout::LEDGER | layout::ARCHIVE, _) => records(MAX_LINES),
-        (layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::TAKEN, _) => Place::Local,
-        (layout::TMP | layout::CACHE | layout::FORMER, _) => Place::Local,
-        (top, _) if top.starts_with('.') => Place::Local,
-        _ => Place::Unknown,
+        (layout::LOCK | layout::RUN_LOCK | layout::JOURNAL | layout::TAKEN, _) => FileKind::Local,
+        (layout::TMP | layout::CACHE | layout::FORMER, _) => FileKind::Local,
+        (top, _) if top.starts_with('.') => FileKind::Local,
+        _ => FileKind::Unknown,
     }
 }
 
-impl Place {
+impl FileKind {
     /// The most bytes that a file here may have; `None` if none of these travels.
     pub fn most(self) -> Option<u64> {
         match self {
-            Place::Records { most } => Some(most),
-            Place::Evidence => Some(MAX_FILE),
-            Place::Local | Place::Unknown => None,
+            FileKind::Records { most } => Some(most),
+            FileKind::Evidence => Some(MAX_FILE),
+            FileKind::Local | FileKind::Unknown => None,
         }
     }
 }
@@ -97,7 +97,7 @@ mod tests {
             "runs/run_1/leader",
             ".hidden",
         ] {
-            assert_eq!(place(Path::new(local)), Place::Local, "{local}");
+            assert_eq!(place(Path::new(local)), FileKind::Local, "{local}");
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
         for record in
             ["agent.toml", "state.json", "inbox", "inbox/x", "inbox/from-2-x/y", "archive/2026-01/run.jsonl"]
         {
-            assert!(matches!(place(Path::new(record)), Place::Records { .. }), "{record}");
+            assert!(matches!(place(Path::new(record)), FileKind::Records { .. }), "{record}");
         }
         for evidence in [
             "inbox/rejected/x",
@@ -115,10 +115,10 @@ mod tests {
             "hooks/on-startup",
             "quarantine/x",
         ] {
-            assert_eq!(place(Path::new(evidence)), Place::Evidence, "{evidence}");
+            assert_eq!(place(Path::new(evidence)), FileKind::Evidence, "{evidence}");
         }
         for unknown in ["README", "agent.toml/x", "state.json/x", "", "agents/x"] {
-            assert_eq!(place(Path::new(unknown)), Place::Unknown, "{unknown}");
+            assert_eq!(place(Path::new(unknown)), FileKind::Unknown, "{unknown}");
         }
     }
 }

@@ -9,14 +9,14 @@ use crate::error::{Context, Error, Result};
 use crate::model::id::AgentName;
 
 use super::layout::AgentDir;
-use super::travel::{self, Place};
+use super::travel::{self, FileKind};
 use super::{Agent, Change, Store, layout, lock, moved, successor};
 
 impl Store {
     /// What a command has failed at: if that lay in the directory of an agent that is no more,
     /// there is no such agent.
     pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
-        if self.is_beside() {
+        if self.is_remote() {
             return error;
         }
         let dir = AgentDir::new(&self.root, name);
@@ -58,13 +58,13 @@ fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
         let is_own = match travel::place(&path) {
-            Place::Local => true,
-            Place::Evidence | Place::Unknown | Place::Records { .. } if entry.is_dir => {
+            FileKind::Local => true,
+            FileKind::Evidence | FileKind::Unknown | FileKind::Records { .. } if entry.is_dir => {
                 has_only_own(dir, &path)?
             }
-            Place::Evidence => path.starts_with(layout::RUNS) || path.starts_with(layout::TASKS),
-            Place::Unknown => path.starts_with(layout::KEYS),
-            Place::Records { .. } => false,
+            FileKind::Evidence => path.starts_with(layout::RUNS) || path.starts_with(layout::TASKS),
+            FileKind::Unknown => path.starts_with(layout::KEYS),
+            FileKind::Records { .. } => false,
         };
         if !is_own {
             return Ok(false);

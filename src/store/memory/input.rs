@@ -1,4 +1,4 @@
-//! Input of a task on another machine, in memory.
+//! MemoryInput of a task on another machine, in memory.
 
 use std::rc::Rc;
 
@@ -10,11 +10,11 @@ use crate::model::record::Plane;
 
 use super::super::Subject;
 use super::super::elsewhere::input::{Rest, SAID, Said, TAKEN, TaskInput, WAITING};
-use super::Known;
+use super::MemoryAgent;
 
 /// A part of what was said to a task.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct InputPart {
     task: TaskId,
     number: i64,
     words: Uuid,
@@ -25,12 +25,12 @@ pub struct Part {
 
 /// All parts that are there.
 #[derive(Debug, Default)]
-pub struct Parts {
-    all: Vec<Part>,
+pub struct InputParts {
+    all: Vec<InputPart>,
     last: i64,
 }
 
-impl Parts {
+impl InputParts {
     /// The task has ended.
     pub fn end(&mut self, task: &str) {
         self.all.retain(|part| part.task.to_string() != task || !part.is_taken);
@@ -42,25 +42,25 @@ impl Parts {
 }
 
 #[derive(Debug)]
-pub struct Input {
-    pub of: Rc<Known>,
+pub struct MemoryInput {
+    pub of: Rc<MemoryAgent>,
     pub task: TaskId,
 }
 
-impl Input {
+impl MemoryInput {
     fn is_heard(&self) -> bool {
         let is_open = self.of.texts.borrow().is_open(Plane::Tasks, &self.task.to_string());
         let subject = Subject::Task(self.task);
         is_open && self.of.leases.borrow().iter().any(|(other, ..)| *other == subject)
     }
 
-    fn each(&self, mut each: impl FnMut(&mut Part)) {
+    fn each(&self, mut each: impl FnMut(&mut InputPart)) {
         let mut parts = self.of.input.borrow_mut();
         parts.all.iter_mut().filter(|part| part.task == self.task).for_each(&mut each);
     }
 }
 
-impl TaskInput for Input {
+impl TaskInput for MemoryInput {
     fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said> {
         self.of.refuse_fenced()?;
         if !self.is_heard() {
@@ -75,7 +75,7 @@ impl TaskInput for Input {
         for bytes in bytes.chunks(SAID) {
             parts.last += 1;
             let (task, number, bytes) = (self.task, parts.last, bytes.to_vec());
-            parts.all.push(Part { task, number, words, is_taken: false, is_refused: false, bytes });
+            parts.all.push(InputPart { task, number, words, is_taken: false, is_refused: false, bytes });
         }
         Ok(Said::Waits)
     }

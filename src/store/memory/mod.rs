@@ -26,12 +26,12 @@ use super::elsewhere::{
     Records, Sight,
 };
 use super::settings::Settings;
-use input::{Input, Parts};
+use input::{InputParts, MemoryInput};
 use texts::Texts;
 
 /// An agent: its present records, and the owners of its lock and its leases.
 #[derive(Debug, Default)]
-struct Known {
+struct MemoryAgent {
     /// A reader keeps the records that it was made from.
     texts: RefCell<Rc<Texts>>,
     is_held: Cell<bool>,
@@ -46,10 +46,10 @@ struct Known {
     /// Number of commits.
     commits: Cell<u64>,
     uses: RefCell<BTreeMap<TriggerId, Uses>>,
-    input: RefCell<Parts>,
+    input: RefCell<InputParts>,
 }
 
-impl Known {
+impl MemoryAgent {
     fn is_fenced(&self) -> bool {
         self.claim.borrow().as_ref().is_some_and(|claim| {
             let leases = self.leases.borrow();
@@ -71,7 +71,7 @@ impl Known {
 }
 
 /// All agents by their names.
-type All = Rc<RefCell<BTreeMap<AgentName, Rc<Known>>>>;
+type All = Rc<RefCell<BTreeMap<AgentName, Rc<MemoryAgent>>>>;
 
 /// A store that lasts as long as the process.
 #[derive(Debug, Default)]
@@ -133,7 +133,8 @@ impl Elsewhere for Memory {
         if self.agent(name)?.is_some() {
             return Ok(false);
         }
-        let known = Known { texts: RefCell::new(Rc::new(Texts::of(pieces)?)), ..Known::default() };
+        let known =
+            MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(pieces)?)), ..MemoryAgent::default() };
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
     }
@@ -179,7 +180,7 @@ impl Elsewhere for Memory {
     }
 
     fn ear(&self) -> Box<dyn Ear> {
-        Box::new(Heard { of: self.0.borrow().clone(), commits: Vec::new() })
+        Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
     fn guest(&self) -> Option<&str> {
@@ -198,7 +199,7 @@ impl Elsewhere for Memory {
 }
 
 #[derive(Debug)]
-struct Of(Rc<Known>, All);
+struct Of(Rc<MemoryAgent>, All);
 
 impl Of {
     fn now(&self) -> Rc<Texts> {
@@ -266,7 +267,7 @@ impl Records for Of {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
-        Ok(Some(Box::new(Locked(Rc::clone(&self.0), Rc::clone(&self.1)))))
+        Ok(Some(Box::new(MemoryTxn(Rc::clone(&self.0), Rc::clone(&self.1)))))
     }
 
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
@@ -278,7 +279,7 @@ impl Records for Of {
         let fence = self.0.fence.get() + 1;
         self.0.fence.set(fence);
         leases.push((subject, fence, claimant.clone()));
-        Ok(Some(Box::new(Taken { of: Rc::clone(&self.0), fence })))
+        Ok(Some(Box::new(TakenLease { of: Rc::clone(&self.0), fence })))
     }
 
     fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
@@ -290,7 +291,7 @@ impl Records for Of {
     }
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
-        Ok(Box::new(Input { of: Rc::clone(&self.0), task }))
+        Ok(Box::new(MemoryInput { of: Rc::clone(&self.0), task }))
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
@@ -319,19 +320,19 @@ impl Records for Of {
 
 /// Has no descriptor: nothing changes while this process sleeps.
 #[derive(Debug)]
-struct Heard {
-    of: BTreeMap<AgentName, Rc<Known>>,
+struct MemorySubscription {
+    of: BTreeMap<AgentName, Rc<MemoryAgent>>,
     /// Number of commits of each agent when the subscription began.
     commits: Vec<(AgentName, u64)>,
 }
 
-impl Heard {
+impl MemorySubscription {
     fn commits_of(&self, name: &AgentName) -> u64 {
         self.of.get(name).map_or(0, |known| known.commits.get())
     }
 }
 
-impl Ear for Heard {
+impl Ear for MemorySubscription {
     fn listen(&mut self, agents: &[AgentName]) {
         for name in agents.iter().skip(self.commits.len()) {
             self.commits.push((name.clone(), self.commits_of(name)));
@@ -354,9 +355,9 @@ impl Ear for Heard {
 }
 
 #[derive(Debug)]
-struct Locked(Rc<Known>, All);
+struct MemoryTxn(Rc<MemoryAgent>, All);
 
-impl Hold for Locked {
+impl Hold for MemoryTxn {
     fn waited(&self) -> Duration {
         Duration::ZERO
     }
@@ -420,19 +421,19 @@ impl Hold for Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for MemoryTxn {
     fn drop(&mut self) {
         self.0.is_held.set(false);
     }
 }
 
 #[derive(Debug)]
-struct Taken {
-    of: Rc<Known>,
+struct TakenLease {
+    of: Rc<MemoryAgent>,
     fence: u64,
 }
 
-impl Lease for Taken {
+impl Lease for TakenLease {
     fn fence(&self) -> u64 {
         self.fence
     }

@@ -28,8 +28,8 @@ pub struct Texts {
     pub hints: BTreeMap<MessageId, String>,
     pub keys: BTreeMap<String, (Time, String)>,
     /// Ended records and events, in order.
-    ended: Vec<Line>,
-    events: Vec<Line>,
+    ended: Vec<EndedLine>,
+    events: Vec<EndedLine>,
     pub is_shut: bool,
     /// Checkpoints of runs, with the number of each.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
@@ -40,7 +40,7 @@ pub struct Texts {
 
 /// A line of the archive or of the events, and the revision that wrote it.
 #[derive(Debug, Clone)]
-struct Line {
+struct EndedLine {
     kind: &'static str,
     id: Option<String>,
     /// Sequence number of an event.
@@ -50,7 +50,7 @@ struct Line {
     revision: u64,
 }
 
-impl Line {
+impl EndedLine {
     fn piece(&self) -> Piece {
         let (at, text) = (self.at, self.text.clone());
         if self.kind == EVENT {
@@ -105,13 +105,13 @@ impl Texts {
                 self.trigger_keys.insert(trigger, (digest, key));
             }
             Piece::Ended { kind, id, text, at } => {
-                self.ended.push(Line { kind, id, seq: 0, at, text, revision });
+                self.ended.push(EndedLine { kind, id, seq: 0, at, text, revision });
             }
             Piece::Event { at, text, seq } => {
-                self.events.push(Line { kind: EVENT, id: None, seq, at, text, revision });
+                self.events.push(EndedLine { kind: EVENT, id: None, seq, at, text, revision });
             }
             Piece::Forgotten { from, until, seen_at } => {
-                let stays = |line: &Line| {
+                let stays = |line: &EndedLine| {
                     line.at < from || line.at >= until || line.revision > seen_at || line.kind == ENDED
                 };
                 let ended = self.ended.iter().filter(|line| stays(line)).map(|line| &line.text);
@@ -207,7 +207,7 @@ impl Sight for Texts {
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
-        let lines: Vec<&Line> = match order {
+        let lines: Vec<&EndedLine> = match order {
             Order::Since(since) => {
                 self.events.iter().filter(|line| since.is_none_or(|since| line.at >= since)).collect()
             }

@@ -24,10 +24,10 @@ use crate::workdir::Workdir;
 use super::super::dir::{self, Guard, Sharing, Subject, layout};
 use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{Arrival, CHANGED, Records, Sight};
-use super::beside::Beside;
 use super::change::Change;
 use super::leased::Leased;
-use super::seen::Seen;
+use super::remote::Remote;
+use super::seen::RemoteSnapshot;
 use super::snapshot::Snapshot;
 use super::{Store, pieces};
 
@@ -43,33 +43,33 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 pub struct Agent<'s> {
     store: &'s Store,
     local: dir::Agent<'s>,
-    beside: Option<Beside>,
+    remote: Option<Remote>,
 }
 
 /// Which revision it is.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Version {
+pub enum StoreVersion {
     Dir(beneath::Version),
-    Beside(u64),
+    Remote(u64),
 }
 
 impl<'s> Agent<'s> {
     pub(super) fn of_dir(store: &'s Store, local: dir::Agent<'s>) -> Agent<'s> {
-        Agent { store, local, beside: None }
+        Agent { store, local, remote: None }
     }
 
-    pub(super) fn beside_of(
+    pub(super) fn remote_of(
         store: &'s Store,
         name: &AgentName,
         shown: String,
         records: Rc<dyn Records>,
     ) -> Agent<'s> {
-        let beside = Beside { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
-        Agent { store, local: store.local.room(name), beside: Some(beside) }
+        let remote = Remote { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
+        Agent { store, local: store.local.room(name), remote: Some(remote) }
     }
 
-    pub(super) fn beside(&self) -> Option<&Beside> {
-        self.beside.as_ref()
+    pub(super) fn remote(&self) -> Option<&Remote> {
+        self.remote.as_ref()
     }
 
     /// Returns this machine's part of the agent.
@@ -91,11 +91,11 @@ impl<'s> Agent<'s> {
     }
 
     pub fn policy(&self) -> Result<Policy> {
-        let Some(beside) = &self.beside else { return self.local.policy() };
-        let text = beside.records.policy()?;
+        let Some(remote) = &self.remote else { return self.local.policy() };
+        let text = remote.records.policy()?;
         self.store.local.policy_from(&self.settings(), &text).map_err(|error| {
             if matches!(&error, Error::Damaged { hint: None, .. }) {
-                error.with_hint(format!("mend it with `dormouse edit {}`", beside.name))
+                error.with_hint(format!("mend it with `dormouse edit {}`", remote.name))
             } else {
                 error
             }
@@ -104,22 +104,22 @@ impl<'s> Agent<'s> {
 
     /// Where the agent's settings are, for people.
     pub fn settings(&self) -> String {
-        match &self.beside {
+        match &self.remote {
             None => self.local.settings(),
-            Some(beside) => beside.place(layout::POLICY).display().to_string(),
+            Some(remote) => remote.place(layout::POLICY).display().to_string(),
         }
     }
 
     /// The text of the agent's settings.
     pub fn policy_text(&self) -> Result<String> {
-        self.beside.as_ref().map_or_else(|| self.local.policy_text(), |beside| beside.records.policy())
+        self.remote.as_ref().map_or_else(|| self.local.policy_text(), |remote| remote.records.policy())
     }
 
     /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
     /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
     /// stay as they are.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
-        if self.beside.is_none() {
+        if self.remote.is_none() {
             return self.local.replace_policy(before, after, now);
         }
         let locked = self.change(now)?;
@@ -131,16 +131,16 @@ impl<'s> Agent<'s> {
         Ok(are_same)
     }
 
-    /// Makes a checkpoint a file of this machine, if it is none yet. One that another machine has saved
-    /// comes from the records. `false`: it is nowhere. The caller must hold the lock.
+    /// Fetches a checkpoint that another machine has saved, if it is no file of this machine yet.
+    /// `false`: there is none. The caller must hold the lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
         let place = self.workdir().checkpoint(checkpoint);
         if place.is_file().is_ok_and(|is_file| is_file) {
             return Ok(true);
         }
-        let Some(beside) = &self.beside else { return Ok(false) };
+        let Some(remote) = &self.remote else { return Ok(false) };
         let mut bytes = Vec::new();
-        let is_saved = beside.records.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
+        let is_saved = remote.records.saved(checkpoint, &mut |part| bytes.extend_from_slice(part))?;
         if is_saved {
             place.parent().make_dirs()?;
             let staged = self.local.stage_checkpoint(checkpoint.run_id, &bytes)?;
@@ -150,59 +150,59 @@ impl<'s> Agent<'s> {
     }
 
     pub fn identity(&self) -> Result<Identity> {
-        let Some(beside) = &self.beside else { return self.local.identity() };
-        beside.decoded(layout::IDENTITY, &beside.records.identity()?)
+        let Some(remote) = &self.remote else { return self.local.identity() };
+        remote.decoded(layout::IDENTITY, &remote.records.identity()?)
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
-        if self.beside.is_none() { self.local.triggers() } else { self.glimpse().open() }
+        if self.remote.is_none() { self.local.triggers() } else { self.glimpse().open() }
     }
 
     /// The current state, without the lock: the one read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
-        match &self.beside {
+        match &self.remote {
             None => self.local.peek(),
-            Some(beside) => beside.state_of(&beside.records.state()?),
+            Some(remote) => remote.state_of(&remote.records.state()?),
         }
     }
 
     /// Tells one revision from another without reading it. `None`: there is none, or it can't be
     /// told.
-    pub fn version(&self) -> Option<Version> {
-        match &self.beside {
-            None => self.local.version().map(Version::Dir),
-            Some(beside) => beside.records.version().map(Version::Beside),
+    pub fn version(&self) -> Option<StoreVersion> {
+        match &self.remote {
+            None => self.local.version().map(StoreVersion::Dir),
+            Some(remote) => remote.records.version().map(StoreVersion::Remote),
         }
     }
 
     /// True if nothing has arrived that a step could take up, and no transaction was interrupted.
     pub fn is_quiet(&self, state: &State) -> Result<bool> {
-        match &self.beside {
+        match &self.remote {
             None => self.local.is_quiet(state),
-            Some(beside) => Ok(!beside.records.has_arrivals()?),
+            Some(remote) => Ok(!remote.records.has_arrivals()?),
         }
     }
 
     /// Calls `read` with one revision of the records, without a lock.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        let Some(beside) = &self.beside else {
+        let Some(remote) = &self.remote else {
             return self.local.look(|dir, state| read(Snapshot::of_dir(dir), state));
         };
-        let snapshot = |sight| Snapshot::new(self.local.glimpse(), Some(Seen::of(beside, sight)));
-        self.see(beside, |sight, state| read(snapshot(sight), state))
+        let snapshot = |sight| Snapshot::new(self.local.glimpse(), Some(RemoteSnapshot::of(remote, sight)));
+        self.see(remote, |sight, state| read(snapshot(sight), state))
     }
 
     /// Calls `read` with one revision of records in a database.
     pub(super) fn see<T>(
         &self,
-        beside: &Beside,
+        remote: &Remote,
         read: impl Fn(Rc<dyn Sight>, State) -> Result<T>,
     ) -> Result<T> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
-            let sight: Rc<dyn Sight> = beside.records.see()?;
-            let state = beside.state_of(&sight.state()?)?;
+            let sight: Rc<dyn Sight> = remote.records.see()?;
+            let state = remote.state_of(&sight.state()?)?;
             let found = read(sight, state);
             attempts += 1;
             // Other commands go on meanwhile: what they have changed is read anew, as long as for
@@ -218,52 +218,52 @@ impl<'s> Agent<'s> {
     /// The records as they are now, without the lock. Other commands may change them while they are
     /// read.
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
-        if self.beside.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
+        if self.remote.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
     }
 
     /// Returns the present records without a check for an interrupted transaction. For a caller
     /// that has just made that check, or that can use slightly older records.
     pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(self.local.glimpse(), self.beside.as_ref().map(Seen::later))
+        Snapshot::new(self.local.glimpse(), self.remote.as_ref().map(RemoteSnapshot::later))
     }
 
     /// Puts a message into the inbox without a lock. When this returns it is durable.
     pub fn arrive(&self, message: &Message) -> Result<()> {
-        match &self.beside {
+        match &self.remote {
             None => self.local.arrive(message),
-            Some(beside) => self.admit(beside, pieces::arrival(message)),
+            Some(remote) => self.admit(remote, pieces::arrival(message)),
         }
     }
 
     /// Puts a hint into the inbox without a lock. It is durable when this returns.
     pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
-        match &self.beside {
+        match &self.remote {
             None => self.local.arrive_hint(hint),
-            Some(beside) => self.admit(beside, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
+            Some(remote) => self.admit(remote, Arrival::Hint { id: hint.id, text: pieces::text(hint) }),
         }
     }
 
-    fn admit(&self, beside: &Beside, arrival: Arrival) -> Result<()> {
+    fn admit(&self, remote: &Remote, arrival: Arrival) -> Result<()> {
         let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = &arrival;
         RECORD.check(text.len() as u64)?;
-        self.admit_all(beside, &[arrival])
+        self.admit_all(remote, &[arrival])
     }
 
     /// Lets all of these into the inbox, or none where the agent was moved away.
-    pub(super) fn admit_all(&self, beside: &Beside, arrivals: &[Arrival]) -> Result<()> {
+    pub(super) fn admit_all(&self, remote: &Remote, arrivals: &[Arrival]) -> Result<()> {
         let begun = Instant::now();
-        while !beside.records.arrive(arrivals)? {
+        while !remote.records.arrive(arrivals)? {
             if self.store.guest().is_some() {
                 // Where it is now is not for everybody.
-                return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", beside.name))
+                return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", remote.name))
                     .with_hint("ask the owner where it is"));
             }
-            if let Some(moved) = beside.state_of(&beside.records.state()?)?.moved {
+            if let Some(moved) = remote.state_of(&remote.records.state()?)?.moved {
                 return Err(moved_away(self, &moved));
             }
             // It has just come back.
             if begun.elapsed() > self.store.local.patience() {
-                return Err(beside.busy(begun.elapsed()));
+                return Err(remote.busy(begun.elapsed()));
             }
         }
         Ok(())
@@ -271,35 +271,35 @@ impl<'s> Agent<'s> {
 
     /// Returns the error for something in the inbox that is no message, with its place.
     pub fn damage(&self, misfit: &Misfit) -> Error {
-        let Some(beside) = &self.beside else { return self.local.damage(misfit) };
-        let place = beside.place(format_args!("{}/{}", layout::INBOX, misfit.name));
-        Error::damaged(place, format!("no message of {}: {}", beside.name, misfit.reason))
+        let Some(remote) = &self.remote else { return self.local.damage(misfit) };
+        let place = remote.place(format_args!("{}/{}", layout::INBOX, misfit.name));
+        Error::damaged(place, format!("no message of {}: {}", remote.name, misfit.reason))
     }
 
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
     pub fn change(&self, now: Time) -> Result<Change<'_>> {
-        let Some(beside) = &self.beside else {
+        let Some(remote) = &self.remote else {
             return Ok(Change::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
-        let room = self.in_room(beside, || self.local.lock_room(now))?;
+        let room = self.in_room(remote, || self.local.lock_room(now))?;
         let left = self.store.local.patience().saturating_sub(begun.elapsed());
-        let Some(hold) = beside.records.hold(left)? else { return Err(beside.busy(begun.elapsed())) };
+        let Some(hold) = remote.records.hold(left)? else { return Err(remote.busy(begun.elapsed())) };
         Ok(Change::new(self, room, Some(hold), now))
     }
 
     /// Takes the lock without waiting. `None`: another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
-        let Some(beside) = &self.beside else {
+        let Some(remote) = &self.remote else {
             return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
         };
-        let Some(room) = self.in_room(beside, || self.local.try_lock_room(now))? else { return Ok(None) };
-        Ok(beside.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
+        let Some(room) = self.in_room(remote, || self.local.try_lock_room(now))? else { return Ok(None) };
+        Ok(remote.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
     }
 
     /// Takes the lock for `doctor`: a transaction that can't be finished stays as it is.
     pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
-        if self.beside.is_some() {
+        if self.remote.is_some() {
             return self.change(now);
         }
         Ok(Change::new(self, self.local.change_damaged(now)?, None, now))
@@ -307,7 +307,7 @@ impl<'s> Agent<'s> {
 
     /// Brings all that was committed to where a copy of the directory has it.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
-        if self.beside.is_none() { self.local.empty_journal(now) } else { Ok(()) }
+        if self.remote.is_none() { self.local.empty_journal(now) } else { Ok(()) }
     }
 
     /// Takes the lock of notifications. Processes that have transitions to report share it; a
@@ -320,7 +320,7 @@ impl<'s> Agent<'s> {
     /// alive.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
         let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
-        self.leased(subject, guard)
+        Ok(self.leased_or(subject, guard)?.ok())
     }
 
     /// Takes the lease, and waits for a process that has it as long as for any lock.
@@ -338,8 +338,8 @@ impl<'s> Agent<'s> {
     }
 
     fn busy(&self, waited: Duration) -> Error {
-        match &self.beside {
-            Some(beside) => beside.busy(waited),
+        match &self.remote {
+            Some(remote) => remote.busy(waited),
             None => Error::busy(Path::new(""), "another process".to_owned(), waited),
         }
     }
@@ -358,23 +358,23 @@ impl<'s> Agent<'s> {
     /// True if a process that does not share the locks of this state directory keeps the lease
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
-        let Some(beside) = &self.beside else { return Ok(false) };
-        beside.records.is_leased(subject, &self.store.local.claimant()?.anchor)
+        let Some(remote) = &self.remote else { return Ok(false) };
+        remote.records.is_leased(subject, &self.store.local.claimant()?.anchor)
     }
 
     /// Returns the input of a task whose supervisor is on another machine. `None` if the records
     /// are files: there is no other machine.
     pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        self.beside.as_ref().map(|beside| beside.records.task_input(task)).transpose()
+        self.remote.as_ref().map(|remote| remote.records.task_input(task)).transpose()
     }
 
     /// Fails as `fenced` if this process speaks in the name of a lease of this agent that is
     /// somebody else's by now.
     pub fn refuse_fenced(&self) -> Result<()> {
-        match &self.beside {
-            Some(beside) if beside.records.is_fenced()? => Err(Error::refused(
+        match &self.remote {
+            Some(remote) if remote.records.is_fenced()? => Err(Error::refused(
                 Error::FENCED,
-                format!("another machine has taken `{}` over: nothing was changed", beside.name),
+                format!("another machine has taken `{}` over: nothing was changed", remote.name),
             )
             .with_hint(
                 "end: nothing of this turn or task counts any more; its output is kept on its machine",
@@ -383,15 +383,11 @@ impl<'s> Agent<'s> {
         }
     }
 
-    fn leased(&self, subject: Subject, guard: Guard) -> Result<Option<Leased>> {
-        Ok(self.leased_or(subject, guard)?.ok())
-    }
-
     /// With the lock of this machine the lease of the other store, or the lock back.
     fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
-        let Some(beside) = &self.beside else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
+        let Some(remote) = &self.remote else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
         let claimant = self.store.local.claimant()?;
-        Ok(match beside.records.lease(subject, &claimant)? {
+        Ok(match remote.records.lease(subject, &claimant)? {
             Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
         })
@@ -399,12 +395,12 @@ impl<'s> Agent<'s> {
 
     /// Does something in the room of the agent. A command that removes or renames the agent may
     /// take the room away meanwhile.
-    fn in_room<T>(&self, beside: &Beside, work: impl Fn() -> Result<T>) -> Result<T> {
+    fn in_room<T>(&self, remote: &Remote, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
         match work() {
             Err(error) if error.is_not_found() => {
                 // This fails where the agent is gone.
-                beside.records.see()?;
+                remote.records.see()?;
                 self.ready_local()?;
                 work()
             }
@@ -414,10 +410,10 @@ impl<'s> Agent<'s> {
 
     /// Returns this machine's part of the agent, and makes its directory first if it is missing.
     pub fn ready_local(&self) -> Result<&dir::Agent<'s>> {
-        if let Some(beside) = &self.beside {
-            if let Some(prepared) = beside.records.room().filter(|_| !beside.has_moved_in.get()) {
+        if let Some(remote) = &self.remote {
+            if let Some(prepared) = remote.records.room().filter(|_| !remote.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;
-                beside.has_moved_in.set(true);
+                remote.has_moved_in.set(true);
             }
             self.local.make_room()?;
         }

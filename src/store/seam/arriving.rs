@@ -29,7 +29,7 @@ use crate::workdir;
 use super::super::dir::inbox::{self, Name};
 use super::super::dir::prepared::Prepared;
 use super::super::dir::record::{decode, decode_at};
-use super::super::dir::travel::{Place, place};
+use super::super::dir::travel::{FileKind, place};
 use super::super::dir::view::View;
 use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months, packed};
 use super::super::elsewhere::{Arrival, Brought, Piece, parts};
@@ -114,7 +114,7 @@ impl<'s> Arriving<'s> {
     fn create(&mut self, prepared: &Prepared, now: Time) -> Result<bool> {
         let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
         self.dir.may_be_named(true);
-        let pieces = |each: &mut dyn FnMut(Piece) -> Result<()>| all(&self.agent, prepared, now, each);
+        let pieces = |each: &mut Each<'_>| all(&self.agent, prepared, now, each);
         let is_new = elsewhere.create(self.agent.name(), &pieces)?;
         if is_new {
             self.room().move_in(prepared)?;
@@ -137,13 +137,11 @@ impl<'s> Arriving<'s> {
     }
 }
 
+/// Takes the next piece of an agent.
+type Each<'e> = dyn FnMut(Piece) -> Result<()> + 'e;
+
 /// Calls `each` with all that an agent consists of, whose records are files.
-fn all(
-    agent: &Agent<'_>,
-    prepared: &Prepared,
-    now: Time,
-    each: &mut dyn FnMut(Piece) -> Result<()>,
-) -> Result<()> {
+fn all(agent: &Agent<'_>, prepared: &Prepared, now: Time, each: &mut Each<'_>) -> Result<()> {
     let dir = agent.local().dir().spot();
     let state = agent.peek()?;
     brought(dir, Path::new(""), each)?;
@@ -159,7 +157,7 @@ fn all(
     for plane in Plane::ALL {
         open(dir, plane, each)?;
     }
-    let mut keys = Keys { window: agent.policy()?.limits.dedupe_window, now, found: HashMap::new() };
+    let mut keys = DedupeKeys { window: agent.policy()?.limits.dedupe_window, now, found: HashMap::new() };
     history(agent, &mut keys, each)?;
     arrivals(&dir.join(layout::INBOX), Path::new(""), &mut keys, each)?;
     saved(agent, each)?;
@@ -177,10 +175,10 @@ fn all(
 }
 
 /// Lists the files of its records, with their digests and times.
-fn brought(dir: &Spot, below: &Path, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+fn brought(dir: &Spot, below: &Path, each: &mut Each<'_>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);
-        if !matches!(place(&path), Place::Records { .. }) {
+        if !matches!(place(&path), FileKind::Records { .. }) {
             continue;
         }
         if entry.is_dir {
@@ -226,7 +224,7 @@ fn unfit(spot: &Spot, hint: &str) -> Error {
 const NOT_OURS: &str = "take it out of the agent where it comes from, and export it again";
 
 /// The open records of a kind, in order of id.
-fn open(dir: &Spot, plane: Plane, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+fn open(dir: &Spot, plane: Plane, each: &mut Each<'_>) -> Result<()> {
     let place = dir.join(layout::plane(plane));
     let mut plans = Vec::new();
     for entry in place.entries()? {
@@ -249,12 +247,7 @@ fn open(dir: &Spot, plane: Plane, each: &mut dyn FnMut(Piece) -> Result<()>) -> 
 }
 
 /// Lists the inbox with its directories.
-fn arrivals(
-    inbox: &Spot,
-    below: &Path,
-    keys: &mut Keys,
-    each: &mut dyn FnMut(Piece) -> Result<()>,
-) -> Result<()> {
+fn arrivals(inbox: &Spot, below: &Path, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Result<()> {
     for entry in inbox.join(below).entries()? {
         let path = below.join(&entry.name);
         let spot = inbox.join(&path);
@@ -284,7 +277,7 @@ fn arrivals(
 
 /// The lines of the archive and the events, each file's in its order, the oldest file of a kind
 /// first.
-fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Result<()> {
     let dir = agent.local().dir();
     let view = View::settled(dir);
     let mut read = 0;
@@ -325,7 +318,7 @@ fn history(agent: &Agent<'_>, keys: &mut Keys, each: &mut dyn FnMut(Piece) -> Re
 
 /// Lists the checkpoints of runs. If no record names the file any more, it goes with the run's line
 /// of the archive.
-fn saved(agent: &Agent<'_>, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+fn saved(agent: &Agent<'_>, each: &mut Each<'_>) -> Result<()> {
     let runs = agent.local().dir().join(layout::RUNS);
     for run in runs.entries()? {
         let Some(run_id) = run.name.to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -405,13 +398,13 @@ fn first_of(month: &str) -> Time {
 }
 
 /// The dedupe keys that stand for a message within the window, as the directory makes them anew.
-struct Keys {
+struct DedupeKeys {
     window: Span,
     now: Time,
     found: HashMap<String, DedupeEntry>,
 }
 
-impl Keys {
+impl DedupeKeys {
     fn note_ended(&mut self, message: &Message) {
         let settlement = message.settlement.as_ref().filter(|settlement| !settlement.is_of_duplicate());
         settlement.into_iter().for_each(|settlement| self.note(message, settlement.status));

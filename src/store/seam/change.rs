@@ -15,8 +15,8 @@ use super::super::dir::{self, Aside, Dropped, Leaving, aside};
 use super::super::elsewhere::{self, Hold, Piece, Pieces};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
-use super::beside::Beside;
-use super::seen::{LeftOut, Seen};
+use super::remote::Remote;
+use super::seen::{LeftOut, RemoteSnapshot};
 use super::snapshot::Snapshot;
 use super::{leaving, pieces};
 
@@ -24,7 +24,7 @@ use super::{leaving, pieces};
 #[derive(Debug)]
 pub struct Change<'a> {
     agent: &'a Agent<'a>,
-    beside: Option<Held<'a>>,
+    remote: Option<RemoteLock<'a>>,
     // The lock of this machine goes last.
     dir: dir::Change<'a>,
 }
@@ -35,8 +35,8 @@ const AHEAD: Span = Span::from_secs(24 * 3600);
 
 /// The lock of an agent whose records are in a database.
 #[derive(Debug)]
-struct Held<'a> {
-    of: &'a Beside,
+struct RemoteLock<'a> {
+    of: &'a Remote,
     hold: Box<dyn Hold>,
     /// When the lock was taken, by the clock of the command.
     now: Time,
@@ -51,12 +51,22 @@ struct Held<'a> {
     is_wait_told: Cell<bool>,
 }
 
-impl Held<'_> {
+impl RemoteLock<'_> {
+    fn seen(&self, left_out: LeftOut) -> RemoteSnapshot<'_> {
+        RemoteSnapshot::under(self.of, &*self.hold, left_out)
+    }
+
+    /// Notes the state of the agent under this lock.
+    fn note(&self, state: &State) {
+        self.base.set(Some(state.revision));
+        self.was_moved.set(state.moved.is_some());
+    }
+
     /// True if a dedupe key belongs to a later message by now, so that it must not note the end of
     /// this one.
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
-        let noted = Seen::under(self.of, &*self.hold, LeftOut::All).key(&entry.key)?;
+        let noted = self.seen(LeftOut::All).key(&entry.key)?;
         // Here a key has one entry, whereas the directory has one for each day. So one that a clock
         // wrote while it ran ahead gives way to any other: it would keep the key from standing for
         // a message until its time has come.
@@ -76,9 +86,9 @@ impl<'a> Change<'a> {
         hold: Option<Box<dyn Hold>>,
         now: Time,
     ) -> Change<'a> {
-        let held = |hold| {
-            Some(Held {
-                of: agent.beside()?,
+        let lock = |hold| {
+            Some(RemoteLock {
+                of: agent.remote()?,
                 hold,
                 now,
                 base: Cell::new(None),
@@ -88,7 +98,7 @@ impl<'a> Change<'a> {
                 is_wait_told: Cell::new(false),
             })
         };
-        Change { agent, beside: hold.and_then(held), dir }
+        Change { agent, remote: hold.and_then(lock), dir }
     }
 
     pub(super) fn agent(&self) -> &'a Agent<'a> {
@@ -102,8 +112,8 @@ impl<'a> Change<'a> {
 
     /// Has these pieces change with the next commit under this lock.
     pub(super) fn change_along(&self, pieces: Vec<Piece>) {
-        if let Some(held) = &self.beside {
-            held.along.borrow_mut().extend(pieces);
+        if let Some(lock) = &self.remote {
+            lock.along.borrow_mut().extend(pieces);
         }
     }
 
@@ -111,30 +121,30 @@ impl<'a> Change<'a> {
     /// of what its run has saved before: the run may go on from it on another machine. Where the
     /// records are files of this machine, its own file is enough.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
-        if self.beside.is_some() {
+        if self.remote.is_some() {
             let parts = elsewhere::parts(checkpoint, bytes);
             self.change_along([Piece::Unsaved(checkpoint.run_id)].into_iter().chain(parts).collect());
         }
     }
 
     /// Returns the records under this lock, if they are in a database.
-    pub(super) fn seen_beside(&self) -> Option<Seen<'_>> {
-        self.beside.as_ref().map(|held| Seen::under(held.of, &*held.hold, LeftOut::All))
+    pub(super) fn seen_remote(&self) -> Option<RemoteSnapshot<'_>> {
+        self.remote.as_ref().map(|lock| lock.seen(LeftOut::All))
     }
 
     /// Returns the lock in the database, if the records are there.
     pub(super) fn hold(&self) -> Option<&dyn Hold> {
-        self.beside.as_ref().map(|held| &*held.hold)
+        self.remote.as_ref().map(|lock| &*lock.hold)
     }
 
     /// Returns the time that this process waited for the lock. `None` if the lock was free, and at
     /// every later call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.dir.take_wait();
-        let Some(held) = self.beside.as_ref().filter(|held| !held.is_wait_told.replace(true)) else {
+        let Some(lock) = self.remote.as_ref().filter(|lock| !lock.is_wait_told.replace(true)) else {
             return here;
         };
-        let there = Span::from_millis(u64::try_from(held.hold.waited().as_millis()).unwrap_or(u64::MAX));
+        let there = Span::from_millis(u64::try_from(lock.hold.waited().as_millis()).unwrap_or(u64::MAX));
         if there.as_millis() == 0 {
             return here;
         }
@@ -143,7 +153,7 @@ impl<'a> Change<'a> {
 
     /// The current state, to be changed. Refused for an agent that was moved away.
     pub fn state(&self) -> Result<State> {
-        if self.beside.is_none() {
+        if self.remote.is_none() {
             return self.dir.state();
         }
         let state = self.any_state()?;
@@ -155,10 +165,9 @@ impl<'a> Change<'a> {
 
     /// Returns the current state, also for an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
-        let Some(held) = &self.beside else { return self.dir.any_state() };
-        let state = held.of.state_of(&held.hold.now()?.state()?)?;
-        held.base.set(Some(state.revision));
-        held.was_moved.set(state.moved.is_some());
+        let Some(lock) = &self.remote else { return self.dir.any_state() };
+        let state = lock.of.state_of(&lock.hold.now()?.state()?)?;
+        lock.note(&state);
         Ok(state)
     }
 
@@ -183,37 +192,37 @@ impl<'a> Change<'a> {
         look: impl FnOnce(&'c dir::Change<'_>) -> Result<dir::Snapshot<'c>>,
         left_out: impl FnOnce() -> Vec<String>,
     ) -> Result<Snapshot<'c>> {
-        let Some(held) = &self.beside else { return Ok(Snapshot::of_dir(look(&self.dir)?)) };
-        held.left_out.replace(left_out());
+        let Some(lock) = &self.remote else { return Ok(Snapshot::of_dir(look(&self.dir)?)) };
+        lock.left_out.replace(left_out());
         self.look_again()
     }
 
     /// The records as they are now. What the last look has passed over in the inbox is passed over
     /// again.
     pub fn look_again(&self) -> Result<Snapshot<'_>> {
-        let Some(held) = &self.beside else { return Ok(Snapshot::of_dir(self.dir.look_again()?)) };
-        Ok(self.snapshot(held, LeftOut::Names(held.left_out.borrow().clone())))
+        let Some(lock) = &self.remote else { return Ok(Snapshot::of_dir(self.dir.look_again()?)) };
+        Ok(self.snapshot(lock, LeftOut::Names(lock.left_out.borrow().clone())))
     }
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
-        match &self.beside {
+        match &self.remote {
             None => Snapshot::of_dir(self.dir.look_past_inbox()),
-            Some(held) => self.snapshot(held, LeftOut::All),
+            Some(lock) => self.snapshot(lock, LeftOut::All),
         }
     }
 
-    fn snapshot<'c>(&'c self, held: &'c Held<'_>, left_out: LeftOut) -> Snapshot<'c> {
-        Snapshot::new(self.dir.look_past_inbox(), Some(Seen::under(held.of, &*held.hold, left_out)))
+    fn snapshot<'c>(&'c self, lock: &'c RemoteLock<'_>, left_out: LeftOut) -> Snapshot<'c> {
+        Snapshot::new(self.dir.look_past_inbox(), Some(lock.seen(left_out)))
     }
 
     /// Forgets the dedupe keys that no window reaches any more.
     pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
-        match &self.beside {
+        match &self.remote {
             None => self.dir.forget_old_keys(now, window),
-            Some(held) => {
+            Some(lock) => {
                 let before = now.as_millis().saturating_sub_unsigned(window.as_millis());
-                held.hold.forget_keys(Time::from_millis(before))
+                lock.hold.forget_keys(Time::from_millis(before))
             }
         }
     }
@@ -224,20 +233,19 @@ impl<'a> Change<'a> {
     /// After an error it is not known whether the transaction has happened, so nothing more is
     /// committed under this lock.
     pub fn commit(&self, transaction: Transaction) -> Result<State> {
-        let Some(held) = &self.beside else { return self.dir.commit(transaction) };
+        let Some(lock) = &self.remote else { return self.dir.commit(transaction) };
         let base = transaction.base_revision;
-        if held.base.take() != Some(base) {
+        if lock.base.take() != Some(base) {
             return Err(Error::refused(
                 "stale_revision",
-                format!("the records of `{}` have moved on from revision {base}", held.of.name),
+                format!("the records of `{}` have moved on from revision {base}", lock.of.name),
             )
             .with_hint("try again"));
         }
-        let mut state = transaction.state.clone();
-        let pieces = self.pieces(held, &transaction, &mut state)?;
-        held.hold.commit(base, &pieces)?;
-        held.base.set(Some(state.revision));
-        held.was_moved.set(state.moved.is_some());
+        let state = transaction.state.clone();
+        let pieces = Self::pieces(lock, &transaction, &state)?;
+        lock.hold.commit(base, &pieces)?;
+        lock.note(&state);
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
                 // One that stays goes with the directory of its run.
@@ -247,18 +255,18 @@ impl<'a> Change<'a> {
         Ok(state)
     }
 
-    fn pieces(&self, held: &Held<'_>, transaction: &Transaction, state: &mut State) -> Result<Vec<Piece>> {
+    fn pieces(lock: &RemoteLock<'_>, transaction: &Transaction, state: &State) -> Result<Vec<Piece>> {
         let mut pieces = Vec::new();
         for put in &transaction.puts {
-            if !held.is_outdated(put)? {
+            if !lock.is_outdated(put)? {
                 pieces.push(pieces::put(put));
             }
         }
         pieces.extend(transaction.deletes.iter().map(|delete| pieces::delete(*delete)));
         pieces.extend(transaction.events.iter().map(pieces::event));
         pieces.extend(transaction.archived.iter().map(pieces::ended));
-        pieces.extend(held.along.take());
-        if state.moved.is_some() != held.was_moved.get() {
+        pieces.extend(lock.along.take());
+        if state.moved.is_some() != lock.was_moved.get() {
             pieces.push(Piece::Shut(state.moved.is_some()));
         }
         pieces.push(pieces::state(state));
@@ -267,39 +275,39 @@ impl<'a> Change<'a> {
 
     /// Puts other settings in the place of the agent's.
     pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
-        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace_policy(&Settings::of(policy.to_owned())))
+        self.remote.as_ref().map_or(Ok(()), |lock| lock.hold.replace_policy(&Settings::of(policy.to_owned())))
     }
 
     /// Replaces the identity of the agent.
     pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
-        match &self.beside {
+        match &self.remote {
             None => self.dir.replace_identity(identity),
-            Some(held) => held.hold.replace_identity(&pieces::text(identity)),
+            Some(lock) => lock.hold.replace_identity(&pieces::text(identity)),
         }
     }
 
     /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is
     /// what this machine has.
     pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
-        let Some(held) = &self.beside else { return self.dir.leaving(is_moved) };
+        let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // Nothing has arrived since the agent was marked, so no list is needed of what had arrived
         // before.
-        leaving::take(&self.dir, &*held.hold.now()?)
+        leaving::take(&self.dir, &*lock.hold.now()?)
     }
 
     /// Puts another agent in the place of this one, whose records are elsewhere. Nobody else sees
     /// anything of that before it is whole.
     pub(super) fn replace(&self, pieces: Pieces<'_>) -> Result<()> {
-        let base = |held: &Held<'_>| held.base.take().unwrap_or_default();
-        self.beside.as_ref().map_or(Ok(()), |held| held.hold.replace(base(held), pieces))
+        let base = |lock: &RemoteLock<'_>| lock.base.take().unwrap_or_default();
+        self.remote.as_ref().map_or(Ok(()), |lock| lock.hold.replace(base(lock), pieces))
     }
 
     /// Lets an agent vanish that is marked as moved, with all that this machine has of it. Returns
     /// the names of what was in the inbox and in no stream: there is none where arrivals see the
     /// mark.
     pub fn vanish(&self) -> Result<Vec<String>> {
-        let Some(held) = &self.beside else { return self.dir.vanish() };
-        held.hold.remove(None)?;
+        let Some(lock) = &self.remote else { return self.dir.vanish() };
+        lock.hold.remove(None)?;
         self.agent.local().clear_room();
         Ok(Vec::new())
     }
@@ -307,9 +315,9 @@ impl<'a> Change<'a> {
     /// Removes an agent that is here under another name, `heir`, which takes over the files that no
     /// stream carries.
     pub fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
-        let Some(held) = &self.beside else { return self.dir.vanish_into(heir.local()) };
+        let Some(lock) = &self.remote else { return self.dir.vanish_into(heir.local()) };
         heir.local().take_over(self.agent.local())?;
-        held.hold.remove(Some(heir.name()))?;
+        lock.hold.remove(Some(heir.name()))?;
         self.agent.local().clear_room();
         Ok(Vec::new())
     }
@@ -317,7 +325,7 @@ impl<'a> Change<'a> {
     /// Moves something aside that lies in the inbox and can't be taken up. Where the records are no
     /// files it stays, and steps pass it over.
     pub fn set_aside(&self, file: &Dropped, reason: &str) -> Result<Aside> {
-        match &self.beside {
+        match &self.remote {
             None => self.dir.set_aside(file, reason),
             Some(_) => Ok(Aside::Stays("it is no file that could be moved".to_owned())),
         }
@@ -325,18 +333,18 @@ impl<'a> Change<'a> {
 
     /// Applies what interrupted commands have committed.
     pub fn finish_journal(&self) -> Result<()> {
-        if self.beside.is_none() { self.dir.finish_journal() } else { Ok(()) }
+        if self.remote.is_none() { self.dir.finish_journal() } else { Ok(()) }
     }
 
     /// A bounded part of what is kept no longer on this machine goes, where it is time to look.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        let Some(held) = &self.beside else { return self.dir.sweep_some(retention, now) };
-        let seen = Seen::under(held.of, &*held.hold, LeftOut::All);
-        self.dir.sweep_by(&seen, || held.of.state_of(&held.hold.now()?.state()?), retention, now)
+        let Some(lock) = &self.remote else { return self.dir.sweep_some(retention, now) };
+        let seen = lock.seen(LeftOut::All);
+        self.dir.sweep_by(&seen, || lock.of.state_of(&lock.hold.now()?.state()?), retention, now)
     }
 
     /// Brings all that was committed to where a copy of the directory has it.
     pub fn empty_journal(&self) -> Result<()> {
-        if self.beside.is_none() { self.dir.empty_journal() } else { Ok(()) }
+        if self.remote.is_none() { self.dir.empty_journal() } else { Ok(()) }
     }
 }

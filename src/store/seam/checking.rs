@@ -29,9 +29,9 @@ impl<'a> Agent<'a> {
     /// Returns the records as files, without the lock of the records: a read-only server gives
     /// none.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
-        let Some(beside) = self.beside() else { return Ok(None) };
+        let Some(remote) = self.remote() else { return Ok(None) };
         let room = self.local().lock_room(now)?;
-        AsFiles::of(self, &room, &*beside.records.see()?).map(Some)
+        AsFiles::of(self, &room, &*remote.records.see()?).map(Some)
     }
 }
 
@@ -54,8 +54,8 @@ impl AsFiles<'_> {
 
     /// Turns a finding at the files into one at the records.
     pub fn named(&self, finding: Finding) -> Finding {
-        match self.of.beside() {
-            Some(beside) => finding.of_records(self.dir.agent(), |path| beside.place(path)),
+        match self.of.remote() {
+            Some(remote) => finding.of_records(self.dir.agent(), |path| remote.place(path)),
             None => finding,
         }
     }

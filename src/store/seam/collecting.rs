@@ -18,8 +18,8 @@ use super::super::dir::sweep::Sweeping;
 use super::super::dir::witness::named;
 use super::super::dir::{self, Collected, DroppedMonth, layout, months};
 use super::super::elsewhere::{ENDED, Piece, Sight};
-use super::beside::Beside;
-use super::seen::Seen;
+use super::remote::Remote;
+use super::seen::RemoteSnapshot;
 use super::{Agent, Change};
 
 /// About how many messages one question is.
@@ -27,20 +27,20 @@ const AT_ONCE: usize = 256;
 
 /// Expired history that was found without a lock. Finding it may take long.
 #[derive(Debug)]
-pub enum Collection {
+pub enum Expired {
     Dir(dir::Collection),
-    Beside {
+    Remote {
         retention: Retention,
         now: Time,
         /// The revision that was read.
         seen_at: u64,
-        months: Vec<Month>,
+        months: Vec<ExpiredMonth>,
     },
 }
 
 /// A month that is kept no longer.
 #[derive(Debug, Default)]
-pub struct Month {
+pub struct ExpiredMonth {
     name: String,
     /// Length of its lines.
     bytes: u64,
@@ -49,7 +49,7 @@ pub struct Month {
     untold: Vec<MessageId>,
 }
 
-impl Month {
+impl ExpiredMonth {
     fn told(&self) -> DroppedMonth {
         DroppedMonth { month: self.name.clone(), bytes: self.bytes }
     }
@@ -71,25 +71,25 @@ impl Month {
 impl Agent<'_> {
     /// Returns the history that `collect` would remove. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
-        let Some(beside) = self.beside() else { return self.local().would_collect(retention, now) };
+        let Some(remote) = self.remote() else { return self.local().would_collect(retention, now) };
         let how = Sweeping { retention, now, removes: false, is_leased: false };
-        self.see(beside, |sight, state| {
-            let mut months = old_months(beside, &*sight, retention.archive, now)?;
-            let seen = Seen::of(beside, Rc::clone(&sight));
+        self.see(remote, |sight, state| {
+            let mut months = old_months(remote, &*sight, retention.archive, now)?;
+            let seen = RemoteSnapshot::of(remote, Rc::clone(&sight));
             leave_needed(&mut months, &*sight, &seen, &state)?;
             let swept = self.local().sweep_all(&seen, &state, how)?;
-            Ok(Collected::of(swept, months.iter().map(Month::told).collect()))
+            Ok(Collected::of(swept, months.iter().map(ExpiredMonth::told).collect()))
         })
     }
 
     /// Reads what can be collected. To be done without a lock.
-    pub fn collection(&self, retention: Retention, now: Time) -> Result<Collection> {
-        let Some(beside) = self.beside() else {
-            return Ok(Collection::Dir(self.local().collection(retention, now)?));
+    pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
+        let Some(remote) = self.remote() else {
+            return Ok(Expired::Dir(self.local().collection(retention, now)?));
         };
-        self.see(beside, |sight, state| {
-            let months = old_months(beside, &*sight, retention.archive, now)?;
-            Ok(Collection::Beside { retention, now, seen_at: state.revision, months })
+        self.see(remote, |sight, state| {
+            let months = old_months(remote, &*sight, retention.archive, now)?;
+            Ok(Expired::Remote { retention, now, seen_at: state.revision, months })
         })
     }
 }
@@ -97,44 +97,44 @@ impl Agent<'_> {
 impl Change<'_> {
     /// Collects all that may go before the next commit. What has to go with it, or after it, goes
     /// then.
-    pub fn collect(&self, collection: &mut Collection, state: &State, is_leased: bool) -> Result<Collected> {
+    pub fn collect(&self, collection: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
         let (retention, now, seen_at, months) = match collection {
-            Collection::Dir(collection) => return self.local().collect(collection, state, is_leased),
-            Collection::Beside { retention, now, seen_at, months } => (*retention, *now, *seen_at, months),
+            Expired::Dir(collection) => return self.local().collect(collection, state, is_leased),
+            Expired::Remote { retention, now, seen_at, months } => (*retention, *now, *seen_at, months),
         };
-        let Some((seen, hold)) = self.seen_beside().zip(self.hold()) else {
+        let Some((seen, hold)) = self.seen_remote().zip(self.hold()) else {
             return Err(Error::failed("the records have gone elsewhere"));
         };
         leave_needed(months, &*hold.now()?, &seen, state)?;
         let how = Sweeping { retention, now, removes: true, is_leased };
         let swept = self.agent().local().sweep_all(&seen, state, how)?;
         self.change_along(months.iter().filter_map(|month| month.removed(seen_at)).flatten().collect());
-        Ok(Collected::of(swept, months.iter().map(Month::told).collect()))
+        Ok(Collected::of(swept, months.iter().map(ExpiredMonth::told).collect()))
     }
 
     /// Removes what could not go before the commit.
-    pub fn remove_collected(&self, collection: &Collection) -> Result<()> {
+    pub fn remove_collected(&self, collection: &Expired) -> Result<()> {
         match collection {
-            Collection::Dir(collection) => self.local().remove_collected(collection),
-            Collection::Beside { .. } => Ok(()),
+            Expired::Dir(collection) => self.local().remove_collected(collection),
+            Expired::Remote { .. } => Ok(()),
         }
     }
 }
 
 /// The months that are kept no longer. A month stays in which a dead letter lies that no person has
 /// requeued or dropped.
-fn old_months(beside: &Beside, sight: &dyn Sight, keep: Keep, now: Time) -> Result<Vec<Month>> {
+fn old_months(remote: &Remote, sight: &dyn Sight, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
     let Keep(Some(span)) = keep else { return Ok(Vec::new()) };
     let first_kept = months::first_recent(now).min(now.before(span).month());
     let Some(first_kept) = months::begins_at(&first_kept) else { return Ok(Vec::new()) };
-    let place = beside.place(format_args!("{}/{}", layout::ARCHIVE, Message::KIND));
+    let place = remote.place(format_args!("{}/{}", layout::ARCHIVE, Message::KIND));
     let decoded = |line: &str| decode_at::<Message>(&place, 0, line.as_bytes());
     let is_dead = |line: &str| -> Result<Option<Message>> {
         // A look at the text spares most lines the parsing.
         let message = line.contains("\"dead_letter\":true").then(|| decoded(line)).transpose()?;
         Ok(message.filter(|message| message.settlement.as_ref().is_some_and(|end| end.dead_letter)))
     };
-    let mut found: BTreeMap<String, Month> = BTreeMap::new();
+    let mut found: BTreeMap<String, ExpiredMonth> = BTreeMap::new();
     let mut dead = HashMap::new();
     sight.before(first_kept, &mut |piece| {
         let (Piece::Ended { at, text, .. } | Piece::Event { at, text, .. }) = &piece else { return Ok(()) };
@@ -186,7 +186,12 @@ fn untold(sight: &dyn Sight, about: &Subjects) -> Result<Vec<MessageId>> {
 }
 
 /// Leaves out the months that an open record is about.
-fn leave_needed(months: &mut Vec<Month>, sight: &dyn Sight, seen: &Seen<'_>, state: &State) -> Result<()> {
+fn leave_needed(
+    months: &mut Vec<ExpiredMonth>,
+    sight: &dyn Sight,
+    seen: &RemoteSnapshot<'_>,
+    state: &State,
+) -> Result<()> {
     if months.is_empty() {
         return Ok(());
     }

@@ -18,12 +18,12 @@ const AGAIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Leased {
     guard: Guard,
-    kept: Option<Kept>,
+    kept: Option<KeptLease>,
 }
 
 /// A lease in the store that has the records.
 #[derive(Debug)]
-struct Kept {
+struct KeptLease {
     lease: Box<dyn Lease>,
     /// True if another process of this machine holds the lock as well, and takes the lease over.
     is_shared: Cell<bool>,
@@ -48,7 +48,7 @@ impl Leased {
         // One beat in six has to come through.
         let every = lasts / 6;
         let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
-        let kept = |lease| Kept {
+        let kept = |lease| KeptLease {
             lease,
             is_shared: Cell::new(false),
             every,
@@ -67,7 +67,7 @@ impl Leased {
     /// Keeps the lease alive, if it is time to. Whether this process still has it: if not, what it
     /// works on must end, and nothing of it counts.
     pub fn beat(&self) -> bool {
-        self.kept.as_ref().is_none_or(Kept::beat)
+        self.kept.as_ref().is_none_or(KeptLease::beat)
     }
 
     /// Lets the work continue while the store can't be reached, even if another machine may begin.
@@ -105,7 +105,7 @@ impl Leased {
     }
 }
 
-impl Kept {
+impl KeptLease {
     fn beat(&self) -> bool {
         let mut pulse = self.pulse.borrow_mut();
         let now = Instant::now();
@@ -171,12 +171,12 @@ mod tests {
         }
     }
 
-    fn kept(beats: impl IntoIterator<Item = Beat>) -> (Kept, Rc<RefCell<VecDeque<Beat>>>) {
+    fn kept(beats: impl IntoIterator<Item = Beat>) -> (KeptLease, Rc<RefCell<VecDeque<Beat>>>) {
         let beats = Rc::new(RefCell::new(beats.into_iter().collect()));
         let pulse = RefCell::new(Pulse { next: Instant::now(), until: None, is_lost: false });
         let lease = Box::new(Played(Rc::clone(&beats)));
         let (is_shared, outlasts) = (Cell::new(false), Cell::new(false));
-        (Kept { lease, is_shared, every: Duration::ZERO, outlasts, pulse }, beats)
+        (KeptLease { lease, is_shared, every: Duration::ZERO, outlasts, pulse }, beats)
     }
 
     #[test]

@@ -27,12 +27,12 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
 /// Adds the records to the files.
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
-    let mut brought = Files::default();
+    let mut brought = PackedFiles::default();
     // Settings and plans say nothing of a time: they count as written with the record that they
     // belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
     let known = RefCell::new(HashMap::new());
-    let put_all = |put: &mut Put<'_>| {
+    let put_all = |put: &mut PutPart<'_>| {
         sight.pieces(&mut |piece| match piece {
             Piece::File(file) => {
                 brought.note(&file);
@@ -97,11 +97,11 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
 }
 
 /// Takes the next part of a file: its path, the bytes, and the time of writing.
-type Put<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
+type PutPart<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
 
 /// Lines on their way into their files. Those that came packed are packed again as they were.
 #[derive(Default)]
-struct Files(HashMap<String, Packed>);
+struct PackedFiles(HashMap<String, Packed>);
 
 /// The packed files that a file of lines has beside it, the oldest first, and the lines that go
 /// into the next of them.
@@ -113,7 +113,7 @@ struct Packed {
     written_at: u64,
 }
 
-impl Files {
+impl PackedFiles {
     fn note(&mut self, file: &Brought) {
         let name = file.path.rsplit('/').next().unwrap_or_default();
         let Some((stem, _)) = packed::parse(name) else { return };
@@ -124,7 +124,7 @@ impl Files {
         self.0.entry(plain).or_default().files.push_back(file.clone());
     }
 
-    fn line(&mut self, put: &mut Put<'_>, path: String, line: &str, written_at: u64) -> Result<()> {
+    fn line(&mut self, put: &mut PutPart<'_>, path: String, line: &str, written_at: u64) -> Result<()> {
         let Some(packed) = self.0.get_mut(&path) else { return put(&path, line.as_bytes(), written_at) };
         let Some(next) = packed.files.front() else { return put(&path, line.as_bytes(), written_at) };
         packed.lines.extend_from_slice(line.as_bytes());
@@ -145,7 +145,7 @@ impl Files {
     }
 
     /// Puts what was to be packed, and is less by now, among the other lines.
-    fn end(&self, put: &mut Put<'_>) -> Result<()> {
+    fn end(&self, put: &mut PutPart<'_>) -> Result<()> {
         let left = self.0.iter().filter(|(_, packed)| !packed.lines.is_empty());
         left.into_iter().try_for_each(|(path, packed)| put(path, &packed.lines, packed.written_at))
     }

@@ -8,7 +8,6 @@
 mod agent;
 mod arriving;
 mod batch;
-mod beside;
 mod change;
 mod checking;
 mod collecting;
@@ -16,6 +15,7 @@ mod database;
 mod leased;
 mod leaving;
 mod pieces;
+mod remote;
 mod seen;
 mod slots;
 mod snapshot;
@@ -42,7 +42,7 @@ use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 use super::elsewhere::{Arrival, Claim, Due, Elsewhere, Part, Piece, each_of};
 
-pub use agent::{Agent, Version, moved_away};
+pub use agent::{Agent, StoreVersion, moved_away};
 
 pub use arriving::Arriving;
 pub use change::Change;
@@ -69,7 +69,7 @@ impl Store {
         match local.url().map(|url| database::open(url, patience)).transpose()? {
             None => Ok(Store { local, elsewhere: None }),
             Some(elsewhere) => {
-                Ok(Store { local: local.beside(elsewhere.shown()), elsewhere: Some(elsewhere) })
+                Ok(Store { local: local.remote(elsewhere.shown()), elsewhere: Some(elsewhere) })
             }
         }
     }
@@ -85,7 +85,7 @@ impl Store {
 
     /// Opens a state directory that has what belongs to this machine, and beside it the records.
     pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Elsewhere>) -> Result<Store> {
-        let local = dir::Store::open(anchor, opener)?.beside(elsewhere.shown());
+        let local = dir::Store::open(anchor, opener)?.remote(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })
     }
 
@@ -146,14 +146,14 @@ impl Store {
     /// Refuses an agent of a pool that is none of this machine's. A state directory is one
     /// machine's, and has none.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
-        let Some(beside) = agent.beside() else { return Ok(()) };
-        let pool = Pool::of(&beside.records.policy()?);
+        let Some(remote) = agent.remote() else { return Ok(()) };
+        let pool = Pool::of(&remote.records.policy()?);
         if self.local.pools().has(&pool) {
             return Ok(());
         }
         Err(Error::refused(
             Error::OTHER_POOL,
-            format!("`{}` is of {pool}, and this machine ticks agents of {}", beside.name, self.local.pools()),
+            format!("`{}` is of {pool}, and this machine ticks agents of {}", remote.name, self.local.pools()),
         )
         .with_hint(format!(
             "tick it on a machine of that pool, or say `pool = \"{}\"` under [scheduler] in the dormouse.toml of this one",
@@ -195,7 +195,7 @@ impl Store {
             return Ok(Agent::of_dir(self, self.local.agent(name)?));
         };
         match elsewhere.agent(name)? {
-            Some(records) => Ok(Agent::beside_of(self, name, elsewhere.shown(), records)),
+            Some(records) => Ok(Agent::remote_of(self, name, elsewhere.shown(), records)),
             None => {
                 let known = elsewhere.agents().ok();
                 let known = known.map(|known| known.iter().map(AgentName::to_string).collect());

@@ -24,7 +24,7 @@ use super::super::dir::record::{decode_at, decode_plain};
 use super::super::dir::witness::Witness;
 use super::super::dir::{Waiting, aside, gc, inbox, layout};
 use super::super::elsewhere::{ENDED, Hold, Order, Sight};
-use super::beside::Beside;
+use super::remote::Remote;
 
 /// Length of the end of the archive that is read for the context of a turn, in bytes.
 const TAIL: usize = 256 * 1024;
@@ -45,34 +45,36 @@ pub enum LeftOut {
 
 /// One revision, asked for when something of it is needed.
 #[derive(Debug)]
-pub struct Seen<'a> {
-    of: &'a Beside,
+pub struct RemoteSnapshot<'a> {
+    of: &'a Remote,
     lock: Option<&'a dyn Hold>,
     sight: OnceCell<Rc<dyn Sight>>,
     left_out: LeftOut,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> RemoteSnapshot<'a> {
     /// A revision that is seen already.
-    pub fn of(of: &'a Beside, sight: Rc<dyn Sight>) -> Seen<'a> {
-        Seen { sight: OnceCell::from(sight), ..Seen::later(of) }
+    pub fn of(of: &'a Remote, sight: Rc<dyn Sight>) -> RemoteSnapshot<'a> {
+        RemoteSnapshot { sight: OnceCell::from(sight), ..RemoteSnapshot::later(of) }
     }
 
     /// The revision that is the current one when something is asked first.
-    pub fn later(of: &'a Beside) -> Seen<'a> {
-        Seen { of, lock: None, sight: OnceCell::new(), left_out: LeftOut::Names(Vec::new()) }
+    pub fn later(of: &'a Remote) -> RemoteSnapshot<'a> {
+        RemoteSnapshot { of, lock: None, sight: OnceCell::new(), left_out: LeftOut::Names(Vec::new()) }
     }
 
     /// Reads the current revision under the agent's lock.
-    pub fn under(of: &'a Beside, lock: &'a dyn Hold, left_out: LeftOut) -> Seen<'a> {
-        Seen { lock: Some(lock), left_out, ..Seen::later(of) }
+    pub fn under(of: &'a Remote, lock: &'a dyn Hold, left_out: LeftOut) -> RemoteSnapshot<'a> {
+        RemoteSnapshot { lock: Some(lock), left_out, ..RemoteSnapshot::later(of) }
     }
 
     /// Leaves out what steps pass over in the inbox.
-    pub fn without_passed_over(self, state: &State) -> Seen<'a> {
+    pub fn without_passed_over(self, state: &State) -> RemoteSnapshot<'a> {
         match self.left_out {
             LeftOut::All => self,
-            LeftOut::Names(_) => Seen { left_out: LeftOut::Names(aside::all_passed_over(state)), ..self },
+            LeftOut::Names(_) => {
+                RemoteSnapshot { left_out: LeftOut::Names(aside::all_passed_over(state)), ..self }
+            }
         }
     }
 
@@ -368,7 +370,7 @@ impl<'a> Seen<'a> {
     }
 }
 
-impl Witness for Seen<'_> {
+impl Witness for RemoteSnapshot<'_> {
     fn open_tasks(&self) -> Result<HashSet<TaskId>> {
         Ok(self.open::<Task>()?.iter().map(|task| task.id).collect())
     }

@@ -13,21 +13,23 @@ use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::super::dir::{self, Dropped, Reads, Rejected, Said, Waiting};
-use super::seen::{Seen, waiting};
+use super::super::dir::{
+    self, Dropped, Reads, Rejected, Said, Waiting, aside, drops, evidence, inbox, layout, settled,
+};
+use super::seen::{RemoteSnapshot, waiting};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
     dir: dir::Snapshot<'a>,
-    seen: Option<Seen<'a>>,
+    seen: Option<RemoteSnapshot<'a>>,
 }
 
 /// Answers from the database if the agent's records are there, else from the directory.
 macro_rules! either {
-    ($from:expr, $seen:ident => $beside:expr, $dir:ident => $directory:expr) => {
+    ($from:expr, $seen:ident => $remote:expr, $dir:ident => $directory:expr) => {
         match &$from.seen {
-            Some($seen) => $beside,
+            Some($seen) => $remote,
             None => {
                 let $dir = &$from.dir;
                 $directory
@@ -41,7 +43,7 @@ impl<'a> Snapshot<'a> {
         Snapshot { dir, seen: None }
     }
 
-    pub(super) fn new(dir: dir::Snapshot<'a>, seen: Option<Seen<'a>>) -> Snapshot<'a> {
+    pub(super) fn new(dir: dir::Snapshot<'a>, seen: Option<RemoteSnapshot<'a>>) -> Snapshot<'a> {
         Snapshot { dir, seen }
     }
 
@@ -67,7 +69,7 @@ impl<'a> Snapshot<'a> {
 impl Snapshot<'_> {
     /// Every open record of a kind, in order of id.
     pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
-        either!(self, seen => seen.open(), dir => dir.open())
+        either!(self, seen => seen.open(), dir => dir.view.records(layout::plane(T::PLANE)))
     }
 
     /// Tells whether open records were added, replaced or removed since. `None` if that can't be
@@ -78,16 +80,16 @@ impl Snapshot<'_> {
 
     /// One open record.
     pub fn open_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
-        either!(self, seen => seen.open_one(id), dir => dir.open_one(id))
+        either!(self, seen => seen.open_one(id), dir => dir.view.record(&layout::open::<T>(id)))
     }
 
     /// The ids of the open records of a kind, in order.
     pub fn open_ids<T: Kept>(&self) -> Result<Vec<T::Id>> {
-        either!(self, seen => Ok(seen.open::<T>()?.iter().map(Kept::id).collect()), dir => dir.open_ids::<T>())
+        either!(self, seen => Ok(seen.open::<T>()?.iter().map(Kept::id).collect()), dir => dir.view.ids(layout::plane(T::PLANE)))
     }
 
     pub fn is_open<T: Kept>(&self, id: T::Id) -> Result<bool> {
-        either!(self, seen => Ok(seen.open_one::<T>(id)?.is_some()), dir => dir.is_open::<T>(id))
+        either!(self, seen => Ok(seen.open_one::<T>(id)?.is_some()), dir => dir.view.exists(&layout::open::<T>(id)))
     }
 
     /// The prose plan of an open work item.
@@ -100,34 +102,34 @@ impl Snapshot<'_> {
 impl Snapshot<'_> {
     /// The first messages in processing order, at most `count`.
     pub fn first(&self, count: usize) -> Result<Vec<Waiting>> {
-        either!(self, seen => Ok(seen.keys(count)?.into_iter().map(waiting).collect()), dir => dir.first(count))
+        either!(self, seen => Ok(seen.keys(count)?.into_iter().map(waiting).collect()), dir => Ok(inbox::first(&dir.view, dir.scan()?, count)?.into_iter().map(Waiting::from).collect()))
     }
 
     /// Every message in processing order, by its key.
     pub fn keys(&self) -> Result<Vec<InboxKey>> {
-        either!(self, seen => seen.keys(usize::MAX), dir => dir.keys())
+        either!(self, seen => seen.keys(usize::MAX), dir => inbox::all(&dir.view, dir.scan()?))
     }
 
     /// A message by its id alone, if it is in the inbox.
     pub fn waiting(&self, id: MessageId) -> Result<Option<Waiting>> {
-        either!(self, seen => seen.waiting(id), dir => dir.waiting(id))
+        either!(self, seen => seen.waiting(id), dir => Ok(inbox::find_id(&dir.view, dir.scan()?, id)?.map(Waiting::from)))
     }
 
     /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's,
     /// is an error.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
-        either!(self, seen => seen.read(waiting.key), dir => dir.read(waiting))
+        either!(self, seen => seen.read(waiting.key), dir => inbox::read(&dir.view, waiting.key, &waiting.place))
     }
 
     /// Reads a message for a caller that continues with the next one: a message that can't be read,
     /// or is another agent's, is returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
-        either!(self, seen => seen.try_read(waiting.key), dir => dir.try_read(waiting))
+        either!(self, seen => seen.try_read(waiting.key), dir => inbox::try_read(&dir.view, waiting.key, &waiting.place))
     }
 
     /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
     pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
-        either!(self, seen => seen.hints(), dir => dir.hints())
+        either!(self, seen => seen.hints(), dir => inbox::read_hints(&dir.view, dir.scan()?))
     }
 
     /// The last message of priority `interject`.
@@ -138,7 +140,7 @@ impl Snapshot<'_> {
     /// True if a message of background priority may be in the inbox. Also true for a backlog that
     /// was not searched.
     pub fn has_background(&self) -> Result<bool> {
-        either!(self, seen => seen.has_background(), dir => dir.has_background())
+        either!(self, seen => seen.has_background(), dir => Ok(dir.scan()?.has_background()))
     }
 
     /// When the oldest message or hint in the inbox was made, as far as names tell.
@@ -148,7 +150,7 @@ impl Snapshot<'_> {
 
     /// True if a message has ended and was not requeued since. The caller must hold the lock.
     pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
-        either!(self, seen => seen.is_settled(id), dir => dir.is_settled(id, now))
+        either!(self, seen => seen.is_settled(id), dir => settled::is_settled(&dir.view, id, now))
     }
 
     /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
@@ -170,7 +172,7 @@ impl Snapshot<'_> {
 impl Snapshot<'_> {
     /// The hand-written files, in the order in which a step takes them in.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
-        either!(self, _seen => Ok(Vec::new()), dir => dir.dropped())
+        either!(self, _seen => Ok(Vec::new()), dir => Ok(drops::in_order(&dir.scan()?.drops)))
     }
 
     /// When a hand-written file was put into the inbox. `None` if it has gone.
@@ -185,7 +187,7 @@ impl Snapshot<'_> {
 
     /// Returns the rejected files, with the reasons.
     pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
-        self.dir.rejected(state)
+        drops::rejected(&self.dir.view, state)
     }
 
     /// Counts the rejected files.
@@ -195,17 +197,17 @@ impl Snapshot<'_> {
 
     /// True if no rejected file is left. Does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
-        self.dir.is_none_rejected(state)
+        Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.dir.view)?)
     }
 
     /// Reads a rejected file as a step would.
     pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
-        self.dir.read_rejected(file)
+        drops::read_rejected(&self.dir.view, file)
     }
 
     /// Describes a message that the agent can't take up as it is.
     pub fn unfit(&self, waiting: &Waiting, reason: String) -> Misfit {
-        self.dir.unfit(waiting, reason)
+        inbox::unfit(&waiting.place, reason)
     }
 }
 
@@ -213,54 +215,54 @@ impl Snapshot<'_> {
 impl Snapshot<'_> {
     /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
     pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
-        either!(self, seen => seen.ended(each), dir => dir.ended(each))
+        either!(self, seen => seen.ended(each), dir => evidence::archived(&dir.view, each))
     }
 
     /// The newest ended record of a kind that has this id.
     pub fn ended_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.ended_one(id))
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::archived_record(&dir.view, |record: &T| record.id() == id))
     }
 
     /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
     /// newest first. This reads a bounded part of the archive.
     pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
-        either!(self, seen => seen.recent(count, wanted), dir => dir.recent(now, count, wanted))
+        either!(self, seen => seen.recent(count, wanted), dir => evidence::recent(&dir.view, now, count, wanted))
     }
 
     /// The newest version of a message in the archive.
     pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.ended_message(id))
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::archived_message(&dir.view, id))
     }
 
     /// Those of the messages that are in the archive.
     pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
-        either!(self, seen => seen.ended_among(ids), dir => dir.ended_among(ids))
+        either!(self, seen => seen.ended_among(ids), dir => evidence::archived_among(&dir.view, ids))
     }
 
     /// The record of a settled run. `None` for a live run.
     pub fn run(&self, id: RunId) -> Result<Option<Run>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => dir.run(id))
+        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::run(&dir.view, id))
     }
 
     /// True if there is a run of this id, settled or not: its directory or its record.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
-        Ok(self.dir.is_run(id)? || self.seen.is_some() && self.run(id)?.is_some())
+        Ok(self.dir.agent.workdir().run(id).exists() || self.run(id)?.is_some())
     }
 
     /// The settled runs, newest first, at most `count`, and whether there are more.
     pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
-        either!(self, seen => seen.runs(count), dir => dir.runs(count))
+        either!(self, seen => seen.runs(count), dir => evidence::runs(&dir.view, count))
     }
 
     /// The settled runs of the months from this moment on, and perhaps some before it, newest
     /// first.
     pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
-        either!(self, seen => seen.runs_since(since), dir => dir.runs_since(since))
+        either!(self, seen => seen.runs_since(since), dir => evidence::runs_since(&dir.view, since))
     }
 
     /// The ids of all runs that have a record, or a directory on this machine.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
-        let mut ids = self.dir.run_ids()?;
+        let mut ids = evidence::run_ids(&self.dir.view)?;
         if let Some(seen) = &self.seen {
             ids.extend(seen.run_ids()?);
         }
@@ -269,17 +271,17 @@ impl Snapshot<'_> {
 
     /// The last briefs, newest first.
     pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
-        either!(self, seen => seen.newest(count), dir => dir.briefs(count))
+        either!(self, seen => seen.newest(count), dir => evidence::briefs(&dir.view, count))
     }
 
     /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
     /// are older may come as well.
     pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
-        either!(self, seen => seen.events(since, each), dir => dir.events(since, each))
+        either!(self, seen => seen.events(since, each), dir => evidence::events(&dir.view, since, each))
     }
 
     /// The last events that satisfy `wanted`, newest first, at most `count`.
     pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
-        either!(self, seen => seen.last_events(count, wanted), dir => dir.last_events(count, wanted))
+        either!(self, seen => seen.last_events(count, wanted), dir => evidence::last_events(&dir.view, count, wanted))
     }
 }

@@ -17,7 +17,7 @@ impl Change<'_> {
     /// Keeps the key of a trigger's signatures. To be called before the commit of the record that
     /// names the key's hash: the key is there at once and durable, or with that commit.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
-        if self.agent().beside().is_none() {
+        if self.agent().remote().is_none() {
             return self.agent().local().keep_key(trigger, key);
         }
         let (key, digest) = (key.as_bytes().to_vec(), sha256(key.as_bytes()));
@@ -30,16 +30,16 @@ impl Agent<'_> {
     /// The key of a trigger's signatures. `None`: this clone of the state directory does not have
     /// it, or the agent was brought into its store by a stream.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
-        let Some(beside) = self.beside() else { return self.local().key_of(trigger) };
-        let key = beside.records.trigger_key(trigger.id, &trigger.secret_sha256)?;
+        let Some(remote) = self.remote() else { return self.local().key_of(trigger) };
+        let key = remote.records.trigger_key(trigger.id, &trigger.secret_sha256)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
     }
 
     /// True if the key of a trigger's signatures is stored.
     pub fn has_key(&self, trigger: &Trigger) -> Result<bool> {
-        match self.beside() {
+        match self.remote() {
             None => Ok(self.local().key_of(trigger)?.is_some()),
-            Some(beside) => beside.records.has_trigger_key(trigger.id, &trigger.secret_sha256),
+            Some(remote) => remote.records.has_trigger_key(trigger.id, &trigger.secret_sha256),
         }
     }
 
@@ -47,7 +47,7 @@ impl Agent<'_> {
     /// the others. Where the records are elsewhere a key went with the commit after which none
     /// named it.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
-        if self.beside().is_none() { self.local().forget_keys(trigger, but) } else { Ok(()) }
+        if self.remote().is_none() { self.local().forget_keys(trigger, but) } else { Ok(()) }
     }
 
     /// Counts one use of a trigger, if it has not been used `most` times in this minute. `Err` in
@@ -58,9 +58,9 @@ impl Agent<'_> {
         most: NonZeroU32,
         now: Time,
     ) -> Result<std::result::Result<(), Span>> {
-        match self.beside() {
+        match self.remote() {
             None => self.local().use_trigger(id, most, now),
-            Some(beside) => beside.records.use_trigger(id, most, now),
+            Some(remote) => remote.records.use_trigger(id, most, now),
         }
     }
 }

@@ -38,12 +38,12 @@ pub struct Watch {
     /// There from when a file is followed.
     files: Option<dir::Watch>,
     /// There from when an agent is followed whose records are elsewhere.
-    beside: Option<Beside>,
+    remote: Option<RemoteWatch>,
     /// True if the caller has waited. A command whose first look succeeds needs no subscription.
     has_waited: bool,
 }
 
-struct Beside {
+struct RemoteWatch {
     /// `None`: there are too many agents.
     ear: Option<Box<dyn Ear>>,
     agents: Vec<AgentName>,
@@ -64,7 +64,7 @@ impl Watch {
     /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
     /// may have been exchanged for another one.
     pub fn follow(&mut self, agent: &Agent<'_>) {
-        if agent.beside().is_some() {
+        if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), true);
         } else {
             self.files().follow(agent.local());
@@ -74,7 +74,7 @@ impl Watch {
     /// Adds an agent's records alone, for a caller that does not wait for arrivals. To be called
     /// before each look, too.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
-        if agent.beside().is_some() {
+        if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), false);
         } else {
             self.files().follow_records(agent.local());
@@ -98,19 +98,19 @@ impl Watch {
 
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
         let Some(elsewhere) = &store.elsewhere else { return };
-        let beside = self.beside.get_or_insert_with(|| {
+        let remote = self.remote.get_or_insert_with(|| {
             let ear = Some(elsewhere.ear());
-            Beside { ear, agents: Vec::new(), for_arrivals }
+            RemoteWatch { ear, agents: Vec::new(), for_arrivals }
         });
-        beside.for_arrivals |= for_arrivals;
-        let Some(ear) = &mut beside.ear else { return };
-        if !beside.agents.contains(name) {
-            beside.agents.push(name.clone());
+        remote.for_arrivals |= for_arrivals;
+        let Some(ear) = &mut remote.ear else { return };
+        if !remote.agents.contains(name) {
+            remote.agents.push(name.clone());
         }
-        if beside.agents.len() > MOST {
-            beside.ear = None;
+        if remote.agents.len() > MOST {
+            remote.ear = None;
         } else if self.has_waited {
-            ear.listen(&beside.agents);
+            ear.listen(&remote.agents);
         }
     }
 
@@ -125,7 +125,7 @@ impl Watch {
     }
 
     fn of_store(&self) -> Option<BorrowedFd<'_>> {
-        self.beside.as_ref()?.ear.as_ref()?.readable()
+        self.remote.as_ref()?.ear.as_ref()?.readable()
     }
 
     /// True if something has changed since the last call. It does not say what: the caller reads
@@ -141,17 +141,17 @@ impl Watch {
     }
 
     fn has_store_news(&mut self) -> bool {
-        let ear = self.beside.as_mut().and_then(|beside| beside.ear.as_mut());
+        let ear = self.remote.as_mut().and_then(|remote| remote.ear.as_mut());
         ear.is_some_and(|ear| ear.has_heard())
     }
 
     /// Returns the maximum pause between two looks without a notification.
     fn most(&self) -> Duration {
-        let is_deaf = |beside: &Beside| beside.ear.as_ref().is_none_or(|ear| !ear.is_sure());
+        let is_deaf = |remote: &RemoteWatch| remote.ear.as_ref().is_none_or(|ear| !ear.is_sure());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
-        if no_file_tells || self.beside.as_ref().is_some_and(is_deaf) {
+        if no_file_tells || self.remote.as_ref().is_some_and(is_deaf) {
             UNTOLD
-        } else if self.beside.as_ref().is_some_and(|beside| beside.for_arrivals) {
+        } else if self.remote.as_ref().is_some_and(|remote| remote.for_arrivals) {
             ARRIVALS
         } else {
             TOLD
@@ -174,7 +174,7 @@ impl Watch {
             if self.have_files_news() {
                 // The look that follows asks a store, and output may be written all the time.
                 is_written = true;
-                wait = wait.min(if self.beside.is_some() { UNTOLD } else { Duration::ZERO });
+                wait = wait.min(if self.remote.is_some() { UNTOLD } else { Duration::ZERO });
             }
             let left = wait.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -260,7 +260,7 @@ mod tests {
         let mut watch = of_files(dir.path());
         let mut took = |tells| {
             let ear: Option<Box<dyn Ear>> = Some(Box::new(Tells(tells)));
-            watch.beside = Some(Beside { ear, agents: Vec::new(), for_arrivals: false });
+            watch.remote = Some(RemoteWatch { ear, agents: Vec::new(), for_arrivals: false });
             std::fs::rename(&file, dir.path().join("other")).unwrap();
             std::fs::rename(dir.path().join("other"), &file).unwrap();
             let begun = Instant::now();

@@ -13,7 +13,7 @@ fn meta(agent: &str, path: &str, length: u64) -> Meta {
 /// Files of agents as a stream.
 fn stream(agents: &[&str], files: &[(Meta, &[u8])]) -> Vec<u8> {
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
-    let mut writer = Writer::begin(Vec::new(), "out", &agents).unwrap();
+    let mut writer = StreamWriter::begin(Vec::new(), "out", &agents).unwrap();
     for (meta, content) in files {
         writer.file(meta, *content, Path::new("file")).unwrap();
     }
@@ -22,7 +22,7 @@ fn stream(agents: &[&str], files: &[(Meta, &[u8])]) -> Vec<u8> {
 
 /// What a reader makes of a stream: every file with its content.
 fn read(bytes: &[u8]) -> Result<Vec<(Meta, Vec<u8>)>> {
-    let mut reader = Reader::begin(bytes, "in")?;
+    let mut reader = StreamReader::begin(bytes, "in")?;
     let mut files = Vec::new();
     while let Some(meta) = reader.next()? {
         let mut content = Vec::new();
@@ -178,7 +178,7 @@ fn a_file_stands_there_once_and_in_order() {
 
 #[test]
 fn a_file_that_becomes_shorter_ends_the_export() {
-    let mut writer = Writer::begin(Vec::new(), "out", &[name("ada")]).unwrap();
+    let mut writer = StreamWriter::begin(Vec::new(), "out", &[name("ada")]).unwrap();
     let error = writer.file(&meta("ada", "x", 5), &b"abc"[..], Path::new("x")).unwrap_err();
     assert!(error.to_string().contains("shorter"), "{error}");
 }

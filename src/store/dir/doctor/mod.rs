@@ -266,7 +266,7 @@ impl Store {
         let mut findings = Vec::new();
         let agents = self.spot().join(layout::AGENTS);
         // What a machine has of agents whose records are elsewhere has no record.
-        let entries = if self.is_beside() { Vec::new() } else { agents.entries()? };
+        let entries = if self.is_remote() { Vec::new() } else { agents.entries()? };
         for entry in entries {
             let name = entry.name.to_string_lossy();
             let message = if name.starts_with('.') {

@@ -18,7 +18,7 @@ use super::super::elsewhere::Records;
 
 /// The records of an agent in another store.
 #[derive(Debug)]
-pub struct Beside {
+pub struct Remote {
     pub name: AgentName,
     /// Where they are, for people.
     pub shown: String,
@@ -27,7 +27,7 @@ pub struct Beside {
     pub has_moved_in: Cell<bool>,
 }
 
-impl Beside {
+impl Remote {
     /// A place among the records, for people: `store: agents/ada/work/…`.
     pub fn place(&self, of: impl Display) -> PathBuf {
         PathBuf::from(format!("{}: {}/{}/{of}", self.shown, layout::AGENTS, self.name))
