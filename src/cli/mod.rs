@@ -4,14 +4,14 @@ mod inspect;
 mod lifecycle;
 mod messages;
 mod monitor;
-mod pictures;
-mod planes;
 mod preemption;
+mod report;
 mod service;
 mod step;
 mod tasks;
 mod triggers;
 mod upkeep;
+mod work;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,14 +23,14 @@ pub use inspect::*;
 pub use lifecycle::*;
 pub use messages::*;
 pub use monitor::*;
-pub use pictures::*;
-pub use planes::*;
 pub use preemption::*;
+pub use report::*;
 pub use service::*;
 pub use step::*;
 pub use tasks::*;
 pub use triggers::*;
 pub use upkeep::*;
+pub use work::*;
 
 /// Environment variable that the completion functions of a shell set to its name. The words after
 /// `--` are then the line to complete.

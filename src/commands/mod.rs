@@ -2,12 +2,12 @@
 //! it to the engine, and shows the result. No family imports another.
 
 mod check_outcome;
-mod chronicle;
 mod completing;
 mod create;
 mod doctor;
 mod edit;
 mod evidence;
+mod export;
 mod gc;
 mod ingress;
 mod inside;
@@ -17,23 +17,23 @@ mod merge_driver;
 mod messages;
 mod metrics;
 mod next_wake;
+mod overview;
 mod pages;
-mod planes;
 mod queue;
 mod recover;
+mod report;
 mod service;
-mod standing;
 mod supervise;
 mod sync;
 mod tasks;
 mod tick;
-mod travel;
 mod trigger;
 mod usage;
 #[cfg(test)]
 mod vocabulary;
 #[cfg(target_os = "linux")]
 mod watch;
+mod work;
 #[cfg(not(target_os = "linux"))]
 mod watch {
     use crate::cli;
@@ -82,7 +82,7 @@ pub fn run(cli: Cli) -> Status {
     };
     let done = match cli.command {
         Some(command) => dispatch(&mut session, command),
-        None => standing::standing(&mut session),
+        None => overview::overview(&mut session),
     };
     if done.is_ok()
         && !cli.global.json
@@ -285,8 +285,8 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
             session.out.note("`pause` is deprecated: there is no pause, this is `stop`");
             lifecycle::stop(session, args)
         }
-        Command::Rename(args) => travel::rename::rename(session, args),
-        Command::Rm(args) => travel::remove::rm(session, args),
+        Command::Rename(args) => export::rename::rename(session, args),
+        Command::Rm(args) => export::delete::rm(session, args),
         Command::Preempt(args) => lifecycle::preempt::preempt(session, args),
         Command::Resume(args) => lifecycle::preempt::resume(session, args),
         Command::Fail(args) => lifecycle::fail(session, args),
@@ -304,9 +304,9 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::State(args) => inspect::state(session, args),
         Command::Await(args) => messages::awaiting::wait_until(session, args),
         Command::NextWake(args) => next_wake::next_wake(session, args),
-        Command::Work(args) => planes::work(session, args.command),
-        Command::Wait(args) => planes::wait(session, args),
-        Command::Timer(args) => planes::timer(session, args.command),
+        Command::Work(args) => work::work(session, args.command),
+        Command::Wait(args) => work::wait(session, args),
+        Command::Timer(args) => work::timer(session, args.command),
         Command::Task(args) => tasks::task(session, args.command),
         Command::Trigger(args) => trigger::trigger(session, args.command),
         Command::Ingress(_) => ingress::ingress(session),
@@ -315,7 +315,7 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Run(args) => evidence::run(session, args.command),
         Command::Briefs(args) => evidence::briefs(session, args),
         Command::Events(args) => evidence::events(session, args),
-        Command::Report(args) => chronicle::report(session, args),
+        Command::Report(args) => report::report(session, args),
         Command::Logs(args) => evidence::logs::logs(session, args),
         Command::Watch(args) => watch::watch(session, args),
         Command::Recover(args) => recover::recover(session, args),
@@ -323,8 +323,8 @@ fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
         Command::Metrics(args) => metrics::metrics(session, args),
         Command::Doctor(args) => doctor::doctor(session, args),
         Command::Gc(args) => gc::gc(session, args),
-        Command::Export(args) => travel::export(session, args),
-        Command::Import(args) => travel::import(session, args),
+        Command::Export(args) => export::export(session, args),
+        Command::Import(args) => export::import(session, args),
         Command::MergeDriver(args) => merge_driver::merge_driver(session, args),
         Command::Service(args) => service::service(session, args),
         Command::Sync(args) => sync::sync(session, args),

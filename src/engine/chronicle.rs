@@ -8,7 +8,7 @@ use crate::model::message::{Message, MessageKind};
 use crate::model::record::Record;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
-use crate::report::chronicle::{Doings, Pause, Stay, Turn};
+use crate::report::timeline::{Doings, Pause, Stay, Turn};
 use crate::store::{Agent, Snapshot};
 
 use super::summaries;

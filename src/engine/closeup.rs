@@ -11,8 +11,8 @@ use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::dashboard::CloseUp;
 use crate::report::log;
-use crate::report::panel::CloseUp;
 use crate::store::{Agent, Watch};
 
 use super::summaries;

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
+use crate::report::dashboard::{Counts, Known};
 use crate::report::list::natural;
-use crate::report::panel::{Counts, Known};
 
 /// Agents with their last known states.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use crate::model::id::AgentName;
 use crate::process::jobs::Work;
 use crate::process::keys::Key;
 use crate::process::screen::Screen;
-use crate::report::panel::room;
+use crate::report::dashboard::room;
 
 use super::acts::Act;
 use super::{Panel, Talk};

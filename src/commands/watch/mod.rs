@@ -22,7 +22,7 @@ use crate::process::alarm::{Alarm, Rung};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Keyboard, Screen};
 use crate::process::signals::{OfTerminal, Signals};
-use crate::report::panel::{CloseUp, Foot, Known, Shown, View, draw, next_change, room};
+use crate::report::dashboard::{CloseUp, Foot, Known, Shown, View, draw, next_change, room};
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told, Watch};

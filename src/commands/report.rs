@@ -10,9 +10,9 @@ use crate::engine::chronicle::doings;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
 use crate::error::{Context, Error, Result, Status};
-use crate::report::chronicle::{Chronicle, html};
 use crate::report::progress::Unit;
 use crate::report::text::count;
+use crate::report::timeline::{Chronicle, html};
 
 use super::words::time_or_ago;
 

@@ -6,8 +6,8 @@
 //! invisible character changes how it is read.
 
 mod chart;
+mod lane;
 mod page;
-mod strip;
 
 use crate::model::id::{AgentName, MessageId};
 use crate::model::run::{Run, Terminal};

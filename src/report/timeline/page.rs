@@ -14,7 +14,7 @@ use crate::report::list::Line;
 use crate::report::text::{count, escape_line, relative};
 
 use super::chart::{Chart, Parts, Row, charts, cost, median, rows};
-use super::strip::{self, Mark, marks};
+use super::lane::{self, Mark, marks};
 use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, shown_within, span};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -146,7 +146,7 @@ fn page(chronicle: &Chronicle) -> Page {
     let mut agents: Vec<&Doings> = chronicle.agents.iter().collect();
     agents.sort_by_key(|agent| !agent.needs_attention());
     let (quiet, busy): (Vec<&Doings>, Vec<&Doings>) = agents.iter().partition(|agent| agent.is_quiet());
-    let columns = strip::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
+    let columns = lane::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
     let parts = Parts::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);

@@ -18,7 +18,7 @@ const NAMED: usize = 5;
 pub const TICK: &str =
     "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
 
-pub fn standing(session: &mut Session) -> Result<Status> {
+pub fn overview(session: &mut Session) -> Result<Status> {
     let store = match session.store() {
         Err(Error::NoStore { .. }) => return Ok(beginning(session)),
         found => found?,

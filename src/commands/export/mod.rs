@@ -1,7 +1,7 @@
 //! `export`, `import`, `rm` and `rename`: agents as a stream from one store to another, deletion,
 //! and renaming (contract, store §6).
 
-pub mod remove;
+pub mod delete;
 pub mod rename;
 
 use std::fs::File;

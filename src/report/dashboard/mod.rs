@@ -1,6 +1,6 @@
 //! `watch`: contents of the screen.
 
-mod closeup;
+mod detail;
 mod fleet;
 
 use ratatui::Frame;
@@ -15,7 +15,7 @@ use crate::model::time::Time;
 use super::list::Line;
 use super::text::{escape_line, one_line};
 
-pub use closeup::CloseUp;
+pub use detail::CloseUp;
 pub use fleet::{Counts, next_change, room};
 
 /// Minimum size of the screen, in columns and rows.
@@ -149,7 +149,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
         View::One { name, seen, said, from } => {
             let (width, height) = (usize::from(body.width), usize::from(body.height));
             let rows = match seen {
-                Ok(seen) => closeup::rows(seen, said, shown.now, paint, (width, height)),
+                Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, height)),
                 Err(why) => vec![Row::styled(fit(why, width), paint.bad())],
             };
             frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
