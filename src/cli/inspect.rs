@@ -3,7 +3,7 @@
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::{PlaneAgent, PlaneAgents};
+use super::messages::{AgentFlag, AgentFlags};
 
 pub const POSTURES: &[&str] = &[
     "archived",
@@ -97,7 +97,7 @@ fn columns() -> PossibleValuesParser {
 ///
 /// Prints the whole summary, or one field by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
-pub struct Get {
+pub struct GetArgs {
     /// Which agent
     pub agent: String,
     /// A field by its dotted path, printed raw for scripts
@@ -110,7 +110,7 @@ pub struct Get {
 /// ends when all do. The exit status is 8 after the timeout.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
-pub struct Await {
+pub struct AwaitArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<String>,
@@ -132,7 +132,7 @@ pub struct Await {
 ///
 /// Agents that need attention come first. On a terminal the last column is cut to its width.
 #[derive(Debug, Args)]
-pub struct List {
+pub struct ListArgs {
     /// Only agents of this posture (may be repeated)
     #[arg(long, value_parser = PossibleValuesParser::new(POSTURES))]
     pub posture: Vec<String>,
@@ -158,14 +158,14 @@ pub struct List {
 /// Prints the ladder of rules down to the rung that holds, the events that would wake the agent,
 /// and warnings.
 #[derive(Debug, Args)]
-pub struct Explain {
+pub struct ExplainArgs {
     /// Which agent
     pub agent: String,
 }
 
 /// Show the execution state of an agent: its start, its reason, and the states that can follow
 #[derive(Debug, Args)]
-pub struct State {
+pub struct StateArgs {
     /// Which agent
     pub agent: String,
     /// Tell by the exit status if this state, a name or its code, can follow: 0 yes, 4 no
@@ -190,7 +190,7 @@ pub enum Diagram {
 
 /// Show turns
 #[derive(Debug, Args)]
-pub struct Run {
+pub struct RunArgs {
     #[command(subcommand)]
     pub command: RunCommand,
 }
@@ -200,7 +200,7 @@ pub enum RunCommand {
     /// List runs, newest first
     List {
         #[command(flatten)]
-        agents: PlaneAgents,
+        agents: AgentFlags,
         /// At most this many of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
@@ -210,7 +210,7 @@ pub enum RunCommand {
         /// The run, at least four characters of its id, or `latest`
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Print the stdout of the turn instead
         #[arg(long, conflicts_with = "stderr")]
         stdout: bool,
@@ -225,9 +225,9 @@ pub enum RunCommand {
 
 /// Show the briefs of turns, newest first
 #[derive(Debug, Args)]
-pub struct Briefs {
+pub struct BriefsArgs {
     #[command(flatten)]
-    pub agents: PlaneAgents,
+    pub agents: AgentFlags,
     /// At most this many of each agent; 0 for all
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
@@ -235,9 +235,9 @@ pub struct Briefs {
 
 /// Show events, oldest first
 #[derive(Debug, Args)]
-pub struct Events {
+pub struct EventsArgs {
     #[command(flatten)]
-    pub agents: PlaneAgents,
+    pub agents: AgentFlags,
     /// Only events of this kind (may be repeated)
     #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(EVENT_KINDS))]
     pub kind: Vec<String>,
@@ -256,9 +256,9 @@ pub struct Events {
 ///
 /// Shows the named agents. Without a name outside a turn, it shows all agents.
 #[derive(Debug, Args)]
-pub struct Logs {
+pub struct LogsArgs {
     #[command(flatten)]
-    pub agents: PlaneAgents,
+    pub agents: AgentFlags,
     /// Everything since this time, or since this long ago [default: the last 50 events, however
     /// old]
     #[arg(long, value_name = "TIME|DURATION")]
@@ -274,7 +274,7 @@ pub struct Logs {
 /// events, and the output of its turn. `?` lists the keys. The screen follows changes as they
 /// happen, and costs nothing while nothing changes.
 #[derive(Debug, Args)]
-pub struct Watch {
+pub struct WatchArgs {
     /// Which agents [default: all]
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,

@@ -18,7 +18,7 @@ pub const TEMPLATES: &[&str] = &["script", "llm", "reviewer", "nightly"];
 /// `enqueue` and `wake` in its own name and reads nothing, or a `reader`. A role that had other
 /// rights before loses them.
 #[derive(Debug, Args)]
-pub struct Init {
+pub struct InitArgs {
     /// Directory to create it in
     #[arg(value_name = "DIR")]
     pub into: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub struct Init {
 /// The secret of the agent's trigger is shown only now: on a terminal, with --json, or in the file
 /// of --secret-file; never with --quiet.
 #[derive(Debug, Args)]
-pub struct Create {
+pub struct CreateArgs {
     /// Its name: 1 to 64 of a-z 0-9 . _ -
     pub agent: String,
     /// The turn command as one line for sh
@@ -77,7 +77,7 @@ pub struct Create {
 /// history, and only a trigger of its own. It is `booting` until it is started. Its turns run the
 /// same program, in the same directory.
 #[derive(Debug, Args)]
-pub struct CloneAgent {
+pub struct CloneArgs {
     /// The agent to copy
     pub agent: String,
     /// Name of the new agent: 1 to 64 of a-z 0-9 . _ -
@@ -97,7 +97,7 @@ pub struct CloneAgent {
 /// valid copy replaces agent.toml; an invalid one can be edited again. If agent.toml has changed
 /// meanwhile, it is not overwritten and the copy is kept. The next step uses the new settings.
 #[derive(Debug, Args)]
-pub struct Edit {
+pub struct EditArgs {
     /// Which agent
     pub agent: String,
 }
@@ -112,7 +112,7 @@ pub struct Edit {
 /// records don't change, and messages to it are refused. An interrupted rename is marked in the
 /// agent; the same command continues it.
 #[derive(Debug, Args)]
-pub struct Rename {
+pub struct RenameArgs {
     /// Which agent
     pub agent: String,
     /// Its new name: 1 to 64 of a-z 0-9 . _ -
@@ -125,9 +125,9 @@ pub struct Rename {
 /// state directory and of the agent. Inside a turn or task, only children of its agent can be
 /// started.
 #[derive(Debug, Args)]
-pub struct Start {
+pub struct StartArgs {
     #[command(flatten)]
-    pub agents: Agents,
+    pub agents: AgentsArg,
 }
 
 /// Stop agents and end what they run
@@ -137,9 +137,9 @@ pub struct Start {
 /// completed; otherwise its run is aborted. Queued messages, timers, waits and history are kept.
 /// Stopping a stopped agent changes nothing.
 #[derive(Debug, Args)]
-pub struct Stop {
+pub struct StopArgs {
     #[command(flatten)]
-    pub agents: Agents,
+    pub agents: AgentsArg,
     /// Time for a running turn to end by itself [default: timeouts.shutdown, 30s]
     #[arg(long, value_name = "DURATION")]
     pub grace: Option<String>,
@@ -167,7 +167,7 @@ pub struct Stop {
 /// attention. At a terminal it asks first. An interrupted deletion is marked in the agent, whose
 /// records no longer change; the same command continues it.
 #[derive(Debug, Args)]
-pub struct Rm {
+pub struct RmArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<String>,
@@ -192,7 +192,7 @@ pub struct Rm {
 /// same in time. The next step tries a message that waits for resources, even if it was deferred,
 /// and a message that is held after too many setbacks.
 #[derive(Debug, Args)]
-pub struct Recover {
+pub struct RecoverArgs {
     /// Which agent
     pub agent: String,
     /// Count a run as interrupted although it may still be running: on another host, or in the
@@ -204,7 +204,7 @@ pub struct Recover {
 
 /// Which agents
 #[derive(Debug, Args)]
-pub struct Agents {
+pub struct AgentsArg {
     /// Which agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,

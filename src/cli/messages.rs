@@ -17,11 +17,11 @@ pub const PRIORITIES: &[&str] = &["interject", "next", "normal", "background"];
 /// terminal. With --await it waits for the end of the message and prints the brief of its turn
 /// instead of the id: another process must run the steps.
 #[derive(Debug, Args)]
-pub struct Enqueue {
+pub struct EnqueueArgs {
     /// Which agent
     pub agent: String,
     #[command(flatten)]
-    pub said: Said,
+    pub said: MessageArgs,
     /// Admit the message after this long, by a timer
     #[arg(long = "in", value_name = "DURATION", conflicts_with_all = ["at", "batch"])]
     pub within: Option<String>,
@@ -52,11 +52,11 @@ pub struct Enqueue {
 /// message was completed, 7 if it failed for good, and 8 after the timeout. After a timeout or a
 /// signal the message stays queued.
 #[derive(Debug, Args)]
-pub struct Ask {
+pub struct AskArgs {
     /// Which agent
     pub agent: String,
     #[command(flatten)]
-    pub said: Said,
+    pub said: MessageArgs,
     /// Begin no step after this long; a turn that runs at that time is not ended
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
@@ -64,7 +64,7 @@ pub struct Ask {
 
 /// The options of one message
 #[derive(Debug, Args)]
-pub struct Said {
+pub struct MessageArgs {
     /// The text of the message
     #[arg(value_name = "TEXT", conflicts_with = "body_json")]
     pub text: Option<String>,
@@ -111,7 +111,7 @@ pub struct Said {
 /// Otherwise the command prints that none will run, and the agent's next turn gets the hint;
 /// `enqueue` sends a message that runs a turn.
 #[derive(Debug, Args)]
-pub struct Wake {
+pub struct WakeArgs {
     /// Which agent
     pub agent: String,
     /// The reason for the agent to look
@@ -135,7 +135,7 @@ pub struct Wake {
 
 /// Show messages, and handle dead letters
 #[derive(Debug, Args)]
-pub struct Queue {
+pub struct QueueArgs {
     #[command(subcommand)]
     pub command: QueueCommand,
 }
@@ -145,7 +145,7 @@ pub enum QueueCommand {
     /// List queued messages in processing order
     List {
         #[command(flatten)]
-        agents: PlaneAgents,
+        agents: AgentFlags,
         /// At most this many of each agent; 0 for all
         #[arg(long, value_name = "N", default_value_t = 100)]
         limit: usize,
@@ -155,31 +155,31 @@ pub enum QueueCommand {
         /// The message, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// List dead letters: messages that have failed all their attempts
     Dead {
         #[command(flatten)]
-        agents: PlaneAgents,
+        agents: AgentFlags,
         /// Acknowledge what needs attention instead of listing it: everything, dead letter or not,
         /// or only what names one of these ids or files. No message is changed
         #[arg(long, value_name = "ID", num_args = 0..)]
         ack: Option<Vec<String>>,
     },
-    Rejected(Rejected),
+    Rejected(RejectedArgs),
     /// Put a dead, aborted or dropped message back into the queue
     Requeue {
         /// The message, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Drop a queued, deferred or suspended message, or a dead letter
     Drop {
         /// The message, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// The reason, for the ledger
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -192,9 +192,9 @@ pub enum QueueCommand {
 /// step moved it to inbox/rejected/ and wrote the reason beside it; a file that can't be moved is
 /// still in the inbox. `list`, `get` and `doctor` count it until it is accepted or dropped.
 #[derive(Debug, Args)]
-pub struct Rejected {
+pub struct RejectedArgs {
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
     /// Try these files again: each returns to the inbox, or stays and the reason is printed
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with = "drop")]
     pub accept: Option<Vec<OsString>>,
@@ -208,7 +208,7 @@ pub struct Rejected {
 
 /// The agent of a command about records
 #[derive(Debug, Args)]
-pub struct PlaneAgent {
+pub struct AgentFlag {
     /// The agent, as a word; equal to --agent
     #[arg(value_name = "AGENT")]
     pub word: Option<String>,
@@ -230,7 +230,7 @@ pub struct AgentAndText {
 
 /// The agents of a command that lists
 #[derive(Debug, Args)]
-pub struct PlaneAgents {
+pub struct AgentFlags {
     /// The agents, as words; equal to --agent
     #[arg(value_name = "AGENT")]
     pub words: Vec<String>,

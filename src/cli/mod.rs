@@ -91,65 +91,90 @@ pub enum Color {
     Never,
 }
 
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Init(Init),
-    Create(Create),
-    Clone(CloneAgent),
-    Edit(Edit),
-    Rename(Rename),
-    Start(Start),
-    Stop(Stop),
-    Rm(Rm),
+/// Defines the commands: each with its variant, its arguments and its name.
+macro_rules! commands {
+    ($($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal,)*) => {
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$meta])* $variant($args),)*
+        }
+
+        impl Command {
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $(Command::$variant(_) => $name,)*
+                }
+            }
+
+            /// Parses the command line as the named command alone. Returns `None` if that fails.
+            fn alone(argv: &[OsString], name: &str) -> Option<Cli> {
+                match name {
+                    $($name => alone(argv, $name, Command::$variant),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Init(InitArgs) = "init",
+    Create(CreateArgs) = "create",
+    Clone(CloneArgs) = "clone",
+    Edit(EditArgs) = "edit",
+    Rename(RenameArgs) = "rename",
+    Start(StartArgs) = "start",
+    Stop(StopArgs) = "stop",
+    Rm(RmArgs) = "rm",
     /// Deprecated: use stop
     #[command(hide = true)]
-    Pause(Stop),
-    Enqueue(Enqueue),
-    Ask(Ask),
-    Wake(Wake),
-    Tick(Tick),
-    Get(Get),
-    List(List),
-    Explain(Explain),
-    State(State),
-    Await(Await),
-    NextWake(NextWake),
-    Queue(Queue),
-    Work(Work),
-    Wait(Wait),
-    Timer(Timer),
-    Task(Task),
-    Trigger(Trigger),
-    Ingress(Ingress),
+    Pause(StopArgs) = "pause",
+    Enqueue(EnqueueArgs) = "enqueue",
+    Ask(AskArgs) = "ask",
+    Wake(WakeArgs) = "wake",
+    Tick(TickArgs) = "tick",
+    Get(GetArgs) = "get",
+    List(ListArgs) = "list",
+    Explain(ExplainArgs) = "explain",
+    State(StateArgs) = "state",
+    Await(AwaitArgs) = "await",
+    NextWake(NextWakeArgs) = "next-wake",
+    Queue(QueueArgs) = "queue",
+    Work(WorkArgs) = "work",
+    Wait(WaitArgs) = "wait",
+    Timer(TimerArgs) = "timer",
+    Task(TaskArgs) = "task",
+    Trigger(TriggerArgs) = "trigger",
+    Ingress(IngressArgs) = "ingress",
     #[command(hide = true)]
-    Supervise(Supervise),
-    Run(Run),
-    Briefs(Briefs),
-    Events(Events),
-    Logs(Logs),
-    Watch(Watch),
-    Usage(Usage),
-    Metrics(Metrics),
-    Report(Report),
-    Recover(Recover),
-    Fail(Fail),
-    Preempt(Preempt),
-    Resume(Resume),
-    SafePoint(SafePoint),
-    Checkpoint(Checkpoint),
-    Yield(Yield),
-    NonPreemptible(NonPreemptible),
-    Doctor(Doctor),
-    Gc(Gc),
-    Export(Export),
-    Import(Import),
-    Sync(Sync),
-    MergeDriver(MergeDriver),
-    Service(Service),
-    Schema(Schema),
-    CheckOutcome(CheckOutcome),
-    Completions(Completions),
-    Man(Man),
+    Supervise(SuperviseArgs) = "supervise",
+    Run(RunArgs) = "run",
+    Briefs(BriefsArgs) = "briefs",
+    Events(EventsArgs) = "events",
+    Logs(LogsArgs) = "logs",
+    Watch(WatchArgs) = "watch",
+    Usage(UsageArgs) = "usage",
+    Metrics(MetricsArgs) = "metrics",
+    Report(ReportArgs) = "report",
+    Recover(RecoverArgs) = "recover",
+    Fail(FailArgs) = "fail",
+    Preempt(PreemptArgs) = "preempt",
+    Resume(ResumeArgs) = "resume",
+    SafePoint(SafePointArgs) = "safe-point",
+    Checkpoint(CheckpointArgs) = "checkpoint",
+    Yield(YieldArgs) = "yield",
+    NonPreemptible(NonPreemptibleArgs) = "non-preemptible",
+    Doctor(DoctorArgs) = "doctor",
+    Gc(GcArgs) = "gc",
+    Export(ExportArgs) = "export",
+    Import(ImportArgs) = "import",
+    Sync(SyncArgs) = "sync",
+    MergeDriver(MergeDriverArgs) = "merge-driver",
+    Service(ServiceArgs) = "service",
+    Schema(SchemaArgs) = "schema",
+    CheckOutcome(CheckOutcomeArgs) = "check-outcome",
+    Completions(CompletionsArgs) = "completions",
+    Man(ManArgs) = "man",
 }
 
 impl Cli {
@@ -159,61 +184,7 @@ impl Cli {
     /// first parsed with a grammar of its own. If that fails, because of a mistake or a request for
     /// help, the line is parsed again with the whole grammar.
     pub fn read(argv: &[OsString]) -> Result<Cli, clap::Error> {
-        let alone = argv.iter().skip(1).find_map(|word| match word.to_str()? {
-            "ask" => alone(argv, "ask", Command::Ask),
-            "await" => alone(argv, "await", Command::Await),
-            "briefs" => alone(argv, "briefs", Command::Briefs),
-            "check-outcome" => alone(argv, "check-outcome", Command::CheckOutcome),
-            "checkpoint" => alone(argv, "checkpoint", Command::Checkpoint),
-            "clone" => alone(argv, "clone", Command::Clone),
-            "completions" => alone(argv, "completions", Command::Completions),
-            "create" => alone(argv, "create", Command::Create),
-            "doctor" => alone(argv, "doctor", Command::Doctor),
-            "edit" => alone(argv, "edit", Command::Edit),
-            "enqueue" => alone(argv, "enqueue", Command::Enqueue),
-            "events" => alone(argv, "events", Command::Events),
-            "explain" => alone(argv, "explain", Command::Explain),
-            "export" => alone(argv, "export", Command::Export),
-            "fail" => alone(argv, "fail", Command::Fail),
-            "gc" => alone(argv, "gc", Command::Gc),
-            "get" => alone(argv, "get", Command::Get),
-            "import" => alone(argv, "import", Command::Import),
-            "ingress" => alone(argv, "ingress", Command::Ingress),
-            "init" => alone(argv, "init", Command::Init),
-            "list" => alone(argv, "list", Command::List),
-            "logs" => alone(argv, "logs", Command::Logs),
-            "man" => alone(argv, "man", Command::Man),
-            "merge-driver" => alone(argv, "merge-driver", Command::MergeDriver),
-            "metrics" => alone(argv, "metrics", Command::Metrics),
-            "next-wake" => alone(argv, "next-wake", Command::NextWake),
-            "non-preemptible" => alone(argv, "non-preemptible", Command::NonPreemptible),
-            "preempt" => alone(argv, "preempt", Command::Preempt),
-            "queue" => alone(argv, "queue", Command::Queue),
-            "recover" => alone(argv, "recover", Command::Recover),
-            "rename" => alone(argv, "rename", Command::Rename),
-            "report" => alone(argv, "report", Command::Report),
-            "resume" => alone(argv, "resume", Command::Resume),
-            "rm" => alone(argv, "rm", Command::Rm),
-            "run" => alone(argv, "run", Command::Run),
-            "safe-point" => alone(argv, "safe-point", Command::SafePoint),
-            "schema" => alone(argv, "schema", Command::Schema),
-            "service" => alone(argv, "service", Command::Service),
-            "start" => alone(argv, "start", Command::Start),
-            "state" => alone(argv, "state", Command::State),
-            "stop" => alone(argv, "stop", Command::Stop),
-            "sync" => alone(argv, "sync", Command::Sync),
-            "task" => alone(argv, "task", Command::Task),
-            "tick" => alone(argv, "tick", Command::Tick),
-            "timer" => alone(argv, "timer", Command::Timer),
-            "trigger" => alone(argv, "trigger", Command::Trigger),
-            "usage" => alone(argv, "usage", Command::Usage),
-            "wait" => alone(argv, "wait", Command::Wait),
-            "wake" => alone(argv, "wake", Command::Wake),
-            "watch" => alone(argv, "watch", Command::Watch),
-            "work" => alone(argv, "work", Command::Work),
-            "yield" => alone(argv, "yield", Command::Yield),
-            _ => None,
-        });
+        let alone = argv.iter().skip(1).find_map(|word| Command::alone(argv, word.to_str()?));
         alone.map_or_else(|| Cli::try_parse_from(argv), Ok)
     }
 }

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 /// Turns, failures, tokens, cost and time of the turns that have ended since then, of the named
 /// agents or of all. Days are those of the local time zone.
 #[derive(Debug, Args)]
-pub struct Usage {
+pub struct UsageArgs {
     /// Which agents [default: all]
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
@@ -33,7 +33,7 @@ pub enum UsageBy {
 /// State and history of the agents, in the text format that Prometheus and its textfile collector
 /// read. No history is read for this: events are counted as they happen.
 #[derive(Debug, Args)]
-pub struct Metrics {
+pub struct MetricsArgs {
     /// Write to this file, completely or not at all, instead of to stdout
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

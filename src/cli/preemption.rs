@@ -3,8 +3,8 @@
 
 use clap::{Args, Subcommand, ValueHint};
 
-use super::lifecycle::Agents;
-use super::messages::PlaneAgent;
+use super::lifecycle::AgentsArg;
+use super::messages::AgentFlag;
 
 /// Ask a running turn to yield
 ///
@@ -17,7 +17,7 @@ use super::messages::PlaneAgent;
 /// `timeouts.suspend`, an hour by default, its run is given up, and the attempt begins again with
 /// the checkpoint.
 #[derive(Debug, Args)]
-pub struct Preempt {
+pub struct PreemptArgs {
     /// Which agent
     pub agent: String,
     /// The reason, for the turn and its hooks
@@ -37,9 +37,9 @@ pub struct Preempt {
 /// DORMOUSE_CHECKPOINT. For a stopped agent this is a deprecated name for `start`. With `--all` it
 /// resumes every suspended agent, and starts none.
 #[derive(Debug, Args)]
-pub struct Resume {
+pub struct ResumeArgs {
     #[command(flatten)]
-    pub agents: Agents,
+    pub agents: AgentsArg,
 }
 
 /// Fail an agent's turn, held message, stop or recovery
@@ -48,7 +48,7 @@ pub struct Resume {
 /// later. This counts as a failed attempt: the message is tried again after the backoff, or becomes
 /// a dead letter after its last attempt.
 #[derive(Debug, Args)]
-pub struct Fail {
+pub struct FailArgs {
     /// Which agent
     pub agent: String,
     /// The reason, for the ledger and the next attempt
@@ -69,9 +69,9 @@ pub struct Fail {
 /// or the operator has sent a message, the command is ended and the exit status is 10. Otherwise
 /// the exit status is the command's own. The next safe point prints the message.
 #[derive(Debug, Args)]
-pub struct SafePoint {
+pub struct SafePointArgs {
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
     /// Print the operator's messages, and leave them for the next safe point
     #[arg(long, conflicts_with = "argv")]
     pub peek: bool,
@@ -97,7 +97,7 @@ pub struct SafePoint {
 /// killed. An empty one is refused, because it would replace the last one if the command that
 /// creates it fails.
 #[derive(Debug, Args)]
-pub struct Checkpoint {
+pub struct CheckpointArgs {
     /// A file, or `-` for stdin
     #[arg(value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub file: String,
@@ -105,7 +105,7 @@ pub struct Checkpoint {
     #[arg(long)]
     pub allow_empty: bool,
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
 }
 
 /// Suspend this turn, from inside it
@@ -114,9 +114,9 @@ pub struct Checkpoint {
 /// claimed, and the same attempt continues after `dormouse resume`, or after the time of `--for`,
 /// its own or that of the request to yield: if both are set, the longer one.
 #[derive(Debug, Args)]
-pub struct Yield {
+pub struct YieldArgs {
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
     /// The saved state of the turn: a file, or `-` for stdin [default: the checkpoint it was given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
@@ -135,11 +135,11 @@ pub struct Yield {
 /// deadline of the outermost holds for all, and `preemption.max_section` in any case.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct NonPreemptible {
+pub struct NonPreemptibleArgs {
     #[command(subcommand)]
     pub command: Option<SectionCommand>,
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
     /// Time for which the section protects the turn
     #[arg(long, value_name = "DURATION", required = true)]
     pub deadline: Option<String>,
@@ -153,7 +153,7 @@ pub enum SectionCommand {
     /// Begin a section that `end` ends
     Begin {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Time for which the section protects the turn
         #[arg(long, value_name = "DURATION")]
         deadline: String,
@@ -161,6 +161,6 @@ pub enum SectionCommand {
     /// End the innermost section
     End {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
 }

@@ -9,7 +9,7 @@ use clap::Args;
 /// A timeline of turns, waits and retries of each agent, waiting times of messages, queue depths,
 /// costs of turns, failures, and what needs attention. The page needs no network and has no script.
 #[derive(Debug, Args)]
-pub struct Report {
+pub struct ReportArgs {
     /// Which agents [default: all]
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,

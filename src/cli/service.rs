@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 /// program and of this state directory, quoted for that format. Nothing is installed: each text
 /// begins with the name of its file.
 #[derive(Debug, Args)]
-pub struct Service {
+pub struct ServiceArgs {
     /// The service manager
-    pub manager: Manager,
+    pub manager: ServiceManager,
     /// For the service manager of this user, which needs no rights on the machine
     #[arg(long)]
     pub user: bool,
@@ -23,7 +23,7 @@ pub struct Service {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Manager {
+pub enum ServiceManager {
     /// Units for systemd
     Systemd,
     /// A crontab, of a user or for /etc/cron.d

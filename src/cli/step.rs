@@ -9,7 +9,7 @@ use clap::{Args, value_parser};
 /// if a turn ran and failed.
 #[derive(Debug, Args)]
 #[command(override_usage = "dormouse tick [OPTIONS] <AGENT>...\n       dormouse tick [OPTIONS] --all")]
-pub struct Tick {
+pub struct TickArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required_unless_present_any = ["all", "by_line"])]
     pub agents: Vec<String>,

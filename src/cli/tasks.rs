@@ -4,22 +4,22 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::messages::{AgentAndText, PlaneAgent, PlaneAgents};
+use super::messages::{AgentAndText, AgentFlag, AgentFlags};
 
 /// Background tasks, which outlive the turn that starts them
 #[derive(Debug, Args)]
-pub struct Task {
+pub struct TaskArgs {
     #[command(subcommand)]
     pub command: TaskCommand,
 }
 
 #[derive(Debug, Subcommand)]
 pub enum TaskCommand {
-    Start(TaskStart),
+    Start(TaskStartArgs),
     /// List open tasks, oldest first
     List {
         #[command(flatten)]
-        agents: PlaneAgents,
+        agents: AgentFlags,
         /// List tasks that have ended instead, newest first
         #[arg(long)]
         ended: bool,
@@ -29,14 +29,14 @@ pub enum TaskCommand {
         /// The task, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Print the output of a task
     Output {
         /// The task, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Print its stderr instead
         #[arg(long)]
         stderr: bool,
@@ -54,14 +54,14 @@ pub enum TaskCommand {
         /// The line; with `-` or without TEXT, stdin is passed through
         text: Option<String>,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// End a task: SIGTERM, and SIGKILL after the grace
     Stop {
         /// The task, or at least four characters of its id
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Time for the task to end by itself
         #[arg(long, value_name = "DURATION", default_value = "10s")]
         grace: String,
@@ -78,7 +78,7 @@ pub enum TaskCommand {
 /// of its own, which is created and started if it does not exist yet. Its task ends when the child
 /// has nothing left to do, and the result is the child's last brief.
 #[derive(Debug, Args)]
-pub struct TaskStart {
+pub struct TaskStartArgs {
     #[command(flatten)]
     pub said: AgentAndText,
     /// Purpose of the task; its result begins with this
@@ -115,7 +115,7 @@ pub struct TaskStart {
 
 /// Supervise a task; `task start` runs this
 #[derive(Debug, Args)]
-pub struct Supervise {
+pub struct SuperviseArgs {
     pub agent: String,
     pub task: String,
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 
-use super::messages::PlaneAgent;
+use super::messages::AgentFlag;
 
 pub const DELIVERY_MODES: &[&str] = &["enqueue_message", "wake_hint"];
 pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "stripe", "slack", "url"];
@@ -16,7 +16,7 @@ pub const VERIFIES: &[&str] = &["secret", "hmac_sha256", "standard_webhooks", "s
 /// else. The secret is shown once, when the trigger is created: on a terminal, with --json, or in
 /// the file of --secret-file.
 #[derive(Debug, Args)]
-pub struct Trigger {
+pub struct TriggerArgs {
     #[command(subcommand)]
     pub command: TriggerCommand,
 }
@@ -28,7 +28,7 @@ pub enum TriggerCommand {
     /// Inside a turn: for a wait of the agent's own, with --wait.
     Create {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Effect of a delivery: a message, or a hint that something has changed [default:
         /// enqueue_message]
         #[arg(long, value_parser = PossibleValuesParser::new(DELIVERY_MODES))]
@@ -65,7 +65,7 @@ pub enum TriggerCommand {
     /// List the active triggers of an agent
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// The revoked ones, too
         #[arg(long)]
         all: bool,
@@ -74,7 +74,7 @@ pub enum TriggerCommand {
     Show {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Deliver through a trigger, as an outside system would
     Deliver {
@@ -82,7 +82,7 @@ pub enum TriggerCommand {
         /// The message; not needed for a trigger whose mode is wake_hint
         text: Option<String>,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// The file with the secret; `-` for stdin
         #[arg(long, value_name = "FILE")]
         secret_file: PathBuf,
@@ -97,7 +97,7 @@ pub enum TriggerCommand {
     Rotate {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Write the secret to this new file, which only you can read, and show it nowhere
         #[arg(long, value_name = "FILE")]
         secret_file: Option<PathBuf>,
@@ -109,7 +109,7 @@ pub enum TriggerCommand {
     Revoke {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
 }
 
@@ -119,4 +119,4 @@ pub enum TriggerCommand {
 /// Deliveries go to /agents/AGENT/triggers/ID. `[ingress]` in dormouse.toml sets which requests are
 /// allowed.
 #[derive(Debug, Args)]
-pub struct Ingress {}
+pub struct IngressArgs {}

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::messages::PlaneAgent;
+use super::messages::AgentFlag;
 
 /// Records and documents that have a published schema.
 pub const SCHEMAS: &[&str] = &[
@@ -35,7 +35,7 @@ pub const SCHEMAS: &[&str] = &[
 /// repair moves unreadable records to `quarantine/`, and deletes nothing but incomplete files of
 /// killed commands.
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
@@ -57,7 +57,7 @@ pub struct Doctor {
 /// as before. Nothing that an open record names is deleted. Steps that come to rest do a part of
 /// this automatically.
 #[derive(Debug, Args)]
-pub struct Gc {
+pub struct GcArgs {
     /// Only these agents
     #[arg(value_name = "AGENT")]
     pub agents: Vec<String>,
@@ -77,7 +77,7 @@ pub struct Gc {
 /// equal bytes. With --move the agent is marked as moved, and every later change of it here is
 /// refused, so that only one place steps it.
 #[derive(Debug, Args)]
-pub struct Export {
+pub struct ExportArgs {
     /// The agents to write
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
@@ -99,7 +99,7 @@ pub struct Export {
 /// exists already is refused, unless it was moved away from here. A stream contains agent.toml and
 /// hooks, which a tick will run: import only what you would run.
 #[derive(Debug, Args)]
-pub struct Import {
+pub struct ImportArgs {
     /// The file with the stream; `-`, or none: stdin
     pub file: Option<PathBuf>,
     /// A new name for the one agent of the stream
@@ -115,7 +115,7 @@ pub struct Import {
 /// goes to `quarantine/`. Uncommitted changes elsewhere in the repository stay as they are. Nothing
 /// changes if the check fails.
 #[derive(Debug, Args)]
-pub struct Sync {
+pub struct SyncArgs {
     /// Which remote [default: that of the branch, else origin, else the only one]
     pub remote: Option<String>,
 }
@@ -127,7 +127,7 @@ pub struct Sync {
 /// only one clone may write, the version with more progress is kept, and the other one goes to
 /// `quarantine/`.
 #[derive(Debug, Args)]
-pub struct MergeDriver {
+pub struct MergeDriverArgs {
     /// A file with the common ancestor (%O)
     pub base: PathBuf,
     /// A file with our version, which becomes the merged one (%A)
@@ -143,7 +143,7 @@ pub struct MergeDriver {
 /// `context` is the input of a turn on stdin and in DORMOUSE_CONTEXT, `outcome` the output that it
 /// may write to DORMOUSE_OUTCOME, `agent` an agent.toml.
 #[derive(Debug, Args)]
-pub struct Schema {
+pub struct SchemaArgs {
     /// Which record or document; without it, the names of all are printed
     #[arg(value_parser = PossibleValuesParser::new(SCHEMAS))]
     pub kind: Option<String>,
@@ -155,12 +155,12 @@ pub struct Schema {
 /// column, its field, and the values that the field may have. Only the settlement checks that the
 /// records exist that the file names.
 #[derive(Debug, Args)]
-pub struct CheckOutcome {
+pub struct CheckOutcomeArgs {
     /// The file; `-` for stdin
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: String,
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
 }
 
 /// Print the completions of a shell
@@ -168,7 +168,7 @@ pub struct CheckOutcome {
 /// They complete commands, flags, the agents of the state directory, and the ids of their records
 /// with descriptions: at each key the shell runs `dormouse`, which therefore has to be in PATH.
 #[derive(Debug, Args)]
-pub struct Completions {
+pub struct CompletionsArgs {
     /// Which shell
     pub shell: Shell,
 }
@@ -182,7 +182,7 @@ pub enum Shell {
 
 /// Print a manual page
 #[derive(Debug, Args)]
-pub struct Man {
+pub struct ManArgs {
     /// Command of the page [default: dormouse itself]
     #[arg(value_name = "COMMAND")]
     pub page: Option<String>,

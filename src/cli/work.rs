@@ -3,7 +3,7 @@
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::messages::{AgentAndText, PlaneAgent};
+use super::messages::{AgentAndText, AgentFlag};
 
 pub const PLAN_STATUSES: &[&str] = &["draft", "ready", "needs_input"];
 pub const WORK_STATES: &[&str] = &["open", "completed"];
@@ -23,7 +23,7 @@ pub const CATCH_UPS: &[&str] = &["once", "all", "skip"];
 
 /// Work items: goals of an agent
 #[derive(Debug, Args)]
-pub struct Work {
+pub struct WorkArgs {
     #[command(subcommand)]
     pub command: WorkCommand,
 }
@@ -56,7 +56,7 @@ pub enum WorkCommand {
     /// List work items, oldest first
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Open or completed items [default: open]
         #[arg(long, value_parser = PossibleValuesParser::new(WORK_STATES))]
         state: Option<String>,
@@ -68,13 +68,13 @@ pub enum WorkCommand {
     Show {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Change a work item; it becomes eligible for another tick
     Update {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         #[arg(long, value_name = "TEXT")]
         objective: Option<String>,
         #[arg(long, value_parser = PossibleValuesParser::new(PLAN_STATUSES))]
@@ -90,7 +90,7 @@ pub enum WorkCommand {
     Pick {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Clear its blocker, its recheck and its waits, too
         #[arg(long, requires = "reason")]
         clear_blocker: bool,
@@ -102,7 +102,7 @@ pub enum WorkCommand {
     Block {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         #[arg(long, value_name = "TEXT")]
         reason: String,
         /// Remind the agent of the blocker after this long
@@ -113,7 +113,7 @@ pub enum WorkCommand {
     Unblock {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
@@ -121,7 +121,7 @@ pub enum WorkCommand {
     Complete {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// The result of the work
         #[arg(long, value_name = "TEXT")]
         result: Option<String>,
@@ -132,7 +132,7 @@ pub enum WorkCommand {
         /// The new plan: the text itself, `@FILE`, or `-` for stdin
         text: Option<String>,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
 }
 
@@ -142,11 +142,11 @@ pub enum WorkCommand {
 /// to the agent itself.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct Wait {
+pub struct WaitArgs {
     #[command(subcommand)]
     pub command: Option<WaitCommand>,
     #[command(flatten)]
-    pub agent: PlaneAgent,
+    pub agent: AgentFlag,
     /// Kind of the wait
     #[arg(long, value_name = "KIND", required = true, value_parser = PossibleValuesParser::new(WAIT_KINDS))]
     pub on: Option<String>,
@@ -200,7 +200,7 @@ pub enum WaitCommand {
     /// List waits
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
         /// Only waits in these states, separated by commas: active, resolved, cancelled, expired;
         /// `ended` for the last three, `all` for every one
         #[arg(long, value_name = "STATE", value_delimiter = ',', default_value = "active", value_parser = PossibleValuesParser::new(WAIT_STATES))]
@@ -210,19 +210,19 @@ pub enum WaitCommand {
     Show {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Cancel a wait
     Cancel {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
 }
 
 /// Timers: messages that are sent at a set time
 #[derive(Debug, Args)]
-pub struct Timer {
+pub struct TimerArgs {
     #[command(subcommand)]
     pub command: TimerCommand,
 }
@@ -234,7 +234,7 @@ pub enum TimerCommand {
         #[command(flatten)]
         said: AgentAndText,
         #[command(flatten)]
-        schedule: Schedule,
+        schedule: ScheduleArgs,
         /// The time zone of --cron, like Europe/Berlin [default: the local one]
         #[arg(long, value_name = "ZONE", requires = "cron", conflicts_with_all = ["within", "at", "every"])]
         tz: Option<String>,
@@ -259,20 +259,20 @@ pub enum TimerCommand {
     /// List active timers
     List {
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
     /// Cancel a timer
     Cancel {
         id: String,
         #[command(flatten)]
-        agent: PlaneAgent,
+        agent: AgentFlag,
     },
 }
 
 /// Schedule of a timer
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false, id = "schedule", args = ["within", "at", "every", "cron"])]
-pub struct Schedule {
+pub struct ScheduleArgs {
     /// Once, after this long
     #[arg(long = "in", value_name = "DURATION")]
     pub within: Option<String>,
@@ -292,7 +292,7 @@ pub struct Schedule {
 /// Prints the earliest time of the named agents; an empty line if nothing is due. A message that
 /// has arrived is due at once.
 #[derive(Debug, Args)]
-pub struct NextWake {
+pub struct NextWakeArgs {
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<String>,
     /// Every agent

@@ -9,10 +9,10 @@ use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::policy::Limits;
 
-use super::words::{bytes, plane_agent};
+use super::words::{bytes, optional_agent};
 
-pub fn check_outcome(session: &mut Session, args: cli::CheckOutcome) -> Result<Status> {
-    let limits = match plane_agent(&args.agent)? {
+pub fn check_outcome(session: &mut Session, args: cli::CheckOutcomeArgs) -> Result<Status> {
+    let limits = match optional_agent(&args.agent)? {
         Some(name) => session.store()?.agent(&name)?.policy()?.limits,
         None => Limits::default(),
     };

@@ -43,7 +43,7 @@ struct FindingReport<'a> {
     warning: bool,
 }
 
-pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
+pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     let store = session.store()?;
     if args.repair && args.agents.is_empty() {
         authority::outside(session, &store, "repair")?;
@@ -56,7 +56,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
             .out
             .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
     }
-    let mut seen = Seen::default();
+    let mut seen = CheckTotals::default();
     let names = if args.quick {
         for finding in checks::quick(&store, session.clock.now())? {
             seen.tell(session, &finding, Ok(false));
@@ -85,7 +85,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
         seen.tell(session, &store.local().concern("nobody_ticks", message), Ok(false));
     }
-    let Seen { checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
+    let CheckTotals { checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
     for path in idle_hooks {
         let path = path.display();
         session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
@@ -116,7 +116,7 @@ pub fn doctor(session: &mut Session, args: cli::Doctor) -> Result<Status> {
 
 /// Totals of a check.
 #[derive(Default)]
-struct Seen {
+struct CheckTotals {
     checked: usize,
     open: usize,
     /// Number of findings that are no damage.
@@ -129,7 +129,7 @@ struct Seen {
     late: Vec<Overdue>,
 }
 
-impl Seen {
+impl CheckTotals {
     /// Reports a finding with the result of its repair. A failed repair is reported, and the
     /// finding stays open.
     fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
@@ -146,7 +146,7 @@ impl Seen {
 
 /// Checks one agent and repairs it under the same lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
-fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Seen) -> Result<()> {
+fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
     let (locked, mut notes) = match agent.change_damaged(session.clock.now()) {
         Ok(locked) => (Some(locked), Vec::new()),
         Err(error @ (Error::Busy { .. } | Error::NoAgent { .. })) => return Err(error),

@@ -19,7 +19,7 @@ use crate::store::{Agent, Store};
 
 use super::words::{asked, parse, settings};
 
-pub fn edit(session: &mut Session, args: cli::Edit) -> Result<Status> {
+pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
     let name: AgentName = parse("AGENT", &args.agent)?;
     let agent = store.agent(&name)?;

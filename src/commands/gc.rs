@@ -18,14 +18,14 @@ use super::words::parse_optional;
 
 /// Result for an agent; with --dry-run, the forecast.
 #[derive(Debug, Serialize)]
-struct Report {
+struct GcReport {
     agent: AgentName,
     dry_run: bool,
     #[serde(flatten)]
     collected: Collected,
 }
 
-impl Report {
+impl GcReport {
     fn text(&self) -> String {
         let mut parts = Vec::new();
         let Collected { swept: Swept { runs, tasks, .. }, packed, dropped, freed_bytes } = &self.collected;
@@ -60,7 +60,7 @@ impl Report {
     }
 }
 
-pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
+pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
     let store = session.store()?;
     let keep = parse_optional("--keep", args.keep.as_deref())?.map(|span| Keep(Some(span)));
     if args.agents.is_empty() {
@@ -79,7 +79,7 @@ pub fn gc(session: &mut Session, args: cli::Gc) -> Result<Status> {
         } else {
             collect(session, &agent, retention)?
         };
-        let report = Report { agent: name.clone(), dry_run: args.dry_run, collected };
+        let report = GcReport { agent: name.clone(), dry_run: args.dry_run, collected };
         session.out.result(&report, |_| report.text());
         session.out.flush();
         Ok(Status::Done)

@@ -15,10 +15,10 @@ use crate::model::execution::ExecutionState;
 use crate::model::posture::Posture;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::explain::{self, Taken};
-use crate::report::list::{self, Column, Line};
+use crate::report::explain::{self, EdgeCounts};
+use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, Field, field, raw, shown};
+use crate::report::summary::{self, FieldLookup, field, raw, shown};
 use crate::report::text::{one_line, relative, table};
 use crate::rules::execution::{can, next};
 use crate::store::Agent;
@@ -28,7 +28,7 @@ use super::words::{parse, parse_optional};
 /// Number of transitions that `state` shows.
 const HISTORY: usize = 10;
 
-pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
+pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
@@ -44,9 +44,9 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     };
     let summary = summary::summary(&facts);
     match field(&summary, path) {
-        Field::Value(value) => session.out.result(&shown(value.clone()), |out| out.whole(&raw(value))),
-        Field::Absent => session.out.result(&json!(null), |_| String::new()),
-        Field::Unknown => {
+        FieldLookup::Value(value) => session.out.result(&shown(value.clone()), |out| out.whole(&raw(value))),
+        FieldLookup::Absent => session.out.result(&json!(null), |_| String::new()),
+        FieldLookup::Unknown => {
             let known = summary.as_object().map(|map| map.keys().cloned().collect::<Vec<_>>());
             return Err(Error::usage(format!("no field `{path}`"))
                 .with_hint(format!("at the top there is {}", known.unwrap_or_default().join(", "))));
@@ -55,7 +55,7 @@ pub fn get(session: &mut Session, args: cli::Get) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
+pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     let store = session.store()?;
     let names = store.agents()?;
     let now = session.clock.now();
@@ -111,14 +111,14 @@ pub fn list(session: &mut Session, args: cli::List) -> Result<Status> {
 const QUESTIONS: usize = 5;
 
 /// Shows the open questions below the table, whose columns are too narrow for the commands.
-fn say_questions(session: &Session, lines: &[Line]) {
+fn say_questions(session: &Session, lines: &[ListRow]) {
     let questions = lines.iter().flat_map(|line| line.questions().map(move |question| (&line.id, question)));
     for (agent, question) in questions.take(QUESTIONS) {
         session.out.note(&format!("{agent}: {question}"));
     }
 }
 
-pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
+pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
@@ -131,7 +131,7 @@ pub fn explain(session: &mut Session, args: cli::Explain) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
+pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     if args.hooks {
@@ -154,7 +154,7 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
         return Ok(if can { Status::Done } else { Status::Refused });
     }
     if let Some(format) = args.diagram {
-        let taken = if args.history { taken(&agent)? } else { Taken::new() };
+        let taken = if args.history { taken(&agent)? } else { EdgeCounts::new() };
         let text = match format {
             cli::Diagram::Mermaid => explain::mermaid(execution.state, &taken),
             cli::Diagram::Dot => explain::dot(execution.state, &taken),
@@ -171,9 +171,9 @@ pub fn state(session: &mut Session, args: cli::State) -> Result<Status> {
 }
 
 /// Counts the transitions over each edge in the retained ledger.
-fn taken(agent: &Agent<'_>) -> Result<Taken> {
+fn taken(agent: &Agent<'_>) -> Result<EdgeCounts> {
     agent.look(|seen, _| {
-        let mut taken = Taken::new();
+        let mut taken = EdgeCounts::new();
         seen.events(None, |event| {
             let end = |name: &str| event.data[name].as_str().and_then(|word| word.parse().ok());
             if event.kind == EventKind::StateTransition

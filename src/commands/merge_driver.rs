@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result, Status};
 use crate::store::anchor::Anchor;
 use crate::store::git::{InWorkTree, Merged, merge};
 
-pub fn merge_driver(session: &mut Session, args: cli::MergeDriver) -> Result<Status> {
+pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result<Status> {
     let read = |path: &Path| std::fs::read(path).context("read", path);
     let path = args.path.to_string_lossy();
     let put = |bytes: &[u8]| std::fs::write(&args.ours, bytes).context("write", &args.ours);

@@ -4,14 +4,14 @@ use std::io::Write;
 
 use serde_json::json;
 
-use crate::cli::Metrics;
+use crate::cli::MetricsArgs;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::Session;
 use crate::engine::summaries::readings;
 use crate::error::{Context, Result, Status};
 use crate::report::metrics::{Naming, objects, text};
 
-pub fn metrics(session: &mut Session, args: Metrics) -> Result<Status> {
+pub fn metrics(session: &mut Session, args: MetricsArgs) -> Result<Status> {
     let store = session.store()?;
     let names = store.agents()?;
     let now = session.clock.now();

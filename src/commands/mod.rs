@@ -20,6 +20,7 @@ mod next_wake;
 mod overview;
 mod pages;
 mod queue;
+mod records;
 mod recover;
 mod report;
 mod service;
@@ -40,7 +41,7 @@ mod watch {
     use crate::engine::session::Session;
     use crate::error::{Error, Result, Status};
 
-    pub fn watch(_: &mut Session, _: cli::Watch) -> Result<Status> {
+    pub fn watch(_: &mut Session, _: cli::WatchArgs) -> Result<Status> {
         let message = "this system can't tell what has changed".to_owned();
         Err(Error::Failed { message, hint: Some("see `dormouse list` and `dormouse logs -f`".to_owned()) })
     }
@@ -109,10 +110,11 @@ fn style(global: &Global) -> Style {
 fn said(cli: &Cli) -> Result<(Clock, Said)> {
     let clock = Clock::from_env()?;
     let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
-    Ok((
-        clock,
-        Said { command: cli.command.as_ref().map_or("", name), dir: cli.global.dir.clone(), patience },
-    ))
+    let command = match &cli.command {
+        Some(Command::Pause(_)) => "stop",
+        command => command.as_ref().map_or("", Command::name),
+    };
+    Ok((clock, Said { command, dir: cli.global.dir.clone(), patience }))
 }
 
 /// Shows an error of the command line, in JSON with --json. Help and version arrive as errors, too.
@@ -212,65 +214,6 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
         error.insert(kind, value);
     }
     error
-}
-
-/// Returns the name of a command, as shown to processes that wait for its locks.
-fn name(command: &Command) -> &'static str {
-    match command {
-        Command::Init(_) => "init",
-        Command::Create(_) => "create",
-        Command::Clone(_) => "clone",
-        Command::Rename(_) => "rename",
-        Command::Edit(_) => "edit",
-        Command::Start(_) => "start",
-        Command::Resume(_) => "resume",
-        Command::Preempt(_) => "preempt",
-        Command::Fail(_) => "fail",
-        Command::SafePoint(_) => "safe-point",
-        Command::Checkpoint(_) => "checkpoint",
-        Command::CheckOutcome(_) => "check-outcome",
-        Command::Yield(_) => "yield",
-        Command::NonPreemptible(_) => "non-preemptible",
-        Command::Stop(_) | Command::Pause(_) => "stop",
-        Command::Rm(_) => "rm",
-        Command::Enqueue(_) => "enqueue",
-        Command::Ask(_) => "ask",
-        Command::Wake(_) => "wake",
-        Command::Tick(_) => "tick",
-        Command::Get(_) => "get",
-        Command::List(_) => "list",
-        Command::Explain(_) => "explain",
-        Command::State(_) => "state",
-        Command::Await(_) => "await",
-        Command::NextWake(_) => "next-wake",
-        Command::Queue(_) => "queue",
-        Command::Work(_) => "work",
-        Command::Wait(_) => "wait",
-        Command::Timer(_) => "timer",
-        Command::Task(_) => "task",
-        Command::Trigger(_) => "trigger",
-        Command::Ingress(_) => "ingress",
-        Command::Supervise(_) => "supervise",
-        Command::Run(_) => "run",
-        Command::Briefs(_) => "briefs",
-        Command::Events(_) => "events",
-        Command::Report(_) => "report",
-        Command::Logs(_) => "logs",
-        Command::Watch(_) => "watch",
-        Command::Recover(_) => "recover",
-        Command::Doctor(_) => "doctor",
-        Command::Gc(_) => "gc",
-        Command::Export(_) => "export",
-        Command::Import(_) => "import",
-        Command::MergeDriver(_) => "merge-driver",
-        Command::Metrics(_) => "metrics",
-        Command::Usage(_) => "usage",
-        Command::Service(_) => "service",
-        Command::Sync(_) => "sync",
-        Command::Schema(_) => "schema",
-        Command::Completions(_) => "completions",
-        Command::Man(_) => "man",
-    }
 }
 
 fn dispatch(session: &mut Session, command: Command) -> Result<Status> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cli::{NextWake, WakeFormat};
+use crate::cli::{NextWakeArgs, WakeFormat};
 use crate::engine::foresee::outlook;
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
@@ -11,13 +11,13 @@ use crate::model::time::Time;
 use crate::store::{Agent, Store};
 
 #[derive(Serialize)]
-struct Wake {
+struct WakeTime {
     agents: Vec<AgentName>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_wake_at: Option<Time>,
 }
 
-pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
+pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let known = if args.all { store.due(now)? } else { None };
@@ -35,7 +35,7 @@ pub fn next_wake(session: &mut Session, args: NextWake) -> Result<Status> {
         Ok(Status::Done)
     });
     let format = args.format;
-    let wake = Wake { agents: names, next_wake_at: earliest };
+    let wake = WakeTime { agents: names, next_wake_at: earliest };
     match earliest {
         Some(at) => session.out.result(&wake, |_| written(at, format)),
         None if session.out.is_json() => session.out.json_line(&wake),

@@ -27,7 +27,7 @@ use super::words::parse;
 
 const ASKED_FOR: &str = "asked for by the operator";
 
-pub fn recover(session: &mut Session, args: cli::Recover) -> Result<Status> {
+pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());

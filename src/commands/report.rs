@@ -12,11 +12,11 @@ use crate::engine::session::{Session, agents};
 use crate::error::{Context, Error, Result, Status};
 use crate::report::progress::Unit;
 use crate::report::text::count;
-use crate::report::timeline::{Chronicle, html};
+use crate::report::timeline::{FleetHistory, html};
 
 use super::words::time_or_ago;
 
-pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
+pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?.min(now);
@@ -28,7 +28,7 @@ pub fn report(session: &mut Session, args: cli::Report) -> Result<Status> {
     let mut names = agents(&store, &args.agents, args.agents.is_empty())?;
     names.sort();
     let home = store.anchor().home().to_string_lossy().into_owned();
-    let mut chronicle = Chronicle { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
+    let mut chronicle = FleetHistory { home, since, now, agents: Vec::new(), unreadable: Vec::new() };
     let mut status = Status::Done;
     let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in &names {

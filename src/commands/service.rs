@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::cli::{self, Manager};
+use crate::cli::{self, ServiceManager};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 
@@ -15,7 +15,7 @@ struct File {
 }
 
 /// Input of every format.
-struct Service {
+struct ServiceSpec {
     program: String,
     dir: String,
     /// Name of the service, after the directory that holds the state directory.
@@ -26,7 +26,7 @@ struct Service {
     jobs: u32,
 }
 
-pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
+pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
     if args.user {
         // The service would run as the user that installs it, and every change would be refused.
@@ -37,7 +37,7 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
     let dir = std::path::absolute(dir).context("find", dir)?;
     let home = dir.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy().into_owned();
     let plain: String = home.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
-    let service = Service {
+    let service = ServiceSpec {
         program: word(&program)?,
         dir: word(&dir)?,
         name: if plain.is_empty() { "dormouse".to_owned() } else { format!("dormouse-{plain}") },
@@ -46,11 +46,11 @@ pub fn service(session: &mut Session, args: cli::Service) -> Result<Status> {
         jobs: args.jobs,
     };
     let files = match (args.manager, args.follow) {
-        (Manager::Systemd, true) => vec![service.following()],
-        (Manager::Systemd, false) => vec![service.round(), service.timer()],
-        (Manager::Cron, false) => vec![service.crontab()],
-        (Manager::Launchd, false) => vec![service.property_list()],
-        (Manager::Cron | Manager::Launchd, true) => {
+        (ServiceManager::Systemd, true) => vec![service.following()],
+        (ServiceManager::Systemd, false) => vec![service.round(), service.timer()],
+        (ServiceManager::Cron, false) => vec![service.crontab()],
+        (ServiceManager::Launchd, false) => vec![service.property_list()],
+        (ServiceManager::Cron | ServiceManager::Launchd, true) => {
             return Err(Error::usage(
                 "--follow: only systemd keeps a process that stays; a machine without it can run `dormouse tick --all --follow` in any way",
             ));
@@ -88,7 +88,7 @@ fn word(path: &Path) -> Result<String> {
     }
 }
 
-impl Service {
+impl ServiceSpec {
     /// Returns the path of a unit of the user's or the machine's manager.
     fn unit(&self, ending: &str) -> String {
         let dir = if self.user { "~/.config/systemd/user" } else { "/etc/systemd/system" };

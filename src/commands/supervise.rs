@@ -35,7 +35,7 @@ use super::words::parse;
 const SETTLEMENTS: u32 = 60;
 
 /// Hidden command that `task start` runs.
-pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> {
+pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
     let (mut seat, lock) = Seat::take(is_json.then(|| begun.to_string()))?;
@@ -50,7 +50,7 @@ pub fn supervise(session: &mut Session, args: cli::Supervise) -> Result<Status> 
 fn look_after(
     session: &Session,
     store: &Store,
-    args: &cli::Supervise,
+    args: &cli::SuperviseArgs,
     lock: File,
     seat: &mut Seat,
 ) -> Result<()> {

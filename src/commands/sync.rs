@@ -9,7 +9,7 @@ use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::report::text::count;
 
-pub fn sync(session: &mut Session, args: cli::Sync) -> Result<Status> {
+pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     let store = session.store()?;
     store.local().files_only("`dormouse sync`")?;
     authority::outside(session, &store, "sync")?;

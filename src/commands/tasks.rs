@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::cli::{AgentAndText, PlaneAgent, TaskCommand, TaskStart};
+use crate::cli::{AgentAndText, AgentFlag, TaskCommand, TaskStartArgs};
 use crate::engine::authority;
 use crate::engine::background;
 use crate::engine::desk::Desk;
@@ -32,7 +32,8 @@ use crate::rules::transition::task::{self as rules, NewJob, NewTask};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
-use super::words::{agent_and_text, plane_agent, required_agent, several_agents};
+use super::records;
+use super::words::{agent_and_text, optional_agent, required_agent, several_agents};
 use super::words::{parse, parse_optional, settings, text};
 
 pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
@@ -50,7 +51,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             session.each_chosen(&chosen, |session, name| list(session, &store.agent(name)?, ended))
         }
         TaskCommand::Status { id, agent } => {
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
             let task = read(&agent, found.id)?;
             let mut waits = agent.look(|seen, _| seen.open::<Wait>())?;
@@ -68,7 +69,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TaskCommand::Output { id, agent, stderr, follow, bytes } => {
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             let (agent, id) = (&store.agent(&found.agent)?, found.id);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
@@ -80,14 +81,14 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
             authority::reach_records(session, &store, &agent, "speak to a task of")?;
             input(session, &agent, found.id, text.as_deref())
         }
         TaskCommand::Stop { id, agent, grace, force } => {
             let grace: Span = parse("--grace", &grace)?;
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
             authority::reach_records(session, &store, &agent, "stop a task of")?;
             if force {
@@ -100,7 +101,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
 
 /// Returns the agent of `task start`, and the message for a child. Without a child the only word is
 /// the agent.
-fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
+fn told(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;
     if args.delegate.is_some() {
         return agent_and_text(AgentAndText { words: words.clone(), agent: agent.clone() });
@@ -109,7 +110,7 @@ fn told(args: &TaskStart) -> Result<(AgentName, Option<String>)> {
         return Err(Error::usage(format!("`{text}`: a command is told nothing"))
             .with_hint("its arguments stand after `--`; --delegate CHILD hands a text to a child"));
     }
-    let agent = PlaneAgent { word: words.first().cloned(), agent: agent.clone() };
+    let agent = AgentFlag { word: words.first().cloned(), agent: agent.clone() };
     Ok((required_agent(&agent)?, None))
 }
 
@@ -118,15 +119,10 @@ fn wanted(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    args: TaskStart,
+    args: TaskStartArgs,
     told: Option<String>,
 ) -> Result<NewTask> {
-    let work_item_id = match &args.work_item {
-        Some(part) => {
-            Some(lookup::open::<WorkItem>(store, Some(agent.name().clone()), "open work item", part)?.id)
-        }
-        None => None,
-    };
+    let work_item_id = records::open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
     let caller = session.caller(store)?;
     let job = match &args.delegate {
         None => NewJob::Command { argv: args.command },
@@ -161,11 +157,7 @@ fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<Tas
 
 /// Returns a task, open or ended.
 fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
-    let found = agent.look(|seen, _| match seen.open_one::<Task>(id)? {
-        Some(task) => Ok(Some(task)),
-        None => seen.ended_one::<Task>(id),
-    })?;
-    found.ok_or_else(|| Error::NoRecord { what: "task", id: id.to_string() })
+    records::read(agent, "task", id)
 }
 
 fn line(task: &Task, out: &Output) -> String {
@@ -191,17 +183,7 @@ fn show(session: &mut Session, task: &Task) {
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
-    let tasks = agent.look(|seen, _| {
-        if !ended {
-            return seen.open::<Task>();
-        }
-        let mut tasks = Vec::new();
-        seen.ended(|task: Task| {
-            tasks.push(task);
-            true
-        })?;
-        Ok(tasks)
-    })?;
+    let tasks = agent.look(|seen, _| if ended { records::ended(&seen) } else { seen.open::<Task>() })?;
     for task in &tasks {
         show(session, task);
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::cli::{PlaneAgent, TriggerCommand};
+use crate::cli::{AgentFlag, TriggerCommand};
 use crate::engine::authority;
 use crate::engine::delivery::{self, Proof};
 use crate::engine::desk::{Desk, Open};
@@ -13,7 +13,7 @@ use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
-use crate::model::id::{AgentName, MessageId, TriggerId, WaitId};
+use crate::model::id::{AgentName, MessageId, TriggerId};
 use crate::model::message::{Body, DeliverySurface, WakeHint};
 use crate::model::policy::Size;
 use crate::model::state::State;
@@ -29,7 +29,8 @@ use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
 use crate::store::{Agent, Change, Snapshot, Store};
 
-use super::words::{bytes, json_body, parse_optional, plane_agent, required_agent, text};
+use super::records;
+use super::words::{bytes, json_body, optional_agent, parse_optional, required_agent, text};
 
 /// Bound of a secret's file.
 const SECRET: Bound = Bound {
@@ -56,21 +57,14 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
             secret_from,
         } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let wait: Option<WaitId> = match &wait {
-                Some(part) => {
-                    let found =
-                        lookup::open::<Wait>(&store, Some(agent.name().clone()), "active wait", part)?;
-                    Some(found.id)
-                }
-                None => None,
-            };
+            let wait = records::open_id::<Wait>(&agent, "active wait", wait.as_deref())?;
             let scope = match (resource, wait) {
                 (Some(resource), _) => TriggerScope::Resource(resource),
                 (None, Some(wait)) => TriggerScope::Wait(wait),
                 (None, None) => TriggerScope::Agent,
             };
             let verify = verify_of(parse_optional("--verify", verify.as_deref())?, signature_header)?;
-            let wanted = Wanted {
+            let wanted = TriggerSpec {
                 delivery_mode: parse_optional("--mode", mode.as_deref())?
                     .unwrap_or(DeliveryMode::EnqueueMessage),
                 scope,
@@ -81,20 +75,20 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
         }
         TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
         TriggerCommand::Show { id, agent } => {
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             show(session, &store.agent(&found.agent)?, found.id)
         }
         TriggerCommand::Deliver { id, text, agent, secret_file, body_json, dedupe_key } => {
-            let said = Said { text, body_json, dedupe_key, secret_file };
-            deliver(session, &store, plane_agent(&agent)?, &id, said)
+            let said = DeliveryWords { text, body_json, dedupe_key, secret_file };
+            deliver(session, &store, optional_agent(&agent)?, &id, said)
         }
         TriggerCommand::Rotate { id, agent, secret_file, secret_from } => {
-            let found = active(&store, plane_agent(&agent)?, &id)?;
+            let found = active(&store, optional_agent(&agent)?, &id)?;
             let words = SecretWords { secret_file, secret_from };
             rotate(session, &store, &store.agent(&found.agent)?, found.id, &words)
         }
         TriggerCommand::Revoke { id, agent } => {
-            let found = find(&store, plane_agent(&agent)?, &id)?;
+            let found = find(&store, optional_agent(&agent)?, &id)?;
             revoke(session, &store, &store.agent(&found.agent)?, found.id)
         }
     }
@@ -131,7 +125,7 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
 }
 
 /// Requested trigger without its secret.
-struct Wanted {
+struct TriggerSpec {
     delivery_mode: DeliveryMode,
     scope: TriggerScope,
     source: Option<String>,
@@ -185,12 +179,12 @@ fn create(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    wanted: Wanted,
+    wanted: TriggerSpec,
     words: &SecretWords,
 ) -> Result<Status> {
     reach(session, store, agent, "make", Some(&wanted.scope))?;
     let mut secret = words.secret(session, store, &wanted.verify)?;
-    let Wanted { delivery_mode, scope, source, verify } = wanted;
+    let TriggerSpec { delivery_mode, scope, source, verify } = wanted;
     let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: secret.sha256() };
     let mut open = Desk::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
@@ -284,10 +278,10 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
 }
 
 /// Number of deliveries in the inbox that no step has taken up, and the time of the newest.
-type Waiting = (u64, Option<Time>);
+type PendingDeliveries = (u64, Option<Time>);
 
 /// Returns a trigger, active or revoked.
-fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
+fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliveries)> {
     let found = agent.look(|seen, state| match seen.open_one::<Trigger>(id)? {
         Some(trigger) => {
             let waiting = waiting(&seen, &state, &[id])?;
@@ -295,7 +289,7 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
         }
         None => {
             let archived = seen.ended_one::<Trigger>(id)?;
-            Ok(archived.map(|trigger| (trigger, Waiting::default())))
+            Ok(archived.map(|trigger| (trigger, PendingDeliveries::default())))
         }
     })?;
     found.ok_or_else(|| Error::NoRecord { what: "trigger", id: id.to_string() })
@@ -303,8 +297,8 @@ fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, Waiting)> {
 
 /// Returns the pending deliveries of each trigger. The record itself counts those that a step has
 /// taken up.
-fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<Waiting>> {
-    let mut found = vec![Waiting::default(); ids.len()];
+fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<PendingDeliveries>> {
+    let mut found = vec![PendingDeliveries::default(); ids.len()];
     let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
         if let Some(place) = ids.iter().position(|other| Some(*other) == id) {
             let (known, last) = found[place];
@@ -328,22 +322,18 @@ fn waiting(seen: &Snapshot<'_>, state: &State, ids: &[TriggerId]) -> Result<Vec<
     Ok(found)
 }
 
-fn list(session: &mut Session, store: &Store, agent: &PlaneAgent, all: bool) -> Result<Status> {
+fn list(session: &mut Session, store: &Store, agent: &AgentFlag, all: bool) -> Result<Status> {
     let agent = store.agent(&required_agent(agent)?)?;
     let triggers = agent.look(|seen, state| {
         let mut triggers: Vec<Trigger> = seen.open()?;
         let ids: Vec<TriggerId> = triggers.iter().map(|trigger| trigger.id).collect();
         let mut counts = waiting(&seen, &state, &ids)?;
         if all {
-            let mut revoked = Vec::new();
-            seen.ended(|trigger: Trigger| {
-                revoked.push(trigger);
-                true
-            })?;
-            counts.resize(triggers.len() + revoked.len(), Waiting::default());
+            let mut revoked = records::ended(&seen)?;
+            counts.resize(triggers.len() + revoked.len(), PendingDeliveries::default());
             triggers.append(&mut revoked);
         }
-        let mut found: Vec<(Trigger, Waiting)> = triggers.into_iter().zip(counts).collect();
+        let mut found: Vec<(Trigger, PendingDeliveries)> = triggers.into_iter().zip(counts).collect();
         found.sort_by_key(|(trigger, _)| trigger.id);
         Ok(found)
     })?;
@@ -395,7 +385,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
 }
 
 /// Delivery from the command line.
-struct Said {
+struct DeliveryWords {
     text: Option<String>,
     body_json: Option<String>,
     dedupe_key: Option<String>,
@@ -407,7 +397,7 @@ fn deliver(
     store: &Store,
     agent: Option<AgentName>,
     part: &str,
-    said: Said,
+    said: DeliveryWords,
 ) -> Result<Status> {
     let caller = session.caller(store)?;
     let from_stdin = said.secret_file == Path::new("-");

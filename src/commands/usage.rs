@@ -2,32 +2,32 @@
 
 use serde_json::json;
 
-use crate::cli::{Usage, UsageBy};
+use crate::cli::{UsageArgs, UsageBy};
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
 use crate::report::text::relative;
-use crate::report::usage::{Budget, Group, Table, Used};
+use crate::report::usage::{Budget, UsageGroup, UsageTable, Used};
 use crate::rules::limits::left;
 
 use super::words::time_or_ago;
 
-pub fn usage(session: &mut Session, args: Usage) -> Result<Status> {
+pub fn usage(session: &mut Session, args: UsageArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
     let names = agents(&store, &args.agents, args.agents.is_empty())?;
     let group = match args.by {
-        UsageBy::Agent => Group::Agent,
-        UsageBy::Day => Group::Day,
-        UsageBy::Model => Group::Model,
+        UsageBy::Agent => UsageGroup::Agent,
+        UsageBy::Day => UsageGroup::Day,
+        UsageBy::Model => UsageGroup::Model,
     };
     let mut table =
-        Table { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
+        UsageTable { group, rows: Default::default(), budgets: Default::default(), total: Used::default() };
     let status = session.each_agent(&names, args.agents.is_empty(), |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
         let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
-        if group == Group::Agent {
+        if group == UsageGroup::Agent {
             table.rows.entry(name.to_string()).or_default();
             let budget = Budget { left: left(&state, &policy.limits, now), limits: policy.limits };
             if budget.left != Default::default() {

@@ -8,7 +8,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::str::FromStr;
 
-use crate::cli::{AgentAndText, PlaneAgent, PlaneAgents};
+use crate::cli::{AgentAndText, AgentFlag, AgentFlags};
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
@@ -139,13 +139,13 @@ fn utf8(name: &str, bytes: Vec<u8>) -> Result<String> {
 }
 
 /// Returns the agent of a command about records: the named one, or that of the calling turn.
-pub fn plane_agent(args: &PlaneAgent) -> Result<Option<AgentName>> {
+pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
     one_agent(args.word.as_deref(), args.agent.as_deref())
 }
 
 /// Returns the agent of a command that needs one, because no id identifies it.
-pub fn required_agent(args: &PlaneAgent) -> Result<AgentName> {
-    plane_agent(args)?.ok_or_else(which_agent)
+pub fn required_agent(args: &AgentFlag) -> Result<AgentName> {
+    optional_agent(args)?.ok_or_else(which_agent)
 }
 
 /// Returns the agent of a command with a text, and the text.
@@ -178,7 +178,7 @@ fn which_agent() -> Error {
 
 /// Returns the agents of a command that lists: the named ones, all, or that of the calling turn.
 /// Each occurs once.
-pub fn several_agents(store: &Store, args: &PlaneAgents) -> Result<Chosen> {
+pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     if args.all {
         return Ok(Chosen { names: store.agents()?, are_all: true, are_told_apart: true });
     }

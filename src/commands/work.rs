@@ -26,7 +26,8 @@ use crate::store::{Agent, Store};
 
 pub use waits::wait;
 
-use super::words::{agent_and_text, plane_agent, required_agent};
+use super::records;
+use super::words::{agent_and_text, optional_agent, required_agent};
 use super::words::{parse_optional, text};
 
 pub use timer::timer;
@@ -83,7 +84,7 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
             )
         }
         WorkCommand::Show { id, agent } => {
-            let found = find_work(&store, plane_agent(&agent)?, &id)?;
+            let found = find_work(&store, optional_agent(&agent)?, &id)?;
             show_work(session, &store.agent(&found.agent)?, found.id)
         }
         WorkCommand::Update { id, agent, objective, plan_status, todo, plan } => {
@@ -93,29 +94,33 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
             };
-            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
                 work::update(draft, id, change)
             })
         }
         WorkCommand::Pick { id, agent, clear_blocker, reason } => {
             let reason = reason.filter(|_| clear_blocker);
-            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| work::pick(draft, id, reason))
+            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
+                work::pick(draft, id, reason)
+            })
         }
         WorkCommand::Block { id, agent, reason, recheck } => {
             let recheck_at = moment_in(session, "--recheck", recheck.as_deref())?;
-            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
                 work::block(draft, id, reason, recheck_at)
             })
         }
         WorkCommand::Unblock { id, agent, reason } => {
-            change_work(session, &store, plane_agent(&agent)?, &id, |draft, id| {
+            change_work(session, &store, optional_agent(&agent)?, &id, |draft, id| {
                 work::unblock(draft, id, &reason)
             })
         }
         WorkCommand::Complete { id, agent, result } => {
-            complete_work(session, &store, plane_agent(&agent)?, &id, result)
+            complete_work(session, &store, optional_agent(&agent)?, &id, result)
         }
-        WorkCommand::Plan { id, agent, text: word } => plan(session, &store, plane_agent(&agent)?, &id, word),
+        WorkCommand::Plan { id, agent, text: word } => {
+            plan(session, &store, optional_agent(&agent)?, &id, word)
+        }
     }
 }
 
@@ -245,11 +250,7 @@ fn list_work(
         let items = match state {
             WorkState::Open => seen.open::<WorkItem>()?,
             WorkState::Completed => {
-                let mut items = Vec::new();
-                seen.ended(|item: WorkItem| {
-                    items.push(item);
-                    true
-                })?;
+                let mut items = records::ended(&seen)?;
                 items.reverse();
                 items
             }

@@ -8,18 +8,18 @@ use crate::model::message::{Message, MessageKind};
 use crate::model::record::Record;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
-use crate::report::timeline::{Doings, Pause, Stay, Turn};
+use crate::report::timeline::{Activity, Pause, ShownTurn, Stay};
 use crate::store::{Agent, Snapshot};
 
 use super::summaries;
 
 /// Everything of an agent that went on at `since` or later, and how it stands at `now`. Nothing is
 /// locked. Of what has ended, only the months from that of `since` on are read.
-pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Doings> {
+pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = summaries::line(agent, None, now)?;
     agent.look(|seen, state| {
-        let mut turns: Vec<Turn> = seen.runs_since(since)?.into_iter().map(Turn::from).collect();
-        turns.extend(state.current_run.as_ref().map(|run| Turn::live(run, now)));
+        let mut turns: Vec<ShownTurn> = seen.runs_since(since)?.into_iter().map(ShownTurn::from).collect();
+        turns.extend(state.current_run.as_ref().map(|run| ShownTurn::live(run, now)));
         turns.retain(|turn| turn.ended_at >= since);
         turns.sort_by_key(|turn| turn.started_at);
         let mut waits = seen.open::<Wait>()?;
@@ -54,7 +54,7 @@ pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Doings> {
         }
         stays.retain(|stay| stay.left.is_none_or(|left| left >= since));
         stays.sort_by_key(|stay| (stay.arrived, stay.left));
-        Ok(Doings { line: line.clone(), turns, pauses, stays })
+        Ok(Activity { line: line.clone(), turns, pauses, stays })
     })
 }
 

@@ -11,7 +11,7 @@ use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::report::dashboard::CloseUp;
+use crate::report::dashboard::AgentDetail;
 use crate::report::log;
 use crate::store::{Agent, Watch};
 
@@ -26,7 +26,7 @@ const SAID: u64 = 16 << 10;
 const LINES: usize = 200;
 
 /// Looks at one agent.
-pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<CloseUp> {
+pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     let line = summaries::line(agent, None, now)?;
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -40,7 +40,7 @@ pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<CloseUp> {
             // What is no message is counted with the rejected files.
             queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
         }
-        Ok(CloseUp {
+        Ok(AgentDetail {
             line: line.clone(),
             execution: state.execution.clone(),
             run: state.current_run.as_ref().map(|run| run.run_id),

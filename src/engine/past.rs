@@ -5,15 +5,15 @@ use crate::model::message::Message;
 use crate::model::records::Records;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::context::{self, Past};
+use crate::report::context::{self, History};
 use crate::store::Snapshot;
 
 use super::session::Session;
 
 /// What a turn is told of what was before it, as it is under the lock of its claim.
-pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<Past> {
+pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<History> {
     let state = &records.state;
-    Ok(Past {
+    Ok(History {
         briefs: seen.recent(session.clock.now(), context::BRIEFS, |_| true)?,
         reduced: reduced(seen, state, session.clock.now())?,
         reduced_count: state.counters.reduced_since_turn,

@@ -11,7 +11,7 @@ use crate::model::records::{Lease, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::report::context::Past;
+use crate::report::context::History;
 use crate::report::step::StepReport;
 use crate::rules::posture::posture;
 use crate::rules::step::{self, Beside, Drops, Next, Tried};
@@ -246,7 +246,7 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 fn run_turn(
     session: &mut Session,
     turn: Turn<'_>,
-    past: Result<Past>,
+    past: Result<History>,
     decision: DecisionReport,
     grant: Grant,
 ) -> Result<StepReport> {

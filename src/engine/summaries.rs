@@ -7,9 +7,9 @@ use crate::model::records::{Lease, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
-use crate::report::list::{Line, Lineage};
+use crate::report::list::{Lineage, ListRow};
 use crate::report::metrics::{Reading, Readings};
-use crate::report::summary::{ActiveChild, Arrivals, Child, Facts, Places};
+use crate::report::summary::{ActiveChild, AgentPaths, Arrivals, ChildAgent, Facts};
 use crate::store::{Agent, Snapshot, Store, Subject};
 
 use super::environment;
@@ -23,8 +23,8 @@ pub struct Summary {
     arrivals: Arrivals,
     triggers: Vec<Trigger>,
     at_work: Vec<ActiveChild>,
-    children: Option<Vec<Child>>,
-    places: Places,
+    children: Option<Vec<ChildAgent>>,
+    places: AgentPaths,
     now: Time,
 }
 
@@ -43,7 +43,7 @@ impl Summary {
         let triggers = agent.triggers()?;
         let at_work = children(store, &records);
         let children = if all_children { Some(self::all_children(store, agent.name())?) } else { None };
-        let places = Places {
+        let places = AgentPaths {
             cwd: store.anchor().leads_to(&records.policy.turn.workdir),
             workspace: environment::workspace_path(store, &records.policy),
         };
@@ -66,9 +66,9 @@ impl Summary {
 }
 
 /// An agent in a line. `identity`: absent if the line is not to have it.
-pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<Line> {
+pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
     let (records, arrivals) = look(agent, now, Past::Counted)?;
-    Ok(Line::new(&records, &arrivals, identity.map(Lineage::from), now))
+    Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
 /// How agents stand and what they have done, as numbers. An agent that can't be read does not hide
@@ -135,11 +135,11 @@ fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageI
 }
 
 /// All children of an agent, and how each stands.
-fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<Child>> {
+fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
     let status =
         |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
     let children = children_of(store, parent)?.into_iter();
-    Ok(children.map(|agent| Child { status: status(&agent), agent }).collect())
+    Ok(children.map(|agent| ChildAgent { status: status(&agent), agent }).collect())
 }
 
 /// The names of all children of an agent. This reads every identity, so it is called only if the

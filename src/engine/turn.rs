@@ -20,7 +20,7 @@ use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
 use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec};
 use crate::process::{self, Mark};
-use crate::report::context::{self, Past};
+use crate::report::context::{self, History};
 use crate::report::output;
 use crate::report::prompt;
 use crate::report::trigger::default_ingress;
@@ -82,7 +82,7 @@ pub fn look_for_checkpoint(
 
 /// Runs the turn command to its end. What keeps it from starting is an end like any other. Unless
 /// the settings of the turn are at fault, that end came from outside of the turn.
-pub fn run(session: &Session, turn: &Turn<'_>, past: Result<Past>) -> Result<TurnEnd> {
+pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
@@ -403,7 +403,7 @@ fn objection(error: Error) -> Result<Refusal> {
 
 /// Writes what the turn is told, and says how its command runs. The inner error says why the
 /// settings of the turn can't be used; the outer one is a failure of the machine.
-fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<std::result::Result<TurnSpec, Error>> {
+fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<TurnSpec>> {
     let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
@@ -416,7 +416,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &Past) -> Result<std::resul
     let workspace = workspace_path(store, policy);
     let served = store.local().ingress();
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
-    let places = context::Places {
+    let places = context::TurnPaths {
         state_dir: store.anchor().path(),
         run_dir: dir.path(),
         workspace: &workspace,

@@ -29,7 +29,7 @@ pub const REDUCED: usize = 50;
 pub const INTERJECTED: usize = 50;
 
 /// Directories that a turn uses.
-pub struct Places<'a> {
+pub struct TurnPaths<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
     /// Directory that the turn works on.
@@ -39,7 +39,7 @@ pub struct Places<'a> {
 }
 
 /// Records from before this turn. All lists are newest first.
-pub struct Past {
+pub struct History {
     pub briefs: Vec<Brief>,
     pub reduced: Vec<Message>,
     /// Number of all reduced messages. `reduced` has the newest of them.
@@ -56,19 +56,19 @@ pub struct Past {
 pub struct Document<'a> {
     #[cfg_attr(test, schemars(extend("const" = "dormouse/context/1")))]
     schema: &'static str,
-    agent: About<'a>,
+    agent: AgentInfo<'a>,
     run: ThisRun<'a>,
     /// Message that the turn is about.
-    message: Told<'a>,
+    message: MessageView<'a>,
     /// Reason for the turn.
     continuation: &'a Continuation,
     /// Waits that the message ends.
-    resolves: Vec<Ended<'a>>,
+    resolves: Vec<EndedWait<'a>>,
     reduced: Reduced<'a>,
     /// Interjections that earlier runs of the message received, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    interjected: Vec<Told<'a>>,
-    work: Work<'a>,
+    interjected: Vec<MessageView<'a>>,
+    work: WorkView<'a>,
     /// Active waits, without those that the message ends.
     waits: Vec<&'a Wait>,
     tasks: &'a [Task],
@@ -83,7 +83,7 @@ pub struct Document<'a> {
 /// Agent that runs the turn.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct About<'a> {
+struct AgentInfo<'a> {
     id: &'a AgentName,
     description: &'a Option<String>,
 }
@@ -108,7 +108,7 @@ struct ThisRun<'a> {
 /// Message, marked as an instruction or as evidence.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Told<'a> {
+struct MessageView<'a> {
     #[serde(flatten)]
     message: Cow<'a, Message>,
     body_is: BodyIs,
@@ -128,7 +128,7 @@ enum BodyIs {
 #[derive(Serialize)]
 #[serde(untagged)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-enum Ended<'a> {
+enum EndedWait<'a> {
     Whole {
         #[serde(flatten)]
         wait: &'a Wait,
@@ -145,13 +145,13 @@ enum Ended<'a> {
 struct Reduced<'a> {
     count: u64,
     /// Newest of these messages, oldest first.
-    messages: Vec<Told<'a>>,
+    messages: Vec<MessageView<'a>>,
 }
 
 /// Current work item, and all open ones.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Work<'a> {
+struct WorkView<'a> {
     current: Option<Current<'a>>,
     open: Vec<OpenItem<'a>>,
 }
@@ -206,15 +206,15 @@ struct Allowed {
 }
 
 pub fn document<'a>(
-    places: &'a Places<'_>,
+    places: &'a TurnPaths<'_>,
     claimed: &'a Claimed,
     records: &'a Records,
-    past: &'a Past,
+    past: &'a History,
 ) -> Document<'a> {
     let run = &claimed.run;
     Document {
         schema: "dormouse/context/1",
-        agent: About { id: &records.state.agent, description: &records.policy.description },
+        agent: AgentInfo { id: &records.state.agent, description: &records.policy.description },
         run: this_run(run, claimed.lost.is_some()),
         message: told(&claimed.message),
         continuation: &run.continuation,
@@ -272,15 +272,15 @@ fn ends(continuation: &Continuation, wait: &Wait) -> bool {
 }
 
 /// Returns the waits that the message ends, each with its age.
-fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<Ended<'a>> {
+fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<EndedWait<'a>> {
     let shown = |id: &'a WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
-        Some(wait) => Ended::Whole { wait, age_ms: now.since(wait.created_at).as_millis() },
-        None => Ended::Gone { id },
+        Some(wait) => EndedWait::Whole { wait, age_ms: now.since(wait.created_at).as_millis() },
+        None => EndedWait::Gone { id },
     };
     continuation.resolves.iter().map(shown).collect()
 }
 
-fn told(message: &Message) -> Told<'_> {
+fn told(message: &Message) -> MessageView<'_> {
     let body_is = if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction };
     let mut message = Cow::Borrowed(message);
     // The agent asks the outside system itself after it wakes up, so the payload of a hint is no
@@ -290,7 +290,7 @@ fn told(message: &Message) -> Told<'_> {
     {
         hint.payload = None;
     }
-    Told { message, body_is }
+    MessageView { message, body_is }
 }
 
 /// True if the message comes from outside or with a wake hint: the turn should judge it, not obey
@@ -302,7 +302,7 @@ fn is_evidence(message: &Message) -> bool {
     }
 }
 
-fn work<'a>(records: &'a Records, past: &'a Past) -> Work<'a> {
+fn work<'a>(records: &'a Records, past: &'a History) -> WorkView<'a> {
     let focus = records.state.focus;
     let current = records.works.iter().find(|item| Some(item.id) == focus).map(|item| Current {
         item,
@@ -319,5 +319,5 @@ fn work<'a>(records: &'a Records, past: &'a Past) -> Work<'a> {
             readiness: readiness(state),
         }
     });
-    Work { current, open: open.collect() }
+    WorkView { current, open: open.collect() }
 }

@@ -314,10 +314,10 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
 }
 
 /// Number of transitions over each edge of the state machine.
-pub type Taken = BTreeMap<(ExecutionState, ExecutionState), u64>;
+pub type EdgeCounts = BTreeMap<(ExecutionState, ExecutionState), u64>;
 
 /// Renders the state machine as a Mermaid diagram with the current state and the used edges marked.
-pub fn mermaid(current: ExecutionState, taken: &Taken) -> String {
+pub fn mermaid(current: ExecutionState, taken: &EdgeCounts) -> String {
     let mut text = "stateDiagram-v2\n    [*] --> initializing\n".to_owned();
     for (from, to) in edges() {
         let often = taken.get(&(from, to)).map(|often| format!(" : {often}")).unwrap_or_default();
@@ -329,7 +329,7 @@ pub fn mermaid(current: ExecutionState, taken: &Taken) -> String {
 }
 
 /// Renders the state machine as a DOT diagram.
-pub fn dot(current: ExecutionState, taken: &Taken) -> String {
+pub fn dot(current: ExecutionState, taken: &EdgeCounts) -> String {
     let mut text = "digraph execution {\n    rankdir=LR;\n    node [shape=box, style=rounded];\n".to_owned();
     text.push_str(&format!("    {current} [style=\"rounded,bold\", penwidth=3];\n"));
     for (from, to) in edges() {

@@ -65,10 +65,10 @@ const NOTE: (usize, usize) = (20, 160);
 
 /// Renders the agents as a table with a header. Notes are cut so that a row fits into `width`
 /// columns.
-pub fn text(lines: &[Line], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
+pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
     let table_of = |room: usize| {
         let head = columns.iter().map(|column| out.paint(Tone::Quiet, column.head())).collect();
-        let row = |line: &Line| columns.iter().map(|column| line.cell(*column, out, now, room)).collect();
+        let row = |line: &ListRow| columns.iter().map(|column| line.cell(*column, out, now, room)).collect();
         let rows: Vec<Vec<String>> = std::iter::once(head).chain(lines.iter().map(row)).collect();
         table(&rows)
     };
@@ -130,17 +130,13 @@ impl From<Identity> for Lineage {
     }
 }
 
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
-fn is_none_yet(count: &u64) -> bool {
-    *count == 0
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
 }
 
 /// Row of `list`.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
+pub struct ListRow {
     pub id: AgentName,
     pub status: Status,
     pub execution_state: ExecutionState,
@@ -165,10 +161,10 @@ pub struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
     /// Number of dropped files that could not be admitted.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub rejected: usize,
     /// Number of messages that were reduced since the last completed turn.
-    #[serde(skip_serializing_if = "is_none_yet")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub reduced: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_wake_hint: Option<WakeHint>,
@@ -187,11 +183,11 @@ pub struct Line {
     pub turn_since: Option<Time>,
 }
 
-impl Line {
-    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>, now: Time) -> Line {
+impl ListRow {
+    pub fn new(records: &Records, arrivals: &Arrivals, lineage: Option<Lineage>, now: Time) -> ListRow {
         let state = &records.state;
         let posture = posture(records);
-        Line {
+        ListRow {
             id: state.agent.clone(),
             status: state.status,
             execution_state: state.execution.state,
@@ -255,7 +251,7 @@ impl Line {
 
     /// Orders agents by a column, or those that need attention first. Equal agents are ordered by
     /// name.
-    pub fn order(&self, other: &Line, by: Option<Column>) -> Ordering {
+    pub fn order(&self, other: &ListRow, by: Option<Column>) -> Ordering {
         let last = |one: Option<Time>, other: Option<Time>| match (one, other) {
             (Some(one), Some(other)) => one.cmp(&other),
             (one, other) => other.is_some().cmp(&one.is_some()),

@@ -271,10 +271,16 @@ struct Families<'a, S> {
 
 /// Receives the numbers of one family and agent: a histogram suffix, labels besides the agent, and
 /// a value.
-type Put<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
+type Emit<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
 
 impl<S: Sheet> Families<'_, S> {
-    fn each(&mut self, name: &'static str, kind: Kind, help: &str, numbers: impl Fn(&Reading, &mut Put<'_>)) {
+    fn each(
+        &mut self,
+        name: &'static str,
+        kind: Kind,
+        help: &str,
+        numbers: impl Fn(&Reading, &mut Emit<'_>),
+    ) {
         self.sheet.begin(name, kind, help);
         for one in self.named {
             numbers(one, &mut |suffix, labels, value| {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Status};
 
-use super::progress::{Progress, Unit, beside, is_watched};
+use super::progress::{Unit, WorkProgress, beside, is_watched};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
 /// Writes a message to stderr in one call, so that the messages of several processes don't mix.
@@ -20,10 +20,10 @@ pub fn talk(text: &str) {
 }
 
 /// Callback that receives a stream in chunks.
-pub type Listener = Box<dyn FnMut(&[u8])>;
+pub type OutputListener = Box<dyn FnMut(&[u8])>;
 
 /// Returns a listener that writes the output of another program to stderr, escaped.
-pub fn listener() -> Listener {
+pub fn listener() -> OutputListener {
     let mut characters = Characters::default();
     Box::new(move |said| say_on_stderr(&escape(&characters.take(said, false))))
 }
@@ -152,8 +152,8 @@ impl Output {
 
     /// Starts a progress bar, which appears if the work takes long and stderr is a terminal. `of`:
     /// total amount of work.
-    pub fn progress(&self, unit: Unit, of: Option<u64>) -> Progress {
-        Progress::new(unit, of, self.style.quiet)
+    pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
+        WorkProgress::new(unit, of, self.style.quiet)
     }
 
     /// True if a progress bar can be drawn: no other process may then write to the terminal.

@@ -191,7 +191,7 @@ impl Unit {
 
 /// Progress of long work. The bar appears after `SHORT`, and disappears when this is dropped.
 #[derive(Debug)]
-pub struct Progress {
+pub struct WorkProgress {
     since: Instant,
     unit: Unit,
     done: u64,
@@ -202,11 +202,11 @@ pub struct Progress {
     is_drawn: bool,
 }
 
-impl Progress {
+impl WorkProgress {
     /// Starts at zero. `quiet`: the bar never appears.
-    pub fn new(unit: Unit, of: Option<u64>, quiet: bool) -> Progress {
+    pub fn new(unit: Unit, of: Option<u64>, quiet: bool) -> WorkProgress {
         let is_watched = quiet.then_some(false);
-        Progress { since: Instant::now(), unit, done: 0, of, is_watched, is_drawn: false }
+        WorkProgress { since: Instant::now(), unit, done: 0, of, is_watched, is_drawn: false }
     }
 
     /// Adds to the progress.
@@ -227,7 +227,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for WorkProgress {
     fn drop(&mut self) {
         if self.is_drawn {
             last().erase();

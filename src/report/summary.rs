@@ -43,7 +43,7 @@ pub struct ActiveChild {
 
 /// Agent with another agent as its parent.
 #[derive(Debug, Clone, Serialize)]
-pub struct Child {
+pub struct ChildAgent {
     pub agent: AgentName,
     /// `None` if the child can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +52,7 @@ pub struct Child {
 
 /// Directories of the agent's turns: absolute paths by its present policy.
 #[derive(Debug, Clone)]
-pub struct Places {
+pub struct AgentPaths {
     pub cwd: PathBuf,
     pub workspace: PathBuf,
 }
@@ -77,8 +77,8 @@ pub struct Facts<'a> {
     pub ingress: &'a IngressSettings,
     pub at_work: &'a [ActiveChild],
     /// `None` if the caller does not need them.
-    pub children: Option<&'a [Child]>,
-    pub places: &'a Places,
+    pub children: Option<&'a [ChildAgent]>,
+    pub places: &'a AgentPaths,
     pub now: Time,
 }
 
@@ -105,7 +105,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
     let waits: Vec<&Wait> = records.waits.iter().filter(|wait| wait.is_active()).collect();
     let tasks: Vec<&Task> = records.tasks.iter().filter(|task| !task.status.is_terminal()).collect();
     let left_out = left_out(&state.agent, [waits.len(), tasks.len(), records.timers.len()]);
-    let summary = json!({
+    json!({
         "id": state.agent,
         "identity": facts.identity,
         "parent": facts.identity.parent,
@@ -142,12 +142,11 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "revision": state.revision,
         "next_due_at": state.next_due_at,
         "advisories": advisories(records, facts.now),
-    });
-    summary
+    })
 }
 
 /// Returns a turn as JSON, with its directories.
-fn placed(turn: &impl Serialize, places: &Places) -> Value {
+fn placed(turn: &impl Serialize, places: &AgentPaths) -> Value {
     let mut value = json!(turn);
     value["cwd"] = json!(places.cwd.to_string_lossy());
     value["workspace"] = json!(places.workspace.to_string_lossy());
@@ -245,15 +244,14 @@ fn queue(facts: &Facts<'_>) -> Value {
     let by_priority: serde_json::Map<String, Value> =
         by_priority.into_iter().map(|(priority, count)| (priority.name().to_owned(), json!(count))).collect();
     let oldest_at = facts.arrivals.queued.iter().filter_map(|key| key.id.minted_at()).min();
-    let queue = json!({
+    json!({
         "pending": facts.pending(),
         "by_priority": by_priority,
         "oldest_at": oldest_at,
         "dead": facts.records.state.counters.dead,
         "dropped_files": facts.records.inbox.drops,
         "rejected": facts.arrivals.rejected,
-    });
-    queue
+    })
 }
 
 fn work(records: &Records) -> Value {
@@ -290,7 +288,7 @@ fn is_waiting(state: SchedulingState) -> bool {
 
 fn limits(records: &Records, now: Time) -> Value {
     let limits = &records.policy.limits;
-    let value = json!({
+    json!({
         "max_message_bytes": limits.max_message.0,
         "max_outcome_bytes": limits.max_outcome.0,
         "max_actions": limits.max_actions,
@@ -305,8 +303,7 @@ fn limits(records: &Records, now: Time) -> Value {
         "left": left(&records.state, limits, now),
         "turn_timeout_ms": records.policy.turn.timeout.0.map(|limit| limit.as_millis()),
         "max_attempts": records.policy.recovery.max_attempts,
-    });
-    value
+    })
 }
 
 fn capabilities(records: &Records) -> Value {
@@ -321,7 +318,7 @@ fn capabilities(records: &Records) -> Value {
 
 /// Result of a lookup by a dotted path.
 #[derive(Debug, PartialEq)]
-pub enum Field<'v> {
+pub enum FieldLookup<'v> {
     Value(&'v Value),
     /// The field is null or missing now.
     Absent,
@@ -332,12 +329,12 @@ pub enum Field<'v> {
 const COMPLETE: &[&str] = &["execution", "lifecycle", "queue", "work", "limits", "capabilities"];
 
 /// Looks up a field by its dotted path. Numbers index lists.
-pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
+pub fn field<'v>(summary: &'v Value, path: &str) -> FieldLookup<'v> {
     let mut value = summary;
     let top = path.split('.').next().unwrap_or(path);
     for (depth, step) in path.split('.').enumerate() {
         if value.is_null() {
-            return Field::Absent;
+            return FieldLookup::Absent;
         }
         let next = match value.as_array() {
             Some(items) => step.parse::<usize>().ok().and_then(|at| items.get(at)),
@@ -346,11 +343,11 @@ pub fn field<'v>(summary: &'v Value, path: &str) -> Field<'v> {
         let must_be_there = depth == 0 || (depth == 1 && COMPLETE.contains(&top));
         match next {
             Some(next) => value = next,
-            None if must_be_there => return Field::Unknown,
-            None => return Field::Absent,
+            None if must_be_there => return FieldLookup::Unknown,
+            None => return FieldLookup::Absent,
         }
     }
-    if value.is_null() { Field::Absent } else { Field::Value(value) }
+    if value.is_null() { FieldLookup::Absent } else { FieldLookup::Value(value) }
 }
 
 /// Formats a value for scripts: a string without quotes, null as an empty line.
@@ -393,33 +390,20 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         let since = relative(mark.since, facts.now);
         row("attention", out.paint(Tone::Bad, &format!("{} since {since}", mark.count)));
         for attention in mark.newest.iter().rev().take(ATTENTIONS) {
-            let said = format!(
-                "{}: {}",
-                relative(attention.at, facts.now),
-                one_line(&attention.to_string(), ATTENTION)
-            );
-            row("", out.safe(&said));
+            let words = one_line(&attention.to_string(), ATTENTION);
+            row("", out.safe(&format!("{}: {words}", relative(attention.at, facts.now))));
         }
     }
     if let Some(moved) = &state.moved {
-        row(
-            "moved",
-            out.paint(
-                Tone::Bad,
-                &format!("{}, {}", out.safe(&moved.to_string()), relative(moved.at, facts.now)),
-            ),
-        );
+        let words = format!("{}, {}", out.safe(&moved.to_string()), relative(moved.at, facts.now));
+        row("moved", out.paint(Tone::Bad, &words));
     }
     row("status", state.status.to_string());
     row("posture", format!("{}: {}", posture.posture, out.safe(&one_line(&posture.reason, 100))));
     let since = relative(state.execution.since, facts.now);
-    let reason = state
-        .execution
-        .reason
-        .as_deref()
-        .map(|reason| format!(": {}", one_line(reason, 100)))
-        .unwrap_or_default();
-    row("execution", format!("{} since {since}{}", state.execution.state, out.safe(&reason)));
+    let reason = state.execution.reason.as_deref().map(|reason| format!(": {}", one_line(reason, 100)));
+    let reason = out.safe(&reason.unwrap_or_default());
+    row("execution", format!("{} since {since}{reason}", state.execution.state));
     let dead = match state.counters.dead {
         0 => String::new(),
         dead => format!(", {}", out.paint(Tone::Bad, &count(dead, "dead letter", "dead letters"))),
@@ -442,10 +426,8 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         row("last turn", format!("{} {}{said}", turn.terminal, relative(turn.ended_at, facts.now)));
     }
     if let Some(retry) = &state.retry {
-        row(
-            "retry",
-            format!("{}: {}", relative(retry.not_before, facts.now), out.safe(&one_line(&retry.reason, 100))),
-        );
+        let reason = out.safe(&one_line(&retry.reason, 100));
+        row("retry", format!("{}: {reason}", relative(retry.not_before, facts.now)));
     }
     if let Some(held) = &state.held {
         let when = held.not_before.map(|at| format!("{}: ", relative(at, facts.now))).unwrap_or_default();

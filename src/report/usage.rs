@@ -46,27 +46,27 @@ impl Used {
 
 /// Key by which turns are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
+pub enum UsageGroup {
     Agent,
     Day,
     Model,
 }
 
-impl Group {
+impl UsageGroup {
     const fn name(self) -> &'static str {
         match self {
-            Group::Agent => "agent",
-            Group::Day => "day",
-            Group::Model => "model",
+            UsageGroup::Agent => "agent",
+            UsageGroup::Day => "day",
+            UsageGroup::Model => "model",
         }
     }
 
     /// Returns the group of a turn.
     pub fn of(self, agent: &AgentName, run: &Run) -> String {
         match self {
-            Group::Agent => agent.to_string(),
-            Group::Day => run.ended_at.local_day(),
-            Group::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
+            UsageGroup::Agent => agent.to_string(),
+            UsageGroup::Day => run.ended_at.local_day(),
+            UsageGroup::Model => run.usage.as_ref().and_then(|usage| usage.model.clone()).unwrap_or_default(),
         }
     }
 }
@@ -120,14 +120,14 @@ impl Budget {
 
 /// Totals of all groups.
 #[derive(Debug)]
-pub struct Table {
-    pub group: Group,
+pub struct UsageTable {
+    pub group: UsageGroup,
     pub rows: BTreeMap<String, Used>,
     pub budgets: BTreeMap<String, Budget>,
     pub total: Used,
 }
 
-impl Table {
+impl UsageTable {
     /// Returns an object for each group.
     pub fn objects(&self) -> impl Iterator<Item = Value> {
         self.rows.iter().map(|(name, used)| {

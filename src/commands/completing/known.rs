@@ -25,7 +25,7 @@ use crate::report::summary;
 use crate::rules::admission::is_open_to_outside;
 use crate::store::{Agent, Snapshot, Store};
 
-use super::Line;
+use super::LineContext;
 
 /// Limits for ids without a named agent: maximum number of agents, and of ids of each kind.
 const MOST_AGENTS: usize = 32;
@@ -35,11 +35,11 @@ const MOST_IDS: usize = 100;
 const LATEST: &str = "latest";
 
 /// Candidate with its description.
-type Word = (String, String);
+type Candidate = (String, String);
 
 /// Kind of value that an argument takes.
 #[derive(Debug, Clone, Copy)]
-pub enum Known {
+pub enum ArgumentKind {
     Agents,
     Attention,
     /// Ended messages that can be requeued.
@@ -68,87 +68,89 @@ pub enum Known {
     Zones,
 }
 
-impl Known {
+impl ArgumentKind {
     /// Returns the kind of an argument, if there are candidates for it.
-    pub fn of(path: &[&str], arg: &str) -> Option<Known> {
+    pub fn of(path: &[&str], arg: &str) -> Option<ArgumentKind> {
         Some(match (path, arg) {
             (["create"], "agent") => return None,
-            (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => Known::Agents,
-            (["queue", "dead"], "ack") => Known::Attention,
-            (["queue", "rejected"], "accept" | "drop") => Known::Rejected,
-            (["queue", "requeue"], "id") => Known::Ended,
-            (["queue", "drop"], "id") => Known::Droppable,
-            (["queue", _], "id") => Known::Messages,
-            (["await"], "message") => Known::Queued,
-            (["run", _], "id") => Known::Runs,
-            (["task", "status" | "output"], "id") => Known::Tasks,
-            (["task", _], "id") | (["wait"], "resource") => Known::TasksOpen,
-            (["timer", "add"], "tz") => Known::Zones,
-            (["timer", _], "id") => Known::Timers,
-            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => Known::Triggers,
-            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => Known::Waits,
-            (["work", "show" | "plan"], "id") => Known::Works,
-            (["work", _], "id") | (_, "work_item") => Known::WorksOpen,
-            (["get"], "field") => Known::Fields,
-            (["man"], "page") => Known::Pages,
-            (["create"], "profile") => Known::Profiles,
-            (["safe-point"], "signal") => Known::Signals,
-            (["enqueue" | "ask"], "origin") => Known::Origins,
+            (_, "agent" | "agents" | "word" | "words" | "parent" | "delegate") => ArgumentKind::Agents,
+            (["queue", "dead"], "ack") => ArgumentKind::Attention,
+            (["queue", "rejected"], "accept" | "drop") => ArgumentKind::Rejected,
+            (["queue", "requeue"], "id") => ArgumentKind::Ended,
+            (["queue", "drop"], "id") => ArgumentKind::Droppable,
+            (["queue", _], "id") => ArgumentKind::Messages,
+            (["await"], "message") => ArgumentKind::Queued,
+            (["run", _], "id") => ArgumentKind::Runs,
+            (["task", "status" | "output"], "id") => ArgumentKind::Tasks,
+            (["task", _], "id") | (["wait"], "resource") => ArgumentKind::TasksOpen,
+            (["timer", "add"], "tz") => ArgumentKind::Zones,
+            (["timer", _], "id") => ArgumentKind::Timers,
+            (["trigger", _], "id") | (["wait" | "wake"], "trigger") => ArgumentKind::Triggers,
+            (["wait", _], "id") | (["enqueue" | "wake" | "ask"] | ["trigger", _], "wait") => {
+                ArgumentKind::Waits
+            }
+            (["work", "show" | "plan"], "id") => ArgumentKind::Works,
+            (["work", _], "id") | (_, "work_item") => ArgumentKind::WorksOpen,
+            (["get"], "field") => ArgumentKind::Fields,
+            (["man"], "page") => ArgumentKind::Pages,
+            (["create"], "profile") => ArgumentKind::Profiles,
+            (["safe-point"], "signal") => ArgumentKind::Signals,
+            (["enqueue" | "ask"], "origin") => ArgumentKind::Origins,
             _ => return None,
         })
     }
 
     /// Returns the candidates that begin with the typed text. `words` is the whole line, which
     /// names the directory and the agents.
-    pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Word>> {
+    pub fn beginning(self, words: &[OsString], typed: &str) -> Result<Vec<Candidate>> {
         let begins = |word: &str| word.starts_with(typed);
         Ok(match self {
-            Known::Origins => {
+            ArgumentKind::Origins => {
                 let open = OriginKind::ALL.iter().filter(|origin| is_open_to_outside(**origin));
                 bare(open.map(|origin| origin.name()).filter(|name| begins(name)))
             }
-            Known::Pages => {
+            ArgumentKind::Pages => {
                 let mut pages = Vec::new();
                 add_pages(&Cli::command(), "", &mut pages);
                 pages.retain(|(page, _)| begins(page));
                 pages
             }
-            Known::Signals => {
+            ArgumentKind::Signals => {
                 bare(process::SIGNALS.iter().map(|(name, _)| *name).filter(|name| begins(name)))
             }
-            Known::Zones => bare(zone::names().filter(|name| begins(name))),
-            Known::Agents => {
-                let names = Line::of(words).session()?.store()?.agents_beginning(typed)?;
+            ArgumentKind::Zones => bare(zone::names().filter(|name| begins(name))),
+            ArgumentKind::Agents => {
+                let names = LineContext::of(words).session()?.store()?.agents_beginning(typed)?;
                 bare(names.iter().map(AgentName::as_str))
             }
-            Known::Profiles => {
-                bare(Line::of(words).session()?.store()?.local().profiles().filter(|name| begins(name)))
-            }
-            Known::Fields => fields(&Line::of(words), typed)?,
-            Known::Attention
-            | Known::Ended
-            | Known::Droppable
-            | Known::Messages
-            | Known::Queued
-            | Known::Rejected
-            | Known::Runs
-            | Known::Tasks
-            | Known::TasksOpen
-            | Known::Timers
-            | Known::Triggers
-            | Known::Waits
-            | Known::Works
-            | Known::WorksOpen => self.ids(&Line::of(words), typed)?,
+            ArgumentKind::Profiles => bare(
+                LineContext::of(words).session()?.store()?.local().profiles().filter(|name| begins(name)),
+            ),
+            ArgumentKind::Fields => fields(&LineContext::of(words), typed)?,
+            ArgumentKind::Attention
+            | ArgumentKind::Ended
+            | ArgumentKind::Droppable
+            | ArgumentKind::Messages
+            | ArgumentKind::Queued
+            | ArgumentKind::Rejected
+            | ArgumentKind::Runs
+            | ArgumentKind::Tasks
+            | ArgumentKind::TasksOpen
+            | ArgumentKind::Timers
+            | ArgumentKind::Triggers
+            | ArgumentKind::Waits
+            | ArgumentKind::Works
+            | ArgumentKind::WorksOpen => self.ids(&LineContext::of(words), typed)?,
         })
     }
 
     /// Returns ids of the named agents, or of all agents if they are few.
-    fn ids(self, line: &Line, typed: &str) -> Result<Vec<Word>> {
+    fn ids(self, line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
         let session = line.session()?;
         let store = session.store()?;
         let now = session.clock.now();
-        let mut found: Vec<Word> = Vec::new();
-        if let Known::Runs = self {
+        let mut found: Vec<Candidate> = Vec::new();
+        if let ArgumentKind::Runs = self {
             found.extend(Some((LATEST.to_owned(), String::new())).filter(|_| LATEST.starts_with(typed)));
         }
         for name in agents(&store, line)? {
@@ -164,47 +166,47 @@ impl Known {
     }
 
     /// Returns the ids of one agent.
-    fn of_agent(self, seen: &Snapshot<'_>, state: &State, typed: &str, now: Time) -> Result<Vec<Word>> {
+    fn of_agent(self, seen: &Snapshot<'_>, state: &State, typed: &str, now: Time) -> Result<Vec<Candidate>> {
         let search = Search { seen, state, typed, now };
         Ok(match self {
-            Known::Attention => search.attention(),
-            Known::Queued => search.queued()?,
-            Known::Messages => search.queued()?.into_iter().chain(search.ended(|_| true)?).collect(),
-            Known::Droppable => {
+            ArgumentKind::Attention => search.attention(),
+            ArgumentKind::Queued => search.queued()?,
+            ArgumentKind::Messages => search.queued()?.into_iter().chain(search.ended(|_| true)?).collect(),
+            ArgumentKind::Droppable => {
                 let dead = search.ended(|end| end.dead_letter)?;
                 search.queued()?.into_iter().chain(dead).collect()
             }
-            Known::Ended => search.ended(|end| end.status != MessageStatus::Processed)?,
-            Known::Rejected => {
+            ArgumentKind::Ended => search.ended(|end| end.status != MessageStatus::Processed)?,
+            ArgumentKind::Rejected => {
                 let rejected = seen.rejected(state)?.into_iter();
                 search.begun(rejected.map(|one| (one.name().into_owned(), one.reason.unwrap_or_default())))
             }
-            Known::Runs => search.runs()?,
-            Known::TasksOpen => search.begun(seen.open()?.into_iter().map(task)),
-            Known::Tasks => search.begun(search.open_and_ended()?.into_iter().map(task)),
-            Known::Timers => {
+            ArgumentKind::Runs => search.runs()?,
+            ArgumentKind::TasksOpen => search.begun(seen.open()?.into_iter().map(task)),
+            ArgumentKind::Tasks => search.begun(search.open_and_ended()?.into_iter().map(task)),
+            ArgumentKind::Timers => {
                 let what = |timer: &Timer| format!("{} {}", timer.next_at.local(), timer.text());
                 let timers = seen.open::<Timer>()?.into_iter();
                 search.begun(timers.map(|timer| (timer.id.to_string(), what(&timer))))
             }
-            Known::Triggers => {
+            ArgumentKind::Triggers => {
                 let triggers = seen.open::<Trigger>()?.into_iter();
                 search.begun(triggers.map(|trigger| (trigger.id.to_string(), trigger.scope.to_string())))
             }
-            Known::Waits => {
+            ArgumentKind::Waits => {
                 let what = |wait: &Wait| format!("{}: {}", wait.kind, wait.reason);
                 let waits = seen.open::<Wait>()?.into_iter();
                 search.begun(waits.map(|wait| (wait.id.to_string(), what(&wait))))
             }
-            Known::WorksOpen => search.begun(seen.open()?.into_iter().map(work)),
-            Known::Works => search.begun(search.open_and_ended()?.into_iter().map(work)),
-            Known::Agents
-            | Known::Fields
-            | Known::Origins
-            | Known::Pages
-            | Known::Profiles
-            | Known::Signals
-            | Known::Zones => Vec::new(),
+            ArgumentKind::WorksOpen => search.begun(seen.open()?.into_iter().map(work)),
+            ArgumentKind::Works => search.begun(search.open_and_ended()?.into_iter().map(work)),
+            ArgumentKind::Agents
+            | ArgumentKind::Fields
+            | ArgumentKind::Origins
+            | ArgumentKind::Pages
+            | ArgumentKind::Profiles
+            | ArgumentKind::Signals
+            | ArgumentKind::Zones => Vec::new(),
         })
     }
 }
@@ -218,11 +220,11 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn begun(&self, words: impl Iterator<Item = Word>) -> Vec<Word> {
+    fn begun(&self, words: impl Iterator<Item = Candidate>) -> Vec<Candidate> {
         words.filter(|(word, _)| word.starts_with(self.typed)).take(MOST_IDS).collect()
     }
 
-    fn attention(&self) -> Vec<Word> {
+    fn attention(&self) -> Vec<Candidate> {
         let newest = self.state.attention.iter().flat_map(|mark| &mark.newest);
         self.begun(newest.filter_map(|one| {
             let id = one.about.ids().into_iter().next()?;
@@ -231,7 +233,7 @@ impl Search<'_> {
     }
 
     /// Returns the queued messages. The file name has the id, so other messages are not read.
-    fn queued(&self) -> Result<Vec<Word>> {
+    fn queued(&self) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for waiting in self.seen.first(MOST_IDS)? {
             let id = waiting.key.id.to_string();
@@ -245,7 +247,7 @@ impl Search<'_> {
     }
 
     /// Returns the messages that have ended recently, with their status.
-    fn ended(&self, wanted: impl Fn(&Settlement) -> bool) -> Result<Vec<Word>> {
+    fn ended(&self, wanted: impl Fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
         let wanted = |message: &Message| message.settlement.as_ref().is_some_and(&wanted);
         let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;
         let how = |end: &Settlement| if end.dead_letter { "dead letter" } else { end.status.name() };
@@ -255,7 +257,7 @@ impl Search<'_> {
         })))
     }
 
-    fn runs(&self) -> Result<Vec<Word>> {
+    fn runs(&self) -> Result<Vec<Candidate>> {
         let live = self.state.current_run.iter().map(|run| (run.run_id.to_string(), "running".to_owned()));
         let (settled, _) = self.seen.runs(MOST_IDS)?;
         let said = |text: Option<String>| text.map(|text| format!(": {text}")).unwrap_or_default();
@@ -273,7 +275,7 @@ impl Search<'_> {
     }
 }
 
-fn task(task: Task) -> Word {
+fn task(task: Task) -> Candidate {
     let what = task.summary.or_else(|| match task.job {
         TaskJob::Command { argv } => Some(argv.join(" ")),
         TaskJob::ChildAgent { child, .. } => Some(child.to_string()),
@@ -281,16 +283,16 @@ fn task(task: Task) -> Word {
     (task.id.to_string(), format!("{}: {}", task.status, what.unwrap_or_default()))
 }
 
-fn work(item: WorkItem) -> Word {
+fn work(item: WorkItem) -> Candidate {
     (item.id.to_string(), item.objective)
 }
 
-fn bare<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Word> {
+fn bare<'a>(words: impl Iterator<Item = &'a str>) -> Vec<Candidate> {
     words.map(|word| (word.to_owned(), String::new())).collect()
 }
 
 /// Returns the named agents, or all agents if they are few.
-fn agents(store: &Store, line: &Line) -> Result<Vec<AgentName>> {
+fn agents(store: &Store, line: &LineContext) -> Result<Vec<AgentName>> {
     if !line.agents.is_empty() {
         return Ok(line.agents.clone());
     }
@@ -302,7 +304,7 @@ fn agents(store: &Store, line: &Line) -> Result<Vec<AgentName>> {
 }
 
 /// Adds the manual pages: one for each command.
-fn add_pages(command: &Command, above: &str, pages: &mut Vec<Word>) {
+fn add_pages(command: &Command, above: &str, pages: &mut Vec<Candidate>) {
     for child in command.get_subcommands().filter(|child| !child.is_hide_set()) {
         let page = format!("{above}{}", child.get_name());
         add_pages(child, &format!("{page}-"), pages);
@@ -311,7 +313,7 @@ fn add_pages(command: &Command, above: &str, pages: &mut Vec<Word>) {
 }
 
 /// Returns the fields of the agent's summary, with their present values.
-fn fields(line: &Line, typed: &str) -> Result<Vec<Word>> {
+fn fields(line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;
     let store = session.store()?;
@@ -322,7 +324,7 @@ fn fields(line: &Line, typed: &str) -> Result<Vec<Word>> {
     Ok(found)
 }
 
-fn add_fields(value: &Value, above: &str, found: &mut Vec<Word>) {
+fn add_fields(value: &Value, above: &str, found: &mut Vec<Candidate>) {
     for (name, field) in value.as_object().into_iter().flatten() {
         let path = format!("{above}{name}");
         let what = match field {

@@ -24,7 +24,7 @@ use crate::model::time::Span;
 use crate::report::output::{Output, Style};
 use crate::report::text::one_line;
 
-use known::Known;
+use known::ArgumentKind;
 
 /// Maximum length of a description, in columns.
 const COLUMNS: usize = 50;
@@ -44,7 +44,7 @@ pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
     let words: Vec<OsString> = argv.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();
     let mut answer = Vec::new();
     let answered = shell.filter(|_| !words.is_empty()).is_some_and(|shell| {
-        let asked = Arc::new(Asked::of(shell, words));
+        let asked = Arc::new(CompletionRequest::of(shell, words));
         let mut grammar = knowing(Cli::command(), &[], &asked);
         grammar.build();
         let here = env::current_dir().ok();
@@ -58,7 +58,7 @@ pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
 
 /// Request of a shell: a command line with one unfinished word.
 #[derive(Debug)]
-struct Asked {
+struct CompletionRequest {
     words: Vec<OsString>,
     /// Unfinished word.
     word: OsString,
@@ -69,8 +69,8 @@ struct Asked {
     is_list: bool,
 }
 
-impl Asked {
-    fn of(shell: &dyn EnvCompleter, mut words: Vec<OsString>) -> Asked {
+impl CompletionRequest {
+    fn of(shell: &dyn EnvCompleter, mut words: Vec<OsString>) -> CompletionRequest {
         let set = |name| env::var(name).ok().filter(|_| !shell.is(Fish.name()));
         let is_bash = shell.is(Bash.name());
         if is_bash {
@@ -81,7 +81,7 @@ impl Asked {
         let separator = set("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
         let listing = set("_CLAP_COMPLETE_COMP_TYPE").filter(|_| is_bash);
         let is_list = listing.is_some_and(|kind| BASH_LISTS.contains(&kind.as_str()));
-        Asked { words, word, separator, is_list }
+        CompletionRequest { words, word, separator, is_list }
     }
 }
 
@@ -101,16 +101,16 @@ fn quiet() -> Style {
 
 /// State directory and agents that the line names.
 #[derive(Debug, Default)]
-struct Line {
+struct LineContext {
     dir: Option<PathBuf>,
     agents: Vec<AgentName>,
 }
 
-impl Line {
+impl LineContext {
     /// Parses the unfinished line as far as possible.
-    fn of(words: &[OsString]) -> Line {
+    fn of(words: &[OsString]) -> LineContext {
         let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else {
-            return Line::default();
+            return LineContext::default();
         };
         let mut inner = &matches;
         while let Some((_, matches)) = inner.subcommand() {
@@ -122,7 +122,7 @@ impl Line {
         if agents.is_empty() {
             agents.extend(env::var("DORMOUSE_AGENT").ok().and_then(|name| name.parse().ok()));
         }
-        Line { dir: inner.try_get_one::<PathBuf>("dir").ok().flatten().cloned(), agents }
+        LineContext { dir: inner.try_get_one::<PathBuf>("dir").ok().flatten().cloned(), agents }
     }
 
     fn session(&self) -> Result<Session> {
@@ -132,8 +132,8 @@ impl Line {
 }
 
 /// Returns the grammar of the command line with completers for its arguments.
-fn knowing(command: Command, path: &[&str], asked: &Arc<Asked>) -> Command {
-    let command = command.mut_args(|arg| match Known::of(path, arg.get_id().as_str()) {
+fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> Command {
+    let command = command.mut_args(|arg| match ArgumentKind::of(path, arg.get_id().as_str()) {
         Some(known) => {
             let asked = asked.clone();
             arg.add(ArgValueCompleter::new(move |typed: &OsStr| {
@@ -151,7 +151,11 @@ fn knowing(command: Command, path: &[&str], asked: &Arc<Asked>) -> Command {
     })
 }
 
-fn candidates(asked: &Asked, known: Known, typed: &str) -> Result<Vec<CompletionCandidate>> {
+fn candidates(
+    asked: &CompletionRequest,
+    known: ArgumentKind,
+    typed: &str,
+) -> Result<Vec<CompletionCandidate>> {
     let mut found = known.beginning(&asked.words, typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));

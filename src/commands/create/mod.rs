@@ -23,7 +23,7 @@ use super::words::{parse, parse_optional, settings};
 
 use template::{Script, Template, script_name};
 
-pub fn init(session: &mut Session, args: cli::Init) -> Result<Status> {
+pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
     let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
     if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none()))
     {
@@ -105,7 +105,7 @@ fn part_of(grant: &str) -> Result<(Part, String)> {
     }
 }
 
-pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
+pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
     let store = session.store()?;
     let name: AgentName = parse("AGENT", &args.agent)?;
     let parent: Option<AgentName> = parse_optional("--parent", args.parent.as_deref())?;
@@ -156,7 +156,7 @@ pub fn create(session: &mut Session, args: cli::Create) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn clone(session: &mut Session, args: cli::CloneAgent) -> Result<Status> {
+pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&parse("AGENT", &args.agent)?)?;
     // The copy contains settings and hooks, whose environment variables may be secrets.
@@ -253,7 +253,7 @@ fn check_profile(store: &Store, profile: &str) -> Result<()> {
 
 /// Returns the new `agent.toml`, and its name for errors.
 fn policy_text(
-    args: &cli::Create,
+    args: &cli::CreateArgs,
     name: &AgentName,
     template: Option<&Template>,
 ) -> Result<(PathBuf, String)> {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::json;
 
-use crate::cli::Logs;
+use crate::cli::LogsArgs;
 use crate::commands::words::{several_agents, time_or_ago};
 use crate::engine::hearing::{Beginning, Follower};
 use crate::engine::session::{Chosen, Session};
@@ -27,7 +27,7 @@ const LAST: usize = 50;
 /// Output readers of the running turns.
 type Tails = HashMap<RunId, Tail>;
 
-pub fn logs(session: &mut Session, args: Logs) -> Result<Status> {
+pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;

@@ -4,7 +4,7 @@ pub mod logs;
 
 use serde_json::{Value, json};
 
-use crate::cli::{Briefs, Events, RunCommand};
+use crate::cli::{BriefsArgs, EventsArgs, RunCommand};
 use crate::engine::hearing::{Beginning, Follower, Heard, may_be_elsewhere};
 use crate::engine::lookup::{self, Named};
 use crate::engine::session::Session;
@@ -18,7 +18,7 @@ use crate::report::text::one_line;
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::Stream;
 
-use crate::commands::words::{parse, plane_agent, several_agents, time_or_ago};
+use crate::commands::words::{optional_agent, parse, several_agents, time_or_ago};
 
 pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
     let store = session.store()?;
@@ -28,7 +28,7 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
             session.each_chosen(&chosen, |session, name| list(session, &store, name, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
-            let agent = plane_agent(&agent)?;
+            let agent = optional_agent(&agent)?;
             let found =
                 if id == "latest" { latest(&store, agent)? } else { lookup::run(&store, agent, &id)? };
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
@@ -157,7 +157,7 @@ fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) 
     })
 }
 
-pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
+pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     let store = session.store()?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
     let chosen = several_agents(&store, &args.agents)?;
@@ -172,7 +172,7 @@ pub fn briefs(session: &mut Session, args: Briefs) -> Result<Status> {
     })
 }
 
-pub fn events(session: &mut Session, args: Events) -> Result<Status> {
+pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     let store = session.store()?;
     let chosen = several_agents(&store, &args.agents)?;
     let kinds: Vec<EventKind> = args.kind.iter().map(|kind| parse("--kind", kind)).collect::<Result<_>>()?;

@@ -26,11 +26,11 @@ use crate::report::text::{bytes, count};
 use crate::store::stream::StreamWriter;
 use crate::store::{Agent, Change, Leaving, Store, moved_away};
 
-use super::{Going, Taken, about_to_leave, say_left_out, take_under, unmark};
+use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, take_under, unmark};
 
 /// Result for an agent.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DeleteReport {
     agent: AgentName,
     removed: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -43,7 +43,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     /// Unfinished work of the agent.
-    unfinished: Unfinished,
+    unfinished: UnfinishedCounts,
     /// Agents whose parent it was.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
@@ -52,7 +52,7 @@ struct Report {
     late: Vec<String>,
 }
 
-impl Report {
+impl DeleteReport {
     fn text(&self, out: &Output) -> String {
         let what = if self.removed { "removed" } else { "would be removed" };
         let size = self
@@ -71,7 +71,7 @@ impl Report {
 
 /// Counts of unfinished records.
 #[derive(Debug, Default, Serialize)]
-struct Unfinished {
+struct UnfinishedCounts {
     messages: usize,
     hints: usize,
     work: usize,
@@ -83,15 +83,18 @@ struct Unfinished {
     attention: u64,
 }
 
-impl Unfinished {
-    fn of(agent: &Agent<'_>, locked: &Change<'_>, records: &Records) -> Result<Unfinished> {
+impl UnfinishedCounts {
+    fn of(agent: &Agent<'_>, locked: &Change<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
             // The other records are unfinished in the agent's new place.
-            return Ok(Unfinished { messages: agent.local().count_late()?, ..Unfinished::default() });
+            return Ok(UnfinishedCounts {
+                messages: agent.local().count_late()?,
+                ..UnfinishedCounts::default()
+            });
         }
         let seen = locked.look(state)?;
-        Ok(Unfinished {
+        Ok(UnfinishedCounts {
             messages: seen.keys()?.len(),
             hints: seen.hints()?.0.len() + usize::from(state.pending_wake_hint.is_some()),
             work: records.works.len(),
@@ -104,7 +107,7 @@ impl Unfinished {
 
     /// Describes the unfinished records; `None` if there are none.
     fn words(&self) -> Option<String> {
-        let Unfinished { messages, hints, work, waits, timers, outbox, attention } = self;
+        let UnfinishedCounts { messages, hints, work, waits, timers, outbox, attention } = self;
         let parts = [
             (*messages as u64, "message", "messages"),
             (*hints as u64, "wake hint", "wake hints"),
@@ -124,23 +127,23 @@ impl Unfinished {
 }
 
 /// Options of `rm` for agents whose streams go into one file.
-struct Request<'a> {
+struct DeleteRequest<'a> {
     file: Option<&'a Path>,
     force: bool,
     dry_run: bool,
 }
 
-impl Request<'_> {
-    fn going(&self) -> Result<Going> {
+impl DeleteRequest<'_> {
+    fn going(&self) -> Result<MoveRequest> {
         let to = match self.file {
             Some(file) => std::path::absolute(file).context("find", file)?.to_string_lossy().into_owned(),
             None => String::new(),
         };
-        Ok(Going { by: Leave::Remove, to })
+        Ok(MoveRequest { by: Leave::Remove, to })
     }
 }
 
-pub fn rm(session: &mut Session, args: cli::Rm) -> Result<Status> {
+pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
     let store = session.store()?;
     let names = agents(&store, &args.agents, false)?;
     let groups: Vec<(Option<PathBuf>, Vec<AgentName>)> = match args.output {
@@ -161,7 +164,7 @@ pub fn rm(session: &mut Session, args: cli::Rm) -> Result<Status> {
     }
     let mut status = Status::Done;
     for (file, names) in groups {
-        let request = Request { file: file.as_deref(), force: args.force, dry_run: args.dry_run };
+        let request = DeleteRequest { file: file.as_deref(), force: args.force, dry_run: args.dry_run };
         status = status.graver(remove_all(session, &store, &request, &names));
     }
     Ok(status)
@@ -182,8 +185,13 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
 
 /// Deletes agents whose streams go into one file. An agent that can't be deleted is reported and
 /// stays.
-fn remove_all(session: &mut Session, store: &Store, request: &Request<'_>, names: &[AgentName]) -> Status {
-    let mut ready: Vec<(AgentName, Ready)> = Vec::with_capacity(names.len());
+fn remove_all(
+    session: &mut Session,
+    store: &Store,
+    request: &DeleteRequest<'_>,
+    names: &[AgentName],
+) -> Status {
+    let mut ready: Vec<(AgentName, MarkedAgent)> = Vec::with_capacity(names.len());
     let mut status = session.each_agent(names, false, |session, name| {
         session.is_about(name);
         if let Some(one) = prepare(session, store, &store.agent(name)?, request)? {
@@ -211,9 +219,9 @@ fn remove_all(session: &mut Session, store: &Store, request: &Request<'_>, names
 }
 
 /// Marked agent, with the records that the mark covers.
-struct Ready {
-    taken: Taken,
-    unfinished: Unfinished,
+struct MarkedAgent {
+    taken: ExportedAgent,
+    unfinished: UnfinishedCounts,
 }
 
 /// Marks an agent and reads it for export. Returns `None` if it stays; a dry run has printed its
@@ -222,8 +230,8 @@ fn prepare(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    request: &Request<'_>,
-) -> Result<Option<Ready>> {
+    request: &DeleteRequest<'_>,
+) -> Result<Option<MarkedAgent>> {
     refuse_from_inside(session, store, agent, "remove")?;
     authority::reach(session, store, agent, "remove")?;
     let going = request.going()?;
@@ -250,7 +258,7 @@ fn prepare(
         Some(_) => Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
     };
     let records = Records { state: state.clone(), ..records };
-    let unfinished = Unfinished::of(agent, &locked, &records)?;
+    let unfinished = UnfinishedCounts::of(agent, &locked, &records)?;
     if !request.force && !is_begun {
         refuse_unfinished(agent, &unfinished)?;
     }
@@ -264,12 +272,12 @@ fn prepare(
     {
         drop(locked);
         stay(session, store, agent.name(), &taken)?;
-        refuse_unfinished(agent, &Unfinished { messages: taken.leaving.arrivals(), ..unfinished })?;
+        refuse_unfinished(agent, &UnfinishedCounts { messages: taken.leaving.arrivals(), ..unfinished })?;
     }
-    Ok(Some(Ready { taken, unfinished }))
+    Ok(Some(MarkedAgent { taken, unfinished }))
 }
 
-fn refuse_unfinished(agent: &Agent<'_>, unfinished: &Unfinished) -> Result<()> {
+fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result<()> {
     let Some(words) = unfinished.words() else { return Ok(()) };
     let name = agent.name();
     Err(Error::refused("unfinished", format!("`{name}` is not done: {words}"))
@@ -278,7 +286,12 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &Unfinished) -> Result<()> {
 
 /// Writes the agents one after the other into the file, which appears when it is complete and
 /// durable.
-fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(AgentName, Ready)]) -> Result<()> {
+fn export(
+    session: &Session,
+    store: &Store,
+    file: Option<&Path>,
+    ready: &[(AgentName, MarkedAgent)],
+) -> Result<()> {
     let Some(path) = file else { return Ok(()) };
     // An existing file is replaced: the marks of the agents name it as the stream of this command.
     refuse_within(store, path, "--output", "name a file beside it")?;
@@ -296,7 +309,7 @@ fn export(session: &Session, store: &Store, file: Option<&Path>, ready: &[(Agent
 }
 
 /// Removes the mark of a deletion.
-fn stay(session: &Session, store: &Store, name: &AgentName, taken: &Taken) -> Result<()> {
+fn stay(session: &Session, store: &Store, name: &AgentName, taken: &ExportedAgent) -> Result<()> {
     let agent = store.agent(name)?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
@@ -311,8 +324,8 @@ fn finish(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    request: &Request<'_>,
-    ready: &Ready,
+    request: &DeleteRequest<'_>,
+    ready: &MarkedAgent,
 ) -> Result<Status> {
     let locked = agent.change(session.clock.now())?;
     match (locked.any_state()?.moved, &ready.taken.moved) {
@@ -321,7 +334,7 @@ fn finish(
     }
     let late = locked.vanish()?;
     drop(locked);
-    let unfinished = Unfinished { ..ready.unfinished };
+    let unfinished = UnfinishedCounts { ..ready.unfinished };
     report(session, store, agent, request, Some(&ready.taken.leaving), unfinished, late)?;
     Ok(Status::Done)
 }
@@ -335,12 +348,12 @@ fn report(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    request: &Request<'_>,
+    request: &DeleteRequest<'_>,
     leaving: Option<&Leaving>,
-    unfinished: Unfinished,
+    unfinished: UnfinishedCounts,
     late: Vec<String>,
 ) -> Result<()> {
-    let report = Report {
+    let report = DeleteReport {
         agent: agent.name().clone(),
         removed: leaving.is_some(),
         dry_run: request.dry_run,

@@ -38,7 +38,7 @@ use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away
 
 /// Result for an agent.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TransferReport {
     agent: AgentName,
     files: usize,
     bytes: u64,
@@ -49,7 +49,7 @@ struct Report {
     back: bool,
 }
 
-impl Report {
+impl TransferReport {
     fn text(&self, out: &Output) -> String {
         let size = format!("{}, {}", count(self.files as u64, "file", "files"), bytes(self.bytes));
         let back = if self.back { ", back again" } else { "" };
@@ -60,12 +60,12 @@ impl Report {
     }
 }
 
-pub fn export(session: &mut Session, args: cli::Export) -> Result<Status> {
+pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     let store = session.store()?;
     if let Some(to) = &args.to {
         check_place(to)?;
     }
-    let to = args.to.map(|to| Going { by: Leave::Move, to });
+    let to = args.to.map(|to| MoveRequest { by: Leave::Move, to });
     let mut names = authority::governed(session, &store, &args.agents, args.all)?;
     names.sort();
     names.dedup();
@@ -123,10 +123,10 @@ fn write(
     session: &Session,
     store: &Store,
     names: &[AgentName],
-    to: Option<&Going>,
+    to: Option<&MoveRequest>,
     out: impl Write,
     name: &Path,
-) -> Result<Vec<Report>> {
+) -> Result<Vec<TransferReport>> {
     let mut writer: Option<StreamWriter<_>> = None;
     let mut out = Some(out);
     let mut reports = Vec::with_capacity(names.len());
@@ -158,7 +158,7 @@ fn write(
             ));
         }
         written?;
-        reports.push(Report {
+        reports.push(TransferReport {
             agent: agent.name().clone(),
             files: leaving.files(),
             bytes: leaving.bytes(),
@@ -170,19 +170,19 @@ fn write(
     Ok(reports)
 }
 
-struct Taken {
+struct ExportedAgent {
     leaving: Leaving,
     moved: Option<Moved>,
 }
 
 /// Kind and destination of an export that moves an agent.
-struct Going {
+struct MoveRequest {
     by: Leave,
     to: String,
 }
 
 /// Reads an agent for export under its lock. With `going`, marks it as moved before.
-fn take(session: &Session, agent: &Agent<'_>, going: Option<&Going>) -> Result<Taken> {
+fn take(session: &Session, agent: &Agent<'_>, going: Option<&MoveRequest>) -> Result<ExportedAgent> {
     let locked = agent.change(session.clock.now())?;
     take_under(session, agent, &locked, going)
 }
@@ -191,8 +191,8 @@ fn take_under(
     session: &Session,
     agent: &Agent<'_>,
     locked: &Change<'_>,
-    going: Option<&Going>,
-) -> Result<Taken> {
+    going: Option<&MoveRequest>,
+) -> Result<ExportedAgent> {
     let mut moved = locked.any_state()?.moved;
     if let Some(going) = going {
         match &moved {
@@ -207,7 +207,7 @@ fn take_under(
         }
     }
     let leaving = locked.leaving(moved.is_some())?;
-    Ok(Taken { leaving, moved })
+    Ok(ExportedAgent { leaving, moved })
 }
 
 /// Reports the files of an agent that its stream does not contain.
@@ -219,7 +219,12 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
 
 /// Returns the agent's records with the mark of its move. Refuses an agent with an open turn or
 /// task.
-fn about_to_leave(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, going: &Going) -> Result<Draft> {
+fn about_to_leave(
+    session: &Session,
+    agent: &Agent<'_>,
+    locked: &Change<'_>,
+    going: &MoveRequest,
+) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
     refuse_taken_elsewhere(agent, &state, session.clock.now())?;
@@ -253,7 +258,7 @@ fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     .with_hint(format!("await its end, or end it with `dormouse task stop {}`", task.id)))
 }
 
-pub fn import(session: &mut Session, args: cli::Import) -> Result<Status> {
+pub fn import(session: &mut Session, args: cli::ImportArgs) -> Result<Status> {
     let store = session.store()?;
     refuse_inside(session, &store)?;
     let other = parse_optional::<AgentName>("--as", args.name.as_deref())?;
@@ -341,7 +346,8 @@ fn from(
         let (name, (files, bytes)) = (agent.agent().name().clone(), agent.local().size());
         let related = related(&agent);
         let appeared = agent.place(session.clock.now())?;
-        let report = Report { agent: name, files, bytes, moved_to: None, back: appeared == Appeared::Back };
+        let report =
+            TransferReport { agent: name, files, bytes, moved_to: None, back: appeared == Appeared::Back };
         session.out.result(&report, |out| report.text(out));
         session.out.flush();
         if let Some(related) = related.filter(|_| other.is_some()) {

@@ -24,11 +24,11 @@ use crate::rules::authority as rights;
 use crate::rules::transition::moved;
 use crate::store::{Agent, Arriving, Store, moved_away};
 
-use super::{Going, Taken, check, take_under, unmark};
+use super::{ExportedAgent, MoveRequest, check, take_under, unmark};
 
 /// Result of the command.
 #[derive(Debug, Serialize)]
-struct Report {
+struct RenameReport {
     agent: AgentName,
     former_name: AgentName,
     /// `None` if an earlier command has made the copy.
@@ -51,7 +51,7 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-impl Report {
+impl RenameReport {
     fn text(&self, _: &Output) -> String {
         let size = self.files.zip(self.bytes);
         let size =
@@ -61,17 +61,17 @@ impl Report {
 }
 
 /// Former and new name of the agent.
-struct Names {
+struct NamePair {
     former: AgentName,
     name: AgentName,
 }
 
 /// Number of files and bytes of the copy.
-type Size = (usize, u64);
+type CopySize = (usize, u64);
 
-pub fn rename(session: &mut Session, args: cli::Rename) -> Result<Status> {
+pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
     let store = session.store()?;
-    let names = Names { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
+    let names = NamePair { former: parse("AGENT", &args.agent)?, name: parse("NEW", &args.new)? };
     if names.former == names.name {
         return Err(Error::in_word("NEW", format!("`{}` is its name already", names.name)));
     }
@@ -117,8 +117,8 @@ fn begin(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    names: &Names,
-) -> Result<(Moved, Option<Size>)> {
+    names: &NamePair,
+) -> Result<(Moved, Option<CopySize>)> {
     let (taken, mark) = mark(session, store, agent, names)?;
     match make(session, store, agent, names, &taken, &mark) {
         Ok(size) => Ok((mark, Some(size))),
@@ -132,10 +132,15 @@ fn begin(
 }
 
 /// Marks the agent and reads its records.
-fn mark(session: &Session, store: &Store, agent: &Agent<'_>, names: &Names) -> Result<(Taken, Moved)> {
+fn mark(
+    session: &Session,
+    store: &Store,
+    agent: &Agent<'_>,
+    names: &NamePair,
+) -> Result<(ExportedAgent, Moved)> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
-    let going = Going { by: Leave::Rename, to: names.name.to_string() };
+    let going = MoveRequest { by: Leave::Rename, to: names.name.to_string() };
     match &state.moved {
         None => store.refuse_name(&names.name)?,
         Some(before) if before.by == Leave::Rename => {
@@ -168,10 +173,10 @@ fn make(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    names: &Names,
-    taken: &Taken,
+    names: &NamePair,
+    taken: &ExportedAgent,
     mark: &Moved,
-) -> Result<Size> {
+) -> Result<CopySize> {
     let mut staged = store.stage(&names.name, &names.former)?;
     let mut progress = session.out.progress(Unit::Bytes, Some(taken.leaving.bytes()));
     taken.leaving.copy_to(staged.local_mut(), |bytes| progress.advance(bytes))?;
@@ -193,7 +198,7 @@ fn make(
     Ok(size)
 }
 
-fn renamed_meanwhile(names: &Names) -> Error {
+fn renamed_meanwhile(names: &NamePair) -> Error {
     Error::refused("renamed", format!("another command gives `{}` another name meanwhile", names.former))
 }
 
@@ -221,10 +226,10 @@ fn stay(session: &Session, store: &Store, agent: &Agent<'_>, mark: &Moved) -> Re
 fn finish(
     session: &Session,
     store: &Store,
-    names: &Names,
+    names: &NamePair,
     mark: &Moved,
-    size: Option<Size>,
-) -> Result<Report> {
+    size: Option<CopySize>,
+) -> Result<RenameReport> {
     let heir = store.agent(&names.name)?;
     let late = vanish(session, store, names, mark, &heir)?;
     let children = tell_others(session, store, names)?;
@@ -240,7 +245,7 @@ fn finish(
     // Every agent has a default trigger, which most agents never use.
     let is_called = |trigger: &Trigger| trigger.status == TriggerStatus::Active && trigger.delivery_count > 0;
     let triggers = heir.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
-    Ok(Report {
+    Ok(RenameReport {
         agent: names.name.clone(),
         former_name: names.former.clone(),
         files: size.map(|(files, _)| files),
@@ -254,7 +259,7 @@ fn finish(
 fn vanish(
     session: &Session,
     store: &Store,
-    names: &Names,
+    names: &NamePair,
     mark: &Moved,
     heir: &Agent<'_>,
 ) -> Result<Vec<String>> {
@@ -274,7 +279,7 @@ fn vanish(
 }
 
 /// Updates the agents whose parent or owner it is, or which it has stopped. Returns its children.
-fn tell_others(session: &Session, store: &Store, names: &Names) -> Result<Vec<AgentName>> {
+fn tell_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec<AgentName>> {
     let mut children = Vec::new();
     for name in store.agents()? {
         let told = store.agent(&name).and_then(|agent| tell(session, &agent, names));
@@ -291,8 +296,8 @@ fn tell_others(session: &Session, store: &Store, names: &Names) -> Result<Vec<Ag
 }
 
 /// Updates one agent. Returns true if it is a child.
-fn tell(session: &Session, agent: &Agent<'_>, names: &Names) -> Result<bool> {
-    let Names { former, name } = names;
+fn tell(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
+    let NamePair { former, name } = names;
     let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);
     let identity = agent.identity()?;
     let names_it = is(&identity.parent, former) || is(&identity.owner, former);
@@ -317,8 +322,8 @@ fn tell(session: &Session, agent: &Agent<'_>, names: &Names) -> Result<bool> {
 }
 
 /// Reports what the user has to change by hand.
-fn say_what_follows(session: &mut Session, report: &Report) {
-    let Report { agent, former_name, .. } = report;
+fn say_what_follows(session: &mut Session, report: &RenameReport) {
+    let RenameReport { agent, former_name, .. } = report;
     for child in &report.children {
         session.out.note(&format!("{child}: its parent is `{agent}` now"));
     }

@@ -7,7 +7,7 @@ use std::fs::File;
 
 use serde_json::json;
 
-use crate::cli::{self, PlaneAgent, SectionCommand};
+use crate::cli::{self, AgentFlag, SectionCommand};
 use crate::commands::words::{bytes, parse, parse_optional};
 use crate::engine::desk::Desk;
 use crate::engine::session::Session;
@@ -26,7 +26,7 @@ use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
 /// Returns the agent and run of the turn that calls this command.
-pub fn own_run(session: &Session, store: &Store, named: &PlaneAgent) -> Result<(AgentName, RunId)> {
+pub fn own_run(session: &Session, store: &Store, named: &AgentFlag) -> Result<(AgentName, RunId)> {
     let named: Option<AgentName> = named.agent.as_deref().map(|name| parse("--agent", name)).transpose()?;
     if let Some(caller) = session.caller(store)?
         && let CalledBy::Turn { run_id, .. } = caller.by
@@ -49,7 +49,7 @@ pub fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
     })
 }
 
-pub fn checkpoint(session: &mut Session, args: cli::Checkpoint) -> Result<Status> {
+pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
     let bytes = checkpoint_bytes(&args.file, args.allow_empty)?;
@@ -79,7 +79,7 @@ fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub fn give_way(session: &mut Session, args: cli::Yield) -> Result<Status> {
+pub fn give_way(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
     let pause = parse_optional("--for", args.resume_after.as_deref())?;
@@ -131,7 +131,7 @@ fn save(
     Ok((state, named))
 }
 
-pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptible) -> Result<Status> {
+pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {

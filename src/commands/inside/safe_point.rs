@@ -45,7 +45,7 @@ struct Findings {
     said: Vec<Message>,
 }
 
-pub fn safe_point(session: &mut Session, args: cli::SafePoint) -> Result<Status> {
+pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Status> {
     let wait: Option<Span> = parse_optional("--wait", args.wait.as_deref())?;
     let store = session.store()?;
     let (name, run_id) = own_run(session, &store, &args.agent)?;
@@ -210,7 +210,7 @@ fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId])
 }
 
 /// Runs a command, and ends it when the turn should yield or has messages to read.
-fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafePoint) -> Result<Status> {
+fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafePointArgs) -> Result<Status> {
     let grace: Span = parse("--grace", &args.grace)?;
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))

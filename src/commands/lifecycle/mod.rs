@@ -26,7 +26,7 @@ use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
 use crate::store::{Agent, Store, Subject};
 
-pub fn start(session: &mut Session, args: cli::Start) -> Result<Status> {
+pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
     let store = session.store()?;
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     Ok(session.each_agent(&names, args.agents.all, |session, name| start_one(session, &store, name)))
@@ -86,7 +86,7 @@ fn report(
     });
 }
 
-pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
+pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     let store = session.store()?;
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
@@ -104,7 +104,7 @@ pub fn stop(session: &mut Session, args: cli::Stop) -> Result<Status> {
     }))
 }
 
-pub fn fail(session: &mut Session, args: cli::Fail) -> Result<Status> {
+pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     refuse_from_inside(session, &store, &agent, "fail")?;

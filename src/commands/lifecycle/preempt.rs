@@ -22,7 +22,7 @@ use crate::store::{Agent, Store, Subject};
 
 use super::start_one;
 
-pub fn preempt(session: &mut Session, args: cli::Preempt) -> Result<Status> {
+pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> {
     let grace: Option<Span> = parse_optional("--grace", args.grace.as_deref())?;
     let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
     let store = session.store()?;
@@ -71,7 +71,7 @@ fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     }
 }
 
-pub fn resume(session: &mut Session, args: cli::Resume) -> Result<Status> {
+pub fn resume(session: &mut Session, args: cli::ResumeArgs) -> Result<Status> {
     let store = session.store()?;
     let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     if args.agents.all {

@@ -18,7 +18,7 @@ use super::{Admitted, closed};
 
 /// Result of a message.
 #[derive(Serialize)]
-struct Answer {
+struct MessageResult {
     agent: AgentName,
     message_id: MessageId,
     duplicate: bool,
@@ -32,16 +32,16 @@ struct Answer {
 }
 
 /// Time limit for an answer.
-pub struct Deadline {
+pub struct AnswerDeadline {
     timeout: Option<Span>,
     until: Option<Instant>,
 }
 
-impl Deadline {
+impl AnswerDeadline {
     /// Starts the limit now. `None` sets no limit.
-    pub fn after(timeout: Option<Span>) -> Deadline {
+    pub fn after(timeout: Option<Span>) -> AnswerDeadline {
         let until = timeout.and_then(|timeout| Instant::now().checked_add(timeout.as_std()));
-        Deadline { timeout, until }
+        AnswerDeadline { timeout, until }
     }
 
     /// Returns the remaining time; `None` without a limit. Fails after the limit.
@@ -61,7 +61,7 @@ pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,
     messages: &[Admitted],
-    deadline: &Deadline,
+    deadline: &AnswerDeadline,
 ) -> Result<Status> {
     let mut watch = Watch::new();
     let mut status = Status::Done;
@@ -91,7 +91,7 @@ pub fn go_on(
     session: &Session,
     agent: &Agent<'_>,
     id: MessageId,
-    deadline: &Deadline,
+    deadline: &AnswerDeadline,
 ) -> Result<Option<Duration>> {
     if let Some(signal) = session.cancelled_by.get() {
         return Err(Error::failed(format!("ended by signal {signal}")));
@@ -130,7 +130,7 @@ pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Se
         None => None,
     };
     let completed = end.status == MessageStatus::Processed;
-    let answer = Answer {
+    let answer = MessageResult {
         agent: agent.name().clone(),
         message_id: message.id,
         duplicate: message.duplicate,

@@ -13,12 +13,12 @@ use crate::model::decision::DecisionKind;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
 use crate::model::time::Span;
-use crate::report::output::{Listener, listener};
+use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
 use crate::store::{Agent, Store, Watch};
 use crate::workdir::{Log, Stream};
 
-use super::answer::{Deadline, go_on, is_told, refuse_closed, say, stays, wait};
+use super::answer::{AnswerDeadline, go_on, is_told, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
 
 /// Poll interval while another process runs the turn, because the output of that turn raises no
@@ -28,7 +28,7 @@ const LISTENS: Duration = Duration::from_millis(500);
 /// Minimum wait, because a step may find nothing at the exact due time.
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
+pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
@@ -36,28 +36,28 @@ pub fn ask(session: &mut Session, args: cli::Ask) -> Result<Status> {
     refuse_from_inside(session, &store, &agent, "ask")?;
     authority::reach(session, &store, &agent, "ask")?;
     refuse_closed(&agent.peek()?, None)?;
-    let deadline = Deadline::after(timeout);
+    let deadline = AnswerDeadline::after(timeout);
     let message = super::take(session, &store, &agent, &args.said, None)?;
     let id = message.id;
     if !session.out.is_json() && !session.out.is_quiet() {
         session.listens_to.set(Some(id));
     }
-    let mut question = Question { store: &store, agent: &agent, id, deadline, live: None };
+    let mut question = PendingAnswer { store: &store, agent: &agent, id, deadline, live: None };
     let end = question.follow(session).inspect_err(|_| stays(session, &agent, id))?;
     say(session, &agent, &message, end)
 }
 
 /// Message that `ask` waits for.
-struct Question<'a> {
+struct PendingAnswer<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
     id: MessageId,
-    deadline: Deadline,
+    deadline: AnswerDeadline,
     /// Run of the message by another tick, with its logs.
-    live: Option<(RunId, [(Log, Listener); 2])>,
+    live: Option<(RunId, [(Log, OutputListener); 2])>,
 }
 
-impl Question<'_> {
+impl PendingAnswer<'_> {
     /// Runs steps, or waits if there is nothing to do, until the message is settled.
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
         let mut watch = Watch::new();

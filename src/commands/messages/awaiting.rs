@@ -23,7 +23,7 @@ use crate::rules::posture::posture;
 use crate::store::{Agent, Store, Watch, moved_away};
 
 /// Condition for every agent. One of several postures or statuses suffices.
-struct Wanted {
+struct AwaitCondition {
     postures: Vec<Posture>,
     statuses: Vec<AgentStatus>,
     message: Option<MessageId>,
@@ -31,7 +31,7 @@ struct Wanted {
 
 /// Agent that meets the condition.
 #[derive(Debug, Serialize)]
-struct Standing {
+struct AwaitedAgent {
     agent: AgentName,
     status: AgentStatus,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ struct Standing {
     reason: Option<String>,
 }
 
-pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
+pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
     let start = Instant::now();
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
@@ -93,13 +93,13 @@ pub fn wait_until(session: &mut Session, args: cli::Await) -> Result<Status> {
     }
 }
 
-fn wanted(store: &Store, args: &cli::Await, names: &[AgentName]) -> Result<Wanted> {
+fn wanted(store: &Store, args: &cli::AwaitArgs, names: &[AgentName]) -> Result<AwaitCondition> {
     let message = match (&args.message, names) {
         (None, _) => None,
         (Some(part), [name]) => Some(message(store, name, part)?),
         (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
     };
-    Ok(Wanted {
+    Ok(AwaitCondition {
         postures: args.posture.iter().map(|word| parse("--posture", word)).collect::<Result<_>>()?,
         statuses: args.status.iter().map(|word| parse("--status", word)).collect::<Result<_>>()?,
         message,
@@ -118,16 +118,16 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
 
-impl Wanted {
+impl AwaitCondition {
     /// True if an arrival in the inbox alone can meet the condition.
     fn may_arrive(&self) -> bool {
         !self.postures.is_empty()
     }
 
     /// Returns the agent if it meets the condition.
-    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<Standing>> {
+    fn look(&self, session: &Session, agent: &Agent<'_>) -> Result<Option<AwaitedAgent>> {
         let state = agent.look(|_, state| Ok(state))?;
-        let mut found = Standing {
+        let mut found = AwaitedAgent {
             agent: agent.name().clone(),
             status: state.status,
             posture: None,
@@ -234,7 +234,7 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
     Ok(true)
 }
 
-fn line(found: &Standing, out: &Output) -> String {
+fn line(found: &AwaitedAgent, out: &Output) -> String {
     let mut words = vec![found.agent.to_string(), found.status.to_string()];
     words.extend(found.posture.map(|posture| posture.to_string()));
     words.extend(found.message_status.map(|status| status.to_string()));

@@ -14,7 +14,7 @@ use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
 
 /// Refuses flags that only the owner may use.
-pub fn check(store: &Store, said: &cli::Said) -> Result<()> {
+pub fn check(store: &Store, said: &cli::MessageArgs) -> Result<()> {
     let kind = parse_optional("--kind", said.kind.as_deref())?;
     let needs = [
         ("--dedupe-key", said.dedupe_key.is_some()),

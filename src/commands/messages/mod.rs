@@ -12,12 +12,13 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
+use crate::commands::records::open_id;
 use crate::commands::words::{json_body, moment, parse, parse_optional, text};
 use crate::engine::arrivals::{Admitted, admit_each_once};
 use crate::engine::authority;
 use crate::engine::delivery;
 use crate::engine::load;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, active_trigger, check_named};
+use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named};
 use crate::engine::session::Session;
 use crate::error::{Context, Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
@@ -30,7 +31,6 @@ use crate::model::message::{
     AdmissionContext, DeliverySurface, InboxKey, Message, Origin, OriginKind, WakeHint,
 };
 use crate::model::policy::{Policy, Size};
-use crate::model::record::Kept;
 use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
@@ -43,7 +43,7 @@ use crate::rules::admission::{admit, one_further};
 use crate::rules::overdue::overdue;
 use crate::store::{Agent, Store};
 
-use answer::{Deadline, await_all, refuse_closed};
+use answer::{AnswerDeadline, await_all, refuse_closed};
 use guests::surface;
 
 /// Maximum size of a batch line beyond that of its body, in bytes.
@@ -52,7 +52,7 @@ const LINE_MARGIN: u64 = 64 << 10;
 /// Maximum number of messages with a key in one transaction.
 const TOGETHER: usize = 32;
 
-pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
+pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> {
     let store = session.store()?;
     let name = parse("AGENT", &args.agent)?;
     if let Some((message, status)) = unseen::enqueue(session, &store, &name, &args)? {
@@ -73,7 +73,7 @@ pub fn enqueue(session: &mut Session, args: cli::Enqueue) -> Result<Status> {
             refuse_closed(&agent.peek()?, None)?;
         }
     }
-    let deadline = Deadline::after(timeout);
+    let deadline = AnswerDeadline::after(timeout);
     if args.batch {
         let voice = Voice::of(session, &store, &agent, &args.said)?;
         let admitted = admit_batch(session, &agent, &voice, &args.said)?;
@@ -92,7 +92,7 @@ fn told(
     session: &mut Session,
     agent: &Agent<'_>,
     admitted: &[Admitted],
-    awaited: Option<Deadline>,
+    awaited: Option<AnswerDeadline>,
 ) -> Result<Status> {
     if let Some(deadline) = awaited {
         return await_all(session, agent, admitted, &deadline);
@@ -116,7 +116,7 @@ struct Voice {
 
 impl Voice {
     /// Refuses a speaker that the agent does not accept, and a speaker that names another origin.
-    fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::Said) -> Result<Voice> {
+    fn of(session: &Session, store: &Store, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Voice> {
         guests::check(store, said)?;
         let policy = guests::policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
@@ -143,12 +143,12 @@ pub fn take(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    said: &cli::Said,
+    said: &cli::MessageArgs,
     later: Option<Time>,
 ) -> Result<Admitted> {
     let mut voice = Voice::of(session, store, agent, said)?;
-    let work = named::<WorkItem>(store, agent, "open work item", said.work_item.as_deref())?;
-    let wait = named::<Wait>(store, agent, "active wait", said.wait.as_deref())?;
+    let work = open_id::<WorkItem>(agent, "open work item", said.work_item.as_deref())?;
+    let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
     let submission = submission(said, (work, wait), voice.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
     // A message after the pause starts a new chain.
@@ -214,19 +214,8 @@ fn say_if_late(session: &Session, agent: &Agent<'_>) {
     }
 }
 
-/// Finds an open record of the agent by its id or a part of it.
-fn named<T: Kept>(
-    store: &Store,
-    agent: &Agent<'_>,
-    what: &'static str,
-    part: Option<&str>,
-) -> Result<Option<T::Id>> {
-    let find = |part| lookup::open::<T>(store, Some(agent.name().clone()), what, part);
-    part.map(|part| find(part).map(|found| found.id)).transpose()
-}
-
 /// Returns the time at which a delayed message is admitted.
-fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
+fn later(session: &Session, args: &cli::EnqueueArgs) -> Result<Option<Time>> {
     let span: Option<Span> = parse_optional("--in", args.within.as_deref())?;
     match &args.at {
         Some(word) => moment("--at", word, session.clock.now(), args.past_ok).map(Some),
@@ -235,7 +224,11 @@ fn later(session: &Session, args: &cli::Enqueue) -> Result<Option<Time>> {
 }
 
 /// Converts the flags to a submission. `ids` are the records that flags name.
-fn submission(args: &cli::Said, ids: (Option<WorkId>, Option<WaitId>), limit: Size) -> Result<Submission> {
+fn submission(
+    args: &cli::MessageArgs,
+    ids: (Option<WorkId>, Option<WaitId>),
+    limit: Size,
+) -> Result<Submission> {
     let bound = Bound::message("the body", limit);
     let mut submission = Submission {
         kind: parse_optional("--kind", args.kind.as_deref())?,
@@ -263,7 +256,7 @@ fn admit_batch(
     session: &Session,
     agent: &Agent<'_>,
     voice: &Voice,
-    args: &cli::Said,
+    args: &cli::MessageArgs,
 ) -> Result<Vec<Admitted>> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
@@ -335,7 +328,7 @@ fn bad_line(number: usize, refusal: Refusal) -> Error {
 fn batch_message(
     agent: &Agent<'_>,
     voice: &Voice,
-    args: &cli::Said,
+    args: &cli::MessageArgs,
     number: usize,
     line: &[u8],
     stamp: &mut Stamp,
@@ -381,7 +374,7 @@ fn batch_message(
     }
 }
 
-pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
+pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
@@ -409,11 +402,10 @@ pub fn wake(session: &mut Session, args: cli::Wake) -> Result<Status> {
     if args.trigger.is_some() {
         authority::owners(&store, "--trigger")?;
     }
-    let trigger_id: Option<TriggerId> =
-        named::<Trigger>(&store, &agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
+    let trigger_id: Option<TriggerId> = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
     let trigger = trigger_id.map(|id| agent.look(|seen, _| active_trigger(&seen, id))).transpose()?;
     let scope = trigger.as_ref().map(|trigger| &trigger.scope);
-    let wait_id = named::<Wait>(&store, &agent, "active wait", args.wait.as_deref())?;
+    let wait_id = open_id::<Wait>(&agent, "active wait", args.wait.as_deref())?;
     if wait_id.is_some() {
         agent.look(|seen, _| check_named(&seen, (None, wait_id), None))?;
     }

@@ -23,7 +23,7 @@ pub fn enqueue(
     session: &Session,
     store: &Store,
     agent: &AgentName,
-    args: &cli::Enqueue,
+    args: &cli::EnqueueArgs,
 ) -> Result<Option<(Message, Option<AgentStatus>)>> {
     if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
@@ -36,8 +36,8 @@ pub fn enqueue(
 }
 
 /// True if the request needs the agent's records, or its text can be read only once.
-fn needs_a_look(args: &cli::Enqueue) -> bool {
-    let cli::Enqueue { awaits, batch, within, at, said, .. } = args;
+fn needs_a_look(args: &cli::EnqueueArgs) -> bool {
+    let cli::EnqueueArgs { awaits, batch, within, at, said, .. } = args;
     let is_given =
         |word: &Option<String>| word.as_deref().is_some_and(|word| word != "-" && !word.starts_with('@'));
     let is_told = is_given(&said.text) || is_given(&said.body_json);
@@ -45,7 +45,12 @@ fn needs_a_look(args: &cli::Enqueue) -> bool {
     *awaits || *batch || !is_told || named.iter().any(|named| named.is_some())
 }
 
-fn message(session: &Session, agent: &AgentName, said: &cli::Said, policy: &Policy) -> Result<Message> {
+fn message(
+    session: &Session,
+    agent: &AgentName,
+    said: &cli::MessageArgs,
+    policy: &Policy,
+) -> Result<Message> {
     let submission = submission(said, (None, None), policy.limits.max_message)?;
     let speaker = Speaker::Outside;
     let message =

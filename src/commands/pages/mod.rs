@@ -45,7 +45,7 @@ fn first_example(page: &str) -> Option<String> {
     Some(example.lines().map(|line| format!("  {}\n", plain(line))).collect())
 }
 
-pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
+pub fn schema(session: &mut Session, args: cli::SchemaArgs) -> Result<Status> {
     let Some(kind) = args.kind else {
         for (kind, _) in SCHEMAS {
             session.out.result(&json!({ "kind": kind }), |_| (*kind).to_owned());
@@ -65,7 +65,7 @@ pub fn schema(session: &mut Session, args: cli::Schema) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn completions(session: &mut Session, args: cli::Completions) -> Result<Status> {
+pub fn completions(session: &mut Session, args: cli::CompletionsArgs) -> Result<Status> {
     let (shell, text) = match args.shell {
         Shell::Bash => ("bash", BASH),
         Shell::Zsh => ("zsh", ZSH),
@@ -79,7 +79,7 @@ pub fn completions(session: &mut Session, args: cli::Completions) -> Result<Stat
     Ok(Status::Done)
 }
 
-pub fn man(session: &mut Session, args: cli::Man) -> Result<Status> {
+pub fn man(session: &mut Session, args: cli::ManArgs) -> Result<Status> {
     let name = match &args.page {
         None => "dormouse".to_owned(),
         Some(page) => format!("dormouse-{}", page.trim_start_matches("dormouse-").replace(' ', "-")),

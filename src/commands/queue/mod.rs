@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::cli::QueueCommand;
-use crate::commands::words::{agents_behind, plane_agent, several_agents};
+use crate::commands::words::{agents_behind, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::matches_id;
@@ -47,14 +47,14 @@ pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
         }
         QueueCommand::Rejected(args) => rejected::rejected(session, &store, args),
         QueueCommand::Show { id, agent } => {
-            show(session, &store, lookup::message(&store, plane_agent(&agent)?, &id)?)
+            show(session, &store, lookup::message(&store, optional_agent(&agent)?, &id)?)
         }
         QueueCommand::Requeue { id, agent } => {
-            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            let found = lookup::message(&store, optional_agent(&agent)?, &id)?;
             change(session, &store, found, "requeued", |draft, message, _| rules::requeue(draft, message))
         }
         QueueCommand::Drop { id, agent, reason } => {
-            let found = lookup::message(&store, plane_agent(&agent)?, &id)?;
+            let found = lookup::message(&store, optional_agent(&agent)?, &id)?;
             let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
             change(session, &store, found, "dropped", move |draft, message, state| {
                 drop(draft, message, state, &reason)

@@ -25,12 +25,12 @@ const TOGETHER: usize = 256;
 
 /// Decision of a person about a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum FileDecision {
     Accept,
     Drop,
 }
 
-pub fn rejected(session: &mut Session, store: &Store, mut args: cli::Rejected) -> Result<Status> {
+pub fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
     let files = args.accept.as_mut().or(args.drop.as_mut());
     if let (None, None, Some(files)) = (&args.agent.word, &args.agent.agent, files) {
         let mut agents = agents_behind(store, files)?;
@@ -42,8 +42,8 @@ pub fn rejected(session: &mut Session, store: &Store, mut args: cli::Rejected) -
     let name = required_agent(&args.agent)?;
     let agent = store.agent(&name)?;
     let (verdict, named) = match (args.accept, args.drop) {
-        (Some(named), _) => (Verdict::Accept, named),
-        (None, Some(named)) => (Verdict::Drop, named),
+        (Some(named), _) => (FileDecision::Accept, named),
+        (None, Some(named)) => (FileDecision::Drop, named),
         (None, None) if args.all => {
             return Err(Error::usage("--all: say what is to be done with all of them, --accept or --drop"));
         }
@@ -57,18 +57,18 @@ pub fn rejected(session: &mut Session, store: &Store, mut args: cli::Rejected) -
     decide(session, store, &agent, verdict, &named)
 }
 
-impl Verdict {
+impl FileDecision {
     fn flag(self) -> &'static str {
         match self {
-            Verdict::Accept => "accept",
-            Verdict::Drop => "drop",
+            FileDecision::Accept => "accept",
+            FileDecision::Drop => "drop",
         }
     }
 
     fn event(self) -> EventKind {
         match self {
-            Verdict::Accept => EventKind::RejectedAccepted,
-            Verdict::Drop => EventKind::RejectedRemoved,
+            FileDecision::Accept => EventKind::RejectedAccepted,
+            FileDecision::Drop => EventKind::RejectedRemoved,
         }
     }
 }
@@ -102,7 +102,7 @@ fn decide(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    verdict: Verdict,
+    verdict: FileDecision,
     named: &[OsString],
 ) -> Result<Status> {
     authority::reach(session, store, agent, "decide about the files of")?;
@@ -145,7 +145,7 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
 
 /// Result for a file.
 enum Done {
-    As(Verdict),
+    As(FileDecision),
     /// The file no longer exists.
     Gone,
     /// The file still can't be admitted.
@@ -157,12 +157,12 @@ fn carry_out(
     agent: &Agent<'_>,
     locked: &Change<'_>,
     policy: &Policy,
-    verdict: Verdict,
+    verdict: FileDecision,
     one: &Rejected,
 ) -> Result<Done> {
     match verdict {
-        Verdict::Drop => locked.local().remove_rejected(one)?,
-        Verdict::Accept => match judge(session, agent, locked, policy, one)? {
+        FileDecision::Drop => locked.local().remove_rejected(one)?,
+        FileDecision::Accept => match judge(session, agent, locked, policy, one)? {
             None => return Ok(Done::Gone),
             Some(Ok(())) => locked.local().bring_back(one)?,
             Some(Err(reason)) => {
@@ -194,8 +194,8 @@ fn judge(
 fn say(session: &mut Session, agent: &AgentName, one: &Rejected, done: Result<Done>) -> Status {
     let file = one.name();
     let word = match done {
-        Ok(Done::As(Verdict::Accept)) => "accepted",
-        Ok(Done::As(Verdict::Drop)) => "dropped",
+        Ok(Done::As(FileDecision::Accept)) => "accepted",
+        Ok(Done::As(FileDecision::Drop)) => "dropped",
         Ok(Done::Gone) => "gone",
         Ok(Done::Refused(reason)) => {
             let error = Error::refused("still_refused", format!("{file} is still no message: {reason}"))

@@ -12,17 +12,17 @@ pub fn repository(store: &Store) -> Repository<'_> {
 }
 
 /// State before a step.
-pub struct Before<'r> {
+pub struct BeforeStep<'r> {
     repository: &'r Repository<'r>,
     revision: u64,
 }
 
-impl<'r> Before<'r> {
+impl<'r> BeforeStep<'r> {
     /// Notes the revision before a step. Fails if git could not commit, so that no step is made.
-    pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<Before<'r>> {
+    pub fn step(repository: &'r Repository<'r>, agent: &Agent<'_>) -> Result<BeforeStep<'r>> {
         let revision = agent.peek()?.revision;
         repository.check()?;
-        Ok(Before { repository, revision })
+        Ok(BeforeStep { repository, revision })
     }
 
     /// Commits the state directory with the decision as the message, if the step has changed a

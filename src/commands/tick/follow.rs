@@ -46,7 +46,7 @@ const SURELY: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
 
-pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<Status> {
+pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Result<Status> {
     if authority::inside(session, &store)?.is_some() {
         return Err(Error::refused("own_turn", "a turn or task can't follow agents: it would never end")
             .with_hint("use `tick --until-idle`"));
@@ -61,7 +61,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
     for name in agents(&store, &args.agents, false)? {
         store.agent(&name)?;
     }
-    let mut follower = Follower {
+    let mut follower = TickFollower {
         args,
         news: News::of(store.local()),
         anchor: store.anchor().clone(),
@@ -86,7 +86,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::Tick) -> Result<S
 
 /// Scheduling state of one agent.
 #[derive(Default)]
-struct Followed {
+struct FollowedAgent {
     /// Time of the next look, if no change comes before.
     look_at: Option<Time>,
     /// Set if the agent has something to do.
@@ -104,12 +104,12 @@ struct Followed {
     is_unwatched: bool,
 }
 
-struct Follower<'a> {
-    args: &'a cli::Tick,
+struct TickFollower<'a> {
+    args: &'a cli::TickArgs,
     anchor: Anchor,
     store: Store,
     news: News,
-    followed: BTreeMap<AgentName, Followed>,
+    followed: BTreeMap<AgentName, FollowedAgent>,
     /// Agents that may have changed.
     to_look_at: BTreeSet<AgentName>,
     /// Number of machines that follow the same agents, including this one.
@@ -126,7 +126,7 @@ struct Follower<'a> {
     alarm: Alarm,
 }
 
-impl Follower<'_> {
+impl TickFollower<'_> {
     fn go_on(&mut self, session: &mut Session, signals: &Signals) -> Result<Status> {
         loop {
             self.look(session);
@@ -260,7 +260,7 @@ impl Follower<'_> {
         for (name, told) in names {
             let agent = self.followed.entry(name.clone()).or_insert_with(|| {
                 self.to_look_at.insert(name.clone());
-                Followed::default()
+                FollowedAgent::default()
             });
             if agent.ready.is_some() && told.is_some() {
                 agent.ready.clone_from(&told);
@@ -425,7 +425,7 @@ impl Follower<'_> {
     }
 }
 
-impl Followed {
+impl FollowedAgent {
     /// Sets the time of the next look, or marks the agent as ready.
     fn stands(&mut self, due: Option<Time>, now: Time, urgency: impl FnOnce() -> Urgency) {
         self.ready = None;

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use crate::cli;
-use crate::engine::exchange::Exchange;
 use crate::engine::session::Session;
 use crate::engine::step::quiet_step;
 use crate::error::{Error, Result, Status};
@@ -20,106 +19,100 @@ use crate::report::step;
 use crate::rules::priority::{Rank, rank};
 use crate::store::{Due, Store, at_once};
 
-use super::steps;
+use super::Round;
 
-pub fn one_by_one(
-    session: &mut Session,
-    store: &Store,
-    names: &[AgentName],
-    args: &cli::Tick,
-    exchange: Option<&Exchange<'_>>,
-    moved: &mut bool,
-) -> Status {
-    // A process that `--all` started for one agent belongs to a run over all agents, too.
-    session.each_agent(names, args.all || args.unless_moved, |session, name| {
-        if session.cancelled_by.get().is_some() {
-            return Ok(Status::Done);
-        }
-        let (status, did) = steps(session, store, name, args, exchange)?;
-        *moved |= did;
-        Ok(status)
-    })
-}
-
-/// Ticks the agents that have something to do, most urgent first, and then the idle ones, which may
-/// have received messages from the first by then.
-pub fn in_line(
-    session: &mut Session,
-    store: &Store,
-    (names, urgencies): (Vec<AgentName>, &Urgencies),
-    args: &cli::Tick,
-    exchange: Option<&Exchange<'_>>,
-    moved: &mut bool,
-) -> Status {
-    let (mut busy, mut resting) = (Vec::new(), Vec::new());
-    for name in names {
-        match store.agent(&name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
-            Ok(Some(report)) => resting.push((name, report)),
-            // The agent was moved away, so it has no steps here.
-            Err(error) if error.has_left() => {}
-            Ok(None) | Err(_) => busy.push(name),
-        }
+impl Round<'_> {
+    pub(super) fn one_by_one(&mut self, session: &mut Session, names: &[AgentName]) -> Status {
+        // A process that `--all` started for one agent belongs to a run over all agents, too.
+        session.each_agent(names, self.args.all || self.args.unless_moved, |session, name| {
+            if session.cancelled_by.get().is_some() {
+                return Ok(Status::Done);
+            }
+            self.steps(session, name)
+        })
     }
-    if busy.is_empty() && !args.dry_run {
-        // No step has run, so the reports are still valid.
-        for (_, report) in &resting {
-            session.out.result(report, |out| step::text(report, out));
-        }
-        return Status::Done;
-    }
-    by_urgency(store, &mut busy, urgencies, session.clock.now());
-    busy.extend(resting.into_iter().map(|(name, _)| name));
-    one_by_one(session, store, &busy, args, exchange, moved)
-}
 
-/// Ticks each agent in its own process, so that stray processes of a turn are never those of
-/// another turn.
-pub fn in_parallel(
-    session: &mut Session,
-    store: &Store,
-    names: &[AgentName],
-    urgencies: &Urgencies,
-    args: &cli::Tick,
-    moved: &mut bool,
-) -> Status {
-    let mut status = Status::Done;
-    let mut busy: Vec<AgentName> = Vec::new();
-    let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
-    for name in names {
-        // An agent with nothing to do needs no process.
-        match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
-            Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
-            // The agent was moved away, so it has no steps here.
-            Err(error) if args.all && error.has_left() => {}
-            Ok(None) | Err(_) => {
-                busy.push(name.clone());
-                continue;
+    /// Ticks the agents that have something to do, most urgent first, and then the idle ones, which
+    /// may have received messages from the first by then.
+    pub(super) fn in_line(
+        &mut self,
+        session: &mut Session,
+        names: Vec<AgentName>,
+        urgencies: &Urgencies,
+    ) -> Status {
+        let (mut busy, mut resting) = (Vec::new(), Vec::new());
+        for name in names {
+            match self
+                .store
+                .agent(&name)
+                .and_then(|agent| quiet_step(session, self.store, &agent, Instant::now()))
+            {
+                Ok(Some(report)) => resting.push((name, report)),
+                // The agent was moved away, so it has no steps here.
+                Err(error) if error.has_left() => {}
+                Ok(None) | Err(_) => busy.push(name),
             }
         }
-        progress.advance(1);
-    }
-    if args.all {
-        by_urgency(store, &mut busy, urgencies, session.clock.now());
-    }
-    session.out.flush();
-    let works = busy.iter().map(|name| own_tick(session, store, name, args)).collect::<Vec<_>>();
-    let out = &mut session.out;
-    let relay: Option<Relay> = out.can_draw().then_some(relay);
-    let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
-        progress.advance(1);
-        let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
-        if reached != Status::NothingDone {
-            *moved = true;
-            status = status.graver(reached);
+        if busy.is_empty() && !self.args.dry_run {
+            // No step has run, so the reports are still valid.
+            for (_, report) in &resting {
+                session.out.result(report, |out| step::text(report, out));
+            }
+            return Status::Done;
         }
-    });
-    match ran {
-        Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
-        Err(error) => {
-            status = status.graver(session.fail(error));
-        }
+        by_urgency(self.store, &mut busy, urgencies, session.clock.now());
+        busy.extend(resting.into_iter().map(|(name, _)| name));
+        self.one_by_one(session, &busy)
     }
-    status
+
+    /// Ticks each agent in its own process, so that stray processes of a turn are never those of
+    /// another turn.
+    pub(super) fn in_parallel(
+        &mut self,
+        session: &mut Session,
+        names: &[AgentName],
+        urgencies: &Urgencies,
+    ) -> Status {
+        let Round { store, args, .. } = *self;
+        let mut status = Status::Done;
+        let mut busy: Vec<AgentName> = Vec::new();
+        let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
+        for name in names {
+            // An agent with nothing to do needs no process.
+            match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
+                Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
+                // The agent was moved away, so it has no steps here.
+                Err(error) if args.all && error.has_left() => {}
+                Ok(None) | Err(_) => {
+                    busy.push(name.clone());
+                    continue;
+                }
+            }
+            progress.advance(1);
+        }
+        if args.all {
+            by_urgency(store, &mut busy, urgencies, session.clock.now());
+        }
+        session.out.flush();
+        let works = busy.iter().map(|name| own_tick(session, store, name, args)).collect::<Vec<_>>();
+        let out = &mut session.out;
+        let relay: Option<Relay> = out.can_draw().then_some(relay);
+        let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
+            progress.advance(1);
+            let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
+            if reached != Status::NothingDone {
+                self.moved = true;
+                status = status.graver(reached);
+            }
+        });
+        match ran {
+            Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
+            Err(error) => {
+                status = status.graver(session.fail(error));
+            }
+        }
+        status
+    }
 }
 
 /// Prints the output of an agent's tick, and reports an error that it could not print. Returns the
@@ -157,7 +150,7 @@ fn last_words(lines: &[u8], end: End) -> Option<String> {
 
 /// Work item that ticks one agent: a new process, or a job for a persistent worker if the store is
 /// a database.
-pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::Tick) -> Work {
+pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::TickArgs) -> Work {
     if store.is_remote() {
         let worker = command(session, store, "--by-line", args);
         return Work::Line { worker, line: name.to_string() };
@@ -166,7 +159,7 @@ pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::
 }
 
 /// Returns the command line of a tick. `of`: an agent, or the flag of a persistent worker.
-fn command(session: &Session, store: &Store, of: &str, args: &cli::Tick) -> Vec<OsString> {
+fn command(session: &Session, store: &Store, of: &str, args: &cli::TickArgs) -> Vec<OsString> {
     let out = &session.out;
     let color = if out.is_colored() { "always" } else { "never" };
     let steps = args.max_steps.to_string();

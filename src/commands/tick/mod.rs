@@ -30,13 +30,13 @@ mod follow {
     use crate::error::{Error, Result, Status};
     use crate::store::Store;
 
-    pub fn follow(_: &mut Session, _: Store, _: &cli::Tick) -> Result<Status> {
+    pub fn follow(_: &mut Session, _: Store, _: &cli::TickArgs) -> Result<Status> {
         let message = "--follow: this system can't tell what has changed".to_owned();
         Err(Error::failed(message).with_hint("see `dormouse service`"))
     }
 }
 
-pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
+pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
     let store = session.store()?;
     if args.follow {
         return follow::follow(session, store, &args);
@@ -48,8 +48,8 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
         return by_line(session, store, &args);
     }
     let exchange = args.push.as_deref().map(|remote| pushing::begin(session, &store, remote)).transpose()?;
-    let (mut status, mut moved) = (Status::Done, false);
-    let mut done = BTreeSet::new();
+    let mut round = Round { store: &store, args: &args, exchange: exchange.as_ref(), moved: false };
+    let (mut status, mut done) = (Status::Done, BTreeSet::new());
     loop {
         let line = to_step(session, &store, &args, &done)?;
         let are_due = line.urgencies.is_some();
@@ -57,12 +57,12 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
             break;
         }
         done.extend(line.names.iter().cloned());
-        status = status.graver(each(session, &store, &args, exchange.as_ref(), line, &mut moved)?);
+        status = status.graver(round.each(session, line)?);
         if !are_due || session.cancelled_by.get().is_some() {
             break;
         }
     }
-    if args.exit_code && !moved && status == Status::Done {
+    if args.exit_code && !round.moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
     Ok(status)
@@ -70,15 +70,14 @@ pub fn tick(session: &mut Session, args: cli::Tick) -> Result<Status> {
 
 /// Steps the agents that the parent process names, one after the other. An error ends this process,
 /// so that it can't affect the next step.
-fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<Status> {
+fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
         // The store may be outdated, because this process may have waited long for the line.
         store = store.afresh()?;
-        let mut moved = false;
-        let line = Line { names: vec![name], urgencies: None };
-        let status = each(session, &store, args, None, line, &mut moved)?;
-        let status = if !moved && status == Status::Done { Status::NothingDone } else { status };
+        let mut round = Round { store: &store, args, exchange: None, moved: false };
+        let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;
+        let status = if !round.moved && status == Status::Done { Status::NothingDone } else { status };
         let is_well = matches!(status, Status::Done | Status::NothingDone | Status::TurnFailed);
         if !is_well || session.cancelled_by.get().is_some() {
             return Ok(status);
@@ -92,7 +91,7 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::Tick) -> Result<
 }
 
 /// Agents to step.
-struct Line {
+struct AgentsToStep {
     names: Vec<AgentName>,
     /// Urgencies of the due agents, if the store reports them.
     urgencies: Option<Urgencies>,
@@ -101,117 +100,121 @@ struct Line {
 /// Returns the agents to step. If the store knows which agents are due, `--all` steps only these.
 /// Messages of one round make other agents due, so the caller repeats the query until it names no
 /// agent that is not in `done`.
-fn to_step(session: &Session, store: &Store, args: &cli::Tick, done: &BTreeSet<AgentName>) -> Result<Line> {
+fn to_step(
+    session: &Session,
+    store: &Store,
+    args: &cli::TickArgs,
+    done: &BTreeSet<AgentName>,
+) -> Result<AgentsToStep> {
     let due = if args.all { store.due_to_tick(session.clock.now())? } else { None };
     let Some(mut due) = due else {
         let names = authority::governed(session, store, &args.agents, args.all)?;
-        return Ok(Line { names, urgencies: None });
+        return Ok(AgentsToStep { names, urgencies: None });
     };
     due.agents.retain(|agent| !done.contains(&agent.name));
     let names = authority::governed_among(session, store, due.names().cloned().collect(), true)?;
-    Ok(Line { names, urgencies: Some(many::urgencies(store, due)) })
+    Ok(AgentsToStep { names, urgencies: Some(many::urgencies(store, due)) })
 }
 
-fn each(
-    session: &mut Session,
-    store: &Store,
-    args: &cli::Tick,
-    exchange: Option<&Exchange<'_>>,
-    line: Line,
-    moved: &mut bool,
-) -> Result<Status> {
-    let Line { mut names, urgencies } = line;
-    let urgencies = urgencies.unwrap_or_default();
-    let is_free = args.dry_run || authority::inside(session, store)?.is_none();
-    let refused = if is_free {
-        Status::Done
-    } else {
-        authority::leave_out_others(session, store, &mut names, args.all)
-    };
-    let status = if args.jobs > 1 && names.len() > 1 && !args.dry_run {
-        many::in_parallel(session, store, &names, &urgencies, args, moved)
-    } else if args.all {
-        many::in_line(session, store, (names, &urgencies), args, exchange, moved)
-    } else {
-        many::one_by_one(session, store, &names, args, exchange, moved)
-    };
-    // A child's step may report an attention of its parent.
-    let status = if session.has_raised_failure() { status.graver(Status::TurnFailed) } else { status };
-    Ok(status.graver(refused))
+/// Steps of one command, which all have the same arguments.
+struct Round<'a> {
+    store: &'a Store,
+    args: &'a cli::TickArgs,
+    exchange: Option<&'a Exchange<'a>>,
+    /// True after a step that did something.
+    moved: bool,
 }
 
-/// Runs one step of an agent, or with --until-idle as many as it needs.
-pub fn steps(
-    session: &mut Session,
-    store: &Store,
-    name: &AgentName,
-    args: &cli::Tick,
-    exchange: Option<&Exchange<'_>>,
-) -> Result<(Status, bool)> {
-    let agent = store.agent(name)?;
-    if args.commit {
-        store.local().files_only("`dormouse tick --commit`")?;
-    }
-    let repository = args.commit.then(|| committing::repository(store));
-    let mut status = Status::Done;
-    let mut moved = false;
-    let most = if args.until_idle { args.max_steps } else { 1 };
-    for _ in 0..most {
-        let mut before = None;
-        let mut has_taken = false;
-        let mut report = if args.dry_run {
-            would_do(session, store, &agent)?
-        } else if let Some(exchange) = exchange {
-            let stepped = pushing::step(session, store, &agent, exchange)?;
-            has_taken = stepped.has_taken;
-            stepped.report
-        } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
-            report
+impl Round<'_> {
+    fn each(&mut self, session: &mut Session, line: AgentsToStep) -> Result<Status> {
+        let AgentsToStep { mut names, urgencies } = line;
+        let urgencies = urgencies.unwrap_or_default();
+        let is_free = self.args.dry_run || authority::inside(session, self.store)?.is_none();
+        let refused = if is_free {
+            Status::Done
         } else {
-            before = repository
-                .as_ref()
-                .map(|repository| committing::Before::step(repository, &agent))
-                .transpose()?;
-            busy_step(session, store, &agent)?
+            authority::leave_out_others(session, self.store, &mut names, self.args.all)
         };
-        let raised_failure = session.has_raised_failure();
-        report.attention = session.raised.take();
-        // A failure that a dry run predicts has not happened.
-        if !args.dry_run && (report.failed() || raised_failure) {
-            status = status.graver(Status::TurnFailed);
-        }
-        let did = report.did_something();
-        moved |= did;
-        // Another clone may own the parent; its own step then finds the end of the child.
-        if did && !args.dry_run && exchange.is_none() {
-            Desk::new(session, &agent).tell_parent();
-        }
-        session.out.result(&report, |out| shown::text(&report, out));
-        if let Some(error) = session.lacked.take() {
-            session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
-            status = status.graver(error.exit_status());
-        }
-        session.out.flush();
-        if let Some(continuation) = &report.decision.continuation {
-            session.out.detail(&format!(
-                "{name}: {}: {}",
-                continuation.class,
-                continuation.evidence.join(", ")
-            ));
-        }
-        // The result is printed before git can fail.
-        if let Some(before) = before
-            && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
-        {
-            session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
-        }
-        if let Some(exchange) = exchange.filter(|_| has_taken) {
-            let (subject, body) = committing::message(&report);
-            pushing::publish(session, exchange, (&subject, &body))?;
-        }
-        if !did || session.cancelled_by.get().is_some() {
-            break;
-        }
+        let status = if self.args.jobs > 1 && names.len() > 1 && !self.args.dry_run {
+            self.in_parallel(session, &names, &urgencies)
+        } else if self.args.all {
+            self.in_line(session, names, &urgencies)
+        } else {
+            self.one_by_one(session, &names)
+        };
+        // A child's step may report an attention of its parent.
+        let raised = session.has_raised_failure();
+        let status = if raised { status.graver(Status::TurnFailed) } else { status };
+        Ok(status.graver(refused))
     }
-    Ok((status, moved))
+
+    /// Runs one step of an agent, or with --until-idle as many as it needs.
+    fn steps(&mut self, session: &mut Session, name: &AgentName) -> Result<Status> {
+        let Round { store, args, exchange, .. } = *self;
+        let agent = store.agent(name)?;
+        if args.commit {
+            store.local().files_only("`dormouse tick --commit`")?;
+        }
+        let repository = args.commit.then(|| committing::repository(store));
+        let mut status = Status::Done;
+        let most = if args.until_idle { args.max_steps } else { 1 };
+        for _ in 0..most {
+            let mut before = None;
+            let mut has_taken = false;
+            let mut report = if args.dry_run {
+                would_do(session, store, &agent)?
+            } else if let Some(exchange) = exchange {
+                let stepped = pushing::step(session, store, &agent, exchange)?;
+                has_taken = stepped.has_taken;
+                stepped.report
+            } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
+                report
+            } else {
+                before = repository
+                    .as_ref()
+                    .map(|repository| committing::BeforeStep::step(repository, &agent))
+                    .transpose()?;
+                busy_step(session, store, &agent)?
+            };
+            let raised_failure = session.has_raised_failure();
+            report.attention = session.raised.take();
+            // A failure that a dry run predicts has not happened.
+            if !args.dry_run && (report.failed() || raised_failure) {
+                status = status.graver(Status::TurnFailed);
+            }
+            let did = report.did_something();
+            self.moved |= did;
+            // Another clone may own the parent; its own step then finds the end of the child.
+            if did && !args.dry_run && exchange.is_none() {
+                Desk::new(session, &agent).tell_parent();
+            }
+            session.out.result(&report, |out| shown::text(&report, out));
+            if let Some(error) = session.lacked.take() {
+                session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                status = status.graver(error.exit_status());
+            }
+            session.out.flush();
+            if let Some(continuation) = &report.decision.continuation {
+                session.out.detail(&format!(
+                    "{name}: {}: {}",
+                    continuation.class,
+                    continuation.evidence.join(", ")
+                ));
+            }
+            // The result is printed before git can fail.
+            if let Some(before) = before
+                && let Some(left_out) = before.commit(&agent, &report, session.clock.now())?
+            {
+                session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
+            }
+            if let Some(exchange) = exchange.filter(|_| has_taken) {
+                let (subject, body) = committing::message(&report);
+                pushing::publish(session, exchange, (&subject, &body))?;
+            }
+            if !did || session.cancelled_by.get().is_some() {
+                break;
+            }
+        }
+        Ok(status)
+    }
 }

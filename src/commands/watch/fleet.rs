@@ -4,14 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
-use crate::report::dashboard::{Counts, Known};
+use crate::report::dashboard::{AgentRow, Counts};
 use crate::report::list::natural;
 
 /// Agents with their last known states.
 #[derive(Default)]
 pub struct Fleet {
     /// All agents in natural order of their names.
-    agents: Vec<(AgentName, Known)>,
+    agents: Vec<(AgentName, AgentRow)>,
     places: HashMap<AgentName, usize>,
     /// Indexes of the shown agents, those that need attention first.
     order: Vec<usize>,
@@ -26,7 +26,7 @@ impl Fleet {
             names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();
         let names: BTreeSet<AgentName> = names.into_iter().collect();
         self.agents.retain(|(name, _)| names.contains(name));
-        self.agents.extend(new.iter().map(|name| (name.clone(), Known::Nothing)));
+        self.agents.extend(new.iter().map(|name| (name.clone(), AgentRow::Nothing)));
         self.agents.sort_by(|(one, _), (other, _)| natural(one.as_str(), other.as_str()));
         self.places = self.agents.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
         self.sort();
@@ -38,7 +38,7 @@ impl Fleet {
     }
 
     /// Sets the state of an agent. `sort` updates the order.
-    pub fn note(&mut self, name: &AgentName, known: Known) {
+    pub fn note(&mut self, name: &AgentName, known: AgentRow) {
         if let Some(at) = self.places.get(name) {
             self.agents[*at].1 = known;
         }
@@ -47,10 +47,10 @@ impl Fleet {
     /// Sorts the shown agents, those that need attention first.
     pub fn sort(&mut self) {
         let filter = self.filter.to_lowercase();
-        let is_shown = |(name, known): &(AgentName, Known)| {
+        let is_shown = |(name, known): &(AgentName, AgentRow)| {
             let posture = match known {
-                Known::Stands(line) => line.posture.name(),
-                Known::Nothing | Known::Broken(_) => "",
+                AgentRow::Stands(line) => line.posture.name(),
+                AgentRow::Nothing | AgentRow::Broken(_) => "",
             };
             name.as_str().contains(&filter) || posture.contains(&filter)
         };
@@ -76,7 +76,7 @@ impl Fleet {
     }
 
     /// Returns the shown agents from an index on.
-    pub fn from(&self, at: usize) -> impl Iterator<Item = (&AgentName, &Known)> {
+    pub fn from(&self, at: usize) -> impl Iterator<Item = (&AgentName, &AgentRow)> {
         self.order.iter().skip(at).map(|at| (&self.agents[*at].0, &self.agents[*at].1))
     }
 
@@ -91,12 +91,12 @@ impl Fleet {
         for (_, known) in &self.agents {
             counts.to_look_at += usize::from(known.needs_attention());
             match known {
-                Known::Nothing => counts.unread += 1,
-                Known::Stands(line) => {
+                AgentRow::Nothing => counts.unread += 1,
+                AgentRow::Stands(line) => {
                     counts.at_work += usize::from(line.posture == Posture::ActiveTurn);
                     counts.pending += line.pending;
                 }
-                Known::Broken(_) => {}
+                AgentRow::Broken(_) => {}
             }
         }
         counts
@@ -120,7 +120,7 @@ mod tests {
         let mut fleet = Fleet::default();
         assert_eq!(fleet.list(names(&["a10", "a2", "b"])).len(), 3);
         assert_eq!(shown(&fleet), ["a2", "a10", "b"]);
-        fleet.note(&"b".parse().unwrap(), Known::Broken("torn".to_owned()));
+        fleet.note(&"b".parse().unwrap(), AgentRow::Broken("torn".to_owned()));
         fleet.sort();
         assert_eq!(shown(&fleet), ["b", "a2", "a10"]);
         assert_eq!(fleet.place(&"a10".parse().unwrap()), Some(2));

@@ -9,9 +9,9 @@ use crate::process::screen::Screen;
 use crate::report::dashboard::room;
 
 use super::acts::Act;
-use super::{Panel, Talk};
+use super::{Dashboard, FooterState};
 
-impl Panel {
+impl Dashboard {
     /// Handles a key. Returns true if it ends the command.
     pub(super) fn press(
         &mut self,
@@ -43,19 +43,19 @@ impl Panel {
             | Key::Escape
             | Key::Cancel => {}
         }
-        match std::mem::replace(&mut self.talk, Talk::Keys) {
-            Talk::Filters => {
+        match std::mem::replace(&mut self.talk, FooterState::Keys) {
+            FooterState::Filters => {
                 self.filter_with(key);
                 return Ok(key == Key::Cancel);
             }
-            Talk::Doubts(act, name) => {
+            FooterState::Doubts(act, name) => {
                 if matches!(key, Key::Char('y' | 'Y')) {
                     self.start(session, act, &name);
                 }
                 return Ok(false);
             }
-            Talk::Leaves => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
-            Talk::Keys | Talk::Said(_) => {}
+            FooterState::Leaves => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
+            FooterState::Keys | FooterState::Said(_) => {}
         }
         let moves = matches!(
             key,
@@ -72,7 +72,7 @@ impl Panel {
         }
         let page = room(height);
         match key {
-            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = Talk::Leaves,
+            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
             Key::Cancel | Key::Char('q') => return Ok(true),
             Key::Escape | Key::Back if self.near.is_some() => self.near = None,
             Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
@@ -86,7 +86,7 @@ impl Panel {
             Key::Char('/') => {
                 self.near = None;
                 self.fleet.filter_by(String::new());
-                self.talk = Talk::Filters;
+                self.talk = FooterState::Filters;
             }
             Key::Enter => {
                 if let Some(name) = self.subject() {
@@ -98,7 +98,7 @@ impl Panel {
             Key::Char(letter) => {
                 if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
                     match act.doubt() {
-                        Some(_) => self.talk = Talk::Doubts(act, name),
+                        Some(_) => self.talk = FooterState::Doubts(act, name),
                         None => self.start(session, act, &name),
                     }
                 }
@@ -158,7 +158,7 @@ impl Panel {
             | Key::End => return,
         }
         if key != Key::Escape {
-            self.talk = Talk::Filters;
+            self.talk = FooterState::Filters;
         }
         self.chosen = None;
         self.top = 0;
@@ -174,6 +174,6 @@ impl Panel {
             }
             None => Ok(format!("{name} has no dead letter")),
         });
-        self.talk = Talk::Said(started.unwrap_or_else(|error| error.to_string()));
+        self.talk = FooterState::Said(started.unwrap_or_else(|error| error.to_string()));
     }
 }

@@ -22,7 +22,9 @@ use crate::process::alarm::{Alarm, Rung};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Keyboard, Screen};
 use crate::process::signals::{OfTerminal, Signals};
-use crate::report::dashboard::{CloseUp, Foot, Known, Shown, View, draw, next_change, room};
+use crate::report::dashboard::{
+    AgentDetail, AgentRow, Foot, ScreenContents, ScreenView, draw, next_change, room,
+};
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told, Watch};
@@ -44,7 +46,7 @@ const AGENTS_IN_A_LOOK: u64 = 1000;
 /// Delay of the first look for a missing state directory.
 const PUT_BACK: Span = Span::from_secs(1);
 
-pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
+pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     let refuse = |message: &str| {
         Error::usage(message).with_hint("use `dormouse list`, with --json for scripts, or `dormouse logs -f`")
     };
@@ -67,7 +69,7 @@ pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
     let signals = Signals::hold()?;
     signals.hear_children()?;
     let terminal = signals.hear_terminal()?;
-    let mut panel = Panel {
+    let mut panel = Dashboard {
         named: args.agents,
         anchor: store.anchor().clone(),
         news: News::of(store.local()),
@@ -83,7 +85,7 @@ pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
         top: 0,
         near: None,
         keys: None,
-        talk: Talk::Keys,
+        talk: FooterState::Keys,
         jobs: Jobs::new()?,
         alarm: Alarm::new()?,
         is_changed: true,
@@ -94,7 +96,7 @@ pub fn watch(session: &mut Session, args: cli::Watch) -> Result<Status> {
 }
 
 /// Contents of the last line.
-enum Talk {
+enum FooterState {
     Keys,
     Said(String),
     /// Confirmation of a command with an irreversible effect.
@@ -105,9 +107,9 @@ enum Talk {
 }
 
 /// Agent of the detail view.
-struct Near {
+struct DetailState {
     name: AgentName,
-    seen: std::result::Result<CloseUp, String>,
+    seen: std::result::Result<AgentDetail, String>,
     said: Option<Said>,
     /// Reports changes of an agent in a database, which has no other source of events.
     heard: Watch,
@@ -117,14 +119,14 @@ struct Near {
     from: usize,
 }
 
-impl Near {
+impl DetailState {
     fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let written = self.said.iter().flat_map(Said::readable);
         written.chain(self.heard.readable())
     }
 }
 
-struct Panel {
+struct Dashboard {
     named: Vec<String>,
     anchor: Anchor,
     store: Store,
@@ -145,16 +147,16 @@ struct Panel {
     chosen: Option<AgentName>,
     /// Number of agents above the screen.
     top: usize,
-    near: Option<Near>,
+    near: Option<DetailState>,
     /// Scroll offset of the list of keys, while it is shown.
     keys: Option<usize>,
-    talk: Talk,
+    talk: FooterState,
     jobs: Jobs<(Act, AgentName)>,
     alarm: Alarm,
     is_changed: bool,
 }
 
-impl Panel {
+impl Dashboard {
     fn go_on(
         &mut self,
         session: &mut Session,
@@ -176,12 +178,12 @@ impl Panel {
             let mut wakes = vec![keyboard.as_fd(), signals.as_fd(), self.alarm.as_fd()];
             if until.is_none() {
                 wakes.extend(self.news.readable());
-                wakes.extend(self.near.iter().flat_map(Near::readable));
+                wakes.extend(self.near.iter().flat_map(DetailState::readable));
             }
             let ended = self.jobs.wait(&wakes, until)?;
             drop(wakes);
             for ended in ended {
-                self.talk = Talk::Said(told(&ended));
+                self.talk = FooterState::Said(told(&ended));
                 self.to_read.insert(ended.of.1);
                 self.is_changed = true;
             }
@@ -310,9 +312,9 @@ impl Panel {
         let known = match found {
             Ok((line, is_watched)) => {
                 self.notes_watch(session, name, is_watched);
-                Known::Stands(Box::new(line))
+                AgentRow::Stands(Box::new(line))
             }
-            Err(error) => Known::Broken(error.to_string()),
+            Err(error) => AgentRow::Broken(error.to_string()),
         };
         self.fleet.note(name, known);
         if self.near.as_ref().is_some_and(|near| near.name == *name) {
@@ -327,7 +329,7 @@ impl Panel {
         }
         // Agents in a database are never watched, so a note about them would tell nothing.
         if self.unwatched.is_empty() && !self.store.is_remote() {
-            self.talk = Talk::Said(format!(
+            self.talk = FooterState::Said(format!(
                 "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
             ));
         }
@@ -349,7 +351,7 @@ impl Panel {
             close_up(&agent, session.clock.now())
         });
         let seen = seen.map_err(|error| error.to_string());
-        self.near = Some(Near { name, seen, said, heard, has_more: true, from });
+        self.near = Some(DetailState { name, seen, said, heard, has_more: true, from });
         self.listen();
     }
 
@@ -375,9 +377,9 @@ impl Panel {
     /// Returns the time of the next redraw without a change.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
-        let of = |known: &Known| match known {
-            Known::Stands(line) => next_change(line, now),
-            Known::Nothing | Known::Broken(_) => None,
+        let of = |known: &AgentRow| match known {
+            AgentRow::Stands(line) => next_change(line, now),
+            AgentRow::Nothing | AgentRow::Broken(_) => None,
         };
         let seen: Option<Time> = match &self.near {
             Some(near) => near.seen.as_ref().ok().and_then(|seen| next_change(&seen.line, now)),
@@ -437,24 +439,26 @@ impl Panel {
         }
         let question;
         let foot = match &self.talk {
-            Talk::Keys => Foot::Keys,
-            Talk::Said(said) => Foot::Said(said),
-            Talk::Doubts(act, name) => {
+            FooterState::Keys => Foot::Keys,
+            FooterState::Said(said) => Foot::Said(said),
+            FooterState::Doubts(act, name) => {
                 question = format!("{} {name}? y/n: {}", act.name(), act.doubt().unwrap_or_default());
                 Foot::Asks(&question)
             }
-            Talk::Leaves => Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it"),
-            Talk::Filters => Foot::Filter(self.fleet.filter()),
+            FooterState::Leaves => {
+                Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it")
+            }
+            FooterState::Filters => Foot::Filter(self.fleet.filter()),
         };
         let view = match (&self.near, self.keys) {
-            (_, Some(from)) => View::Keys { from },
-            (Some(near), None) => View::One {
+            (_, Some(from)) => ScreenView::Keys { from },
+            (Some(near), None) => ScreenView::One {
                 name: &near.name,
                 seen: near.seen.as_ref().map_err(String::as_str),
                 said: near.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
                 from: near.from,
             },
-            (None, None) => View::Fleet {
+            (None, None) => ScreenView::Fleet {
                 counts: self.fleet.counts(),
                 filter: self.fleet.filter(),
                 above: self.top,
@@ -464,7 +468,13 @@ impl Panel {
             },
         };
         let colored = session.out.is_colored();
-        let shown = Shown { now: session.clock.now(), colored, trouble: self.trouble.as_deref(), view, foot };
+        let shown = ScreenContents {
+            now: session.clock.now(),
+            colored,
+            trouble: self.trouble.as_deref(),
+            view,
+            foot,
+        };
         let mut above = 0;
         screen.draw(|frame| above = draw(frame, &shown))?;
         if let Some(from) = self.scrolled() {

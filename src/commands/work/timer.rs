@@ -19,12 +19,12 @@ use crate::rules::transition::timer::{self, NewTimer};
 
 use super::change;
 use crate::commands::words::{
-    agent_and_text, moment, parse, parse_optional, plane_agent, required_agent, text,
+    agent_and_text, moment, optional_agent, parse, parse_optional, required_agent, text,
 };
 
 /// Added timer, with its next fire in local time.
 #[derive(Serialize)]
-struct Shown<'t> {
+struct AddedTimer<'t> {
     /// Word for the change.
     action: &'static str,
     #[serde(flatten)]
@@ -33,15 +33,15 @@ struct Shown<'t> {
     next_local: String,
 }
 
-impl<'t> Shown<'t> {
+impl<'t> AddedTimer<'t> {
     /// Uses the zone of the schedule, or the local zone for a schedule without one.
-    fn new(timer: &'t Timer, action: &'static str) -> Shown<'t> {
+    fn new(timer: &'t Timer, action: &'static str) -> AddedTimer<'t> {
         let named: Option<Zone> = match &timer.schedule {
             Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
             Schedule::At { .. } | Schedule::Every { .. } => None,
         };
         let zone = named.as_ref().or(zone::local().ok()).unwrap_or(&Zone::UTC);
-        Shown { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(zone) }
+        AddedTimer { action, timer, time_zone: zone.to_string(), next_local: timer.next_at.in_zone(zone) }
     }
 }
 
@@ -65,10 +65,10 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
                 hops,
             };
             let (timer, action) = change(session, &store, &agent, |draft| timer::add(draft, new))?;
-            let shown = Shown::new(&timer, action);
+            let shown = AddedTimer::new(&timer, action);
             let next = relative(timer.next_at, session.clock.now());
             session.out.result(&shown, |out| {
-                let Shown { next_local, time_zone, .. } = &shown;
+                let AddedTimer { next_local, time_zone, .. } = &shown;
                 // A script uses the whole line as the id.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
@@ -86,7 +86,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         }
         TimerCommand::Cancel { id, agent } => {
             let found: Named<TimerId> =
-                lookup::open::<Timer>(&store, plane_agent(&agent)?, "active timer", &id)?;
+                lookup::open::<Timer>(&store, optional_agent(&agent)?, "active timer", &id)?;
             let timer =
                 change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));
@@ -98,7 +98,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
 /// Parses the flags of a schedule. clap ensures that there is exactly one.
 fn read_schedule(
     session: &Session,
-    args: &cli::Schedule,
+    args: &cli::ScheduleArgs,
     tz: Option<String>,
     seconds: bool,
     past_ok: bool,

@@ -3,13 +3,14 @@
 use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
-use crate::commands::words::{moment, parse, parse_optional, plane_agent, required_agent};
+use crate::commands::records;
+use crate::commands::words::{moment, optional_agent, parse, parse_optional, required_agent};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
 use crate::engine::session::Session;
-use crate::error::{Error, Result, Status};
-use crate::model::id::{TriggerId, WaitId, WorkId};
+use crate::error::{Result, Status};
+use crate::model::id::{WaitId, WorkId};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::report::output::Tone;
@@ -20,26 +21,21 @@ use crate::store::{Agent, Store};
 
 use super::{CHANGE, change, find_work, moment_in};
 
-pub fn wait(session: &mut Session, args: cli::Wait) -> Result<Status> {
+pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         Some(WaitCommand::List { agent, state }) => {
             list_waits(session, &store.agent(&required_agent(&agent)?)?, &wait_states(&state)?)
         }
         Some(WaitCommand::Show { id, agent }) => {
-            let found = lookup::open_or_archived::<Wait>(&store, plane_agent(&agent)?, "wait", &id)?;
-            let wait =
-                store.agent(&found.agent)?.look(|seen, _| match seen.open_one::<Wait>(found.id)? {
-                    Some(wait) => Ok(Some(wait)),
-                    None => seen.ended_one::<Wait>(found.id),
-                })?;
-            let wait = wait.ok_or_else(|| Error::NoRecord { what: "wait", id: found.id.to_string() })?;
+            let found = lookup::open_or_archived::<Wait>(&store, optional_agent(&agent)?, "wait", &id)?;
+            let wait = records::read::<Wait>(&store.agent(&found.agent)?, "wait", found.id)?;
             say_wait(session, &wait);
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel { id, agent }) => {
             let found: Named<WaitId> =
-                lookup::open::<Wait>(&store, plane_agent(&agent)?, "active wait", &id)?;
+                lookup::open::<Wait>(&store, optional_agent(&agent)?, "active wait", &id)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
@@ -67,22 +63,18 @@ fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
 fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
     let waits = agent.look(|seen, _| {
-        let mut waits = Vec::new();
-        if states.iter().any(|status| *status != WaitStatus::Active) {
-            seen.ended(|wait: Wait| {
-                waits.extend(Some(wait).filter(is_wanted));
-                true
-            })?;
-            waits.reverse();
-        }
-        waits.extend(seen.open::<Wait>()?.into_iter().filter(is_wanted));
+        let has_ended = states.iter().any(|status| *status != WaitStatus::Active);
+        let mut waits = if has_ended { records::ended::<Wait>(&seen)? } else { Vec::new() };
+        waits.reverse();
+        waits.extend(seen.open::<Wait>()?);
+        waits.retain(is_wanted);
         Ok(waits)
     })?;
     waits.iter().for_each(|wait| say_wait(session, wait));
     Ok(Status::Done)
 }
 
-fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Status> {
+fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
     let caller = session.caller(store)?;
     // clap ensures that both are given.
@@ -93,12 +85,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::Wait) -> Result<Sta
     };
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
-    let trigger_id: Option<TriggerId> = match &args.trigger {
-        Some(part) => {
-            Some(lookup::open::<Trigger>(store, Some(agent.name().clone()), ACTIVE_TRIGGER, part)?.id)
-        }
-        None => None,
-    };
+    let trigger_id = records::open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
     let mut new = NewWait {
         kind,
         trigger: None,

@@ -13,7 +13,7 @@ use crate::model::time::Time;
 use crate::model::timer::{Schedule, Timer};
 use crate::model::wait::Wait;
 use crate::model::work::{WorkItem, WorkState};
-use crate::report::list::Line;
+use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::output::Tone;
 use crate::report::text::span;
@@ -22,8 +22,8 @@ use crate::rules::work::{WaitsByItem, scheduling_state};
 use super::{Paint, fit};
 
 /// State and open records of one agent.
-pub struct CloseUp {
-    pub line: Line,
+pub struct AgentDetail {
+    pub line: ListRow,
     pub execution: Execution,
     /// Live run.
     pub run: Option<RunId>,
@@ -47,13 +47,13 @@ const NAMES: usize = 11;
 const MOST: usize = 20;
 
 /// Lines of the view, and the settings for the next ones.
-struct Lines {
+struct DetailLines {
     rows: Vec<Row<'static>>,
     paint: Paint,
     width: usize,
 }
 
-impl Lines {
+impl DetailLines {
     fn field(&mut self, name: &str, value: &str, style: Style) {
         self.rows.push(Row::from(vec![
             Piece::styled(format!("{name:<NAMES$}"), self.paint.quiet()),
@@ -76,14 +76,14 @@ impl Lines {
 /// Renders the lines of an agent for a screen of this size. `said`: output of its current or last
 /// turn.
 pub(super) fn rows(
-    seen: &CloseUp,
+    seen: &AgentDetail,
     said: &[&str],
     now: Time,
     paint: Paint,
     (width, height): (usize, usize),
 ) -> Vec<Row<'static>> {
-    let CloseUp { line, execution, run, current, last_turn, queue, waits, timers, work, events } = seen;
-    let mut lines = Lines { rows: Vec::new(), paint, width };
+    let AgentDetail { line, execution, run, current, last_turn, queue, waits, timers, work, events } = seen;
+    let mut lines = DetailLines { rows: Vec::new(), paint, width };
     fields(&mut lines, line, execution, (current.as_ref(), last_turn.as_ref()), now);
     let title = if run.is_some() { "Output of the turn" } else { "Output of the last turn" };
     let plain = |text: String| (text, Style::new());
@@ -119,8 +119,8 @@ pub(super) fn rows(
 }
 
 fn fields(
-    lines: &mut Lines,
-    line: &Line,
+    lines: &mut DetailLines,
+    line: &ListRow,
     execution: &Execution,
     (current, last_turn): (Option<&Message>, Option<&LastTurn>),
     now: Time,

@@ -9,10 +9,10 @@ use ratatui::widgets::{Cell, Row as Cells, Table};
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
 use crate::model::time::{Span, Time};
-use crate::report::list::Line;
+use crate::report::list::ListRow;
 use crate::report::text::{count, span};
 
-use super::{Known, Paint, Shown, View, fit};
+use super::{AgentRow, Paint, ScreenContents, ScreenView, fit};
 
 /// Numbers of agents, as far as they were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,8 +100,14 @@ fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
 }
 
 /// Draws the overview. Returns the number of agents above the first row.
-pub(super) fn draw(frame: &mut Frame<'_>, head: Rect, body: Rect, shown: &Shown<'_>, paint: Paint) -> usize {
-    let View::Fleet { counts, filter, above, of, rows, chosen } = &shown.view else { return 0 };
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    head: Rect,
+    body: Rect,
+    shown: &ScreenContents<'_>,
+    paint: Paint,
+) -> usize {
+    let ScreenView::Fleet { counts, filter, above, of, rows, chosen } = &shown.view else { return 0 };
     let width = usize::from(head.width);
     let row = head_row(counts, filter, paint, width);
     let place = format!("{}-{} of {of}", above + 1, above + rows.len());
@@ -165,7 +171,7 @@ fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'s
 fn cell(
     column: Column,
     name: &AgentName,
-    known: &Known,
+    known: &AgentRow,
     now: Time,
     paint: Paint,
     width: usize,
@@ -181,23 +187,23 @@ fn cell(
             let style = if wrong { paint.bad() } else { paint.quiet() };
             Cell::new(Piece::styled(fit(&words(known, now), width), style))
         }
-        (Column::Posture, Known::Nothing) => Cell::new(Piece::styled("…", paint.quiet())),
-        (Column::Posture, Known::Broken(_)) => Cell::new(Piece::styled("can't be read", paint.bad())),
-        (_, Known::Nothing | Known::Broken(_)) => Cell::new(""),
-        (Column::Posture, Known::Stands(line)) => {
+        (Column::Posture, AgentRow::Nothing) => Cell::new(Piece::styled("…", paint.quiet())),
+        (Column::Posture, AgentRow::Broken(_)) => Cell::new(Piece::styled("can't be read", paint.bad())),
+        (_, AgentRow::Nothing | AgentRow::Broken(_)) => Cell::new(""),
+        (Column::Posture, AgentRow::Stands(line)) => {
             Cell::new(Piece::styled(line.posture.name(), posture_style(line.posture, paint)))
         }
-        (Column::Queue, Known::Stands(line)) => {
+        (Column::Queue, AgentRow::Stands(line)) => {
             Cell::new(if line.pending > 0 { line.pending.to_string() } else { String::new() })
         }
-        (Column::Turn, Known::Stands(line)) => {
+        (Column::Turn, AgentRow::Stands(line)) => {
             let age = line.turn_since.map(|since| span(now.since(since)));
             Cell::new(Piece::styled(age.unwrap_or_default(), paint.live()))
         }
-        (Column::Last, Known::Stands(line)) => {
+        (Column::Last, AgentRow::Stands(line)) => {
             Cell::new(line.last_turn_at.map(|at| at.local_short(now)).unwrap_or_default())
         }
-        (Column::Due, Known::Stands(line)) => {
+        (Column::Due, AgentRow::Stands(line)) => {
             let is_late = line.next_due_at.is_some_and(|at| at <= now);
             let style = if is_late { paint.late() } else { Style::new() };
             Cell::new(Piece::styled(
@@ -222,17 +228,17 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
 }
 
 /// Explains the state of an agent, problems first.
-fn words(known: &Known, now: Time) -> String {
+fn words(known: &AgentRow, now: Time) -> String {
     match known {
-        Known::Nothing => String::new(),
-        Known::Stands(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
-        Known::Broken(why) => why.clone(),
+        AgentRow::Nothing => String::new(),
+        AgentRow::Stands(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
+        AgentRow::Broken(why) => why.clone(),
     }
 }
 
 /// Returns the next time at which the row changes without an event: the age of the turn changes, or
 /// the agent becomes due.
-pub fn next_change(line: &Line, now: Time) -> Option<Time> {
+pub fn next_change(line: &ListRow, now: Time) -> Option<Time> {
     let age = line.turn_since.map(|since| {
         let age = now.since(since).as_millis();
         let unit = match age / 1000 {

@@ -12,45 +12,45 @@ use ratatui::widgets::Paragraph;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::list::Line;
+use super::list::ListRow;
 use super::text::{escape_line, one_line};
 
-pub use detail::CloseUp;
+pub use detail::AgentDetail;
 pub use fleet::{Counts, next_change, room};
 
 /// Minimum size of the screen, in columns and rows.
 const LEAST: (u16, u16) = (20, 5);
 
 /// Result of the last read of an agent.
-pub enum Known {
+pub enum AgentRow {
     /// Not read yet.
     Nothing,
-    Stands(Box<Line>),
+    Stands(Box<ListRow>),
     /// Error of the read.
     Broken(String),
 }
 
-impl Known {
+impl AgentRow {
     pub fn needs_attention(&self) -> bool {
         match self {
-            Known::Nothing => false,
-            Known::Stands(line) => line.needs_attention(),
-            Known::Broken(_) => true,
+            AgentRow::Nothing => false,
+            AgentRow::Stands(line) => line.needs_attention(),
+            AgentRow::Broken(_) => true,
         }
     }
 }
 
 /// Contents of the screen.
-pub struct Shown<'a> {
+pub struct ScreenContents<'a> {
     pub now: Time,
     pub colored: bool,
     /// Error that makes the shown state outdated.
     pub trouble: Option<&'a str>,
-    pub view: View<'a>,
+    pub view: ScreenView<'a>,
     pub foot: Foot<'a>,
 }
 
-pub enum View<'a> {
+pub enum ScreenView<'a> {
     Fleet {
         counts: Counts,
         /// Text that the shown names or postures contain.
@@ -59,14 +59,14 @@ pub enum View<'a> {
         above: usize,
         /// Number of agents that match the filter.
         of: usize,
-        rows: Vec<(&'a AgentName, &'a Known)>,
+        rows: Vec<(&'a AgentName, &'a AgentRow)>,
         /// Index of the chosen row.
         chosen: usize,
     },
     One {
         name: &'a AgentName,
         /// State of the agent, or the reason for which none can be shown.
-        seen: Result<&'a CloseUp, &'a str>,
+        seen: Result<&'a AgentDetail, &'a str>,
         /// Output of its current or last turn.
         said: Vec<&'a str>,
         /// Number of lines that are scrolled out at the top.
@@ -135,7 +135,7 @@ fn fit(text: &str, width: usize) -> String {
 
 /// Draws the screen. Returns the number of lines that are scrolled out at the top, limited to those
 /// that exist.
-pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
+pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let paint = Paint { colored: shown.colored, is_plain: false };
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
@@ -145,8 +145,8 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(1), Constraint::Fill(1), Constraint::Length(1)]).areas(area);
     let above = match &shown.view {
-        View::Fleet { .. } => fleet::draw(frame, head, body, shown, paint),
-        View::One { name, seen, said, from } => {
+        ScreenView::Fleet { .. } => fleet::draw(frame, head, body, shown, paint),
+        ScreenView::One { name, seen, said, from } => {
             let (width, height) = (usize::from(body.width), usize::from(body.height));
             let rows = match seen {
                 Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, height)),
@@ -155,7 +155,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>) -> usize {
             frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
             scrolled(frame, body, rows, *from)
         }
-        View::Keys { from } => {
+        ScreenView::Keys { from } => {
             frame.render_widget(Row::styled("Keys", paint.head()), head);
             let rows = KEYS
                 .iter()
@@ -207,11 +207,11 @@ const OF_ONE: &[&str] = &["? keys", "q quit", "Esc back", "n/N next"];
 const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
 
-fn foot_row(shown: &Shown<'_>, paint: Paint, width: usize) -> Row<'static> {
+fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {
     let (keys, acts) = match &shown.view {
-        View::Fleet { .. } => (OF_FLEET, ACTS),
-        View::One { .. } => (OF_ONE, ACTS),
-        View::Keys { .. } => (OF_KEYS, &[][..]),
+        ScreenView::Fleet { .. } => (OF_FLEET, ACTS),
+        ScreenView::One { .. } => (OF_ONE, ACTS),
+        ScreenView::Keys { .. } => (OF_KEYS, &[][..]),
     };
     match shown.foot {
         Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::model::time::{Span, Time};
 use crate::rules::limits::dollars;
 
-use super::{Doings, Scale, Stay, moment, number, span};
+use super::{Activity, Scale, Stay, moment, number, span};
 
 /// Width and height of a chart in SVG units. The template has the same numbers.
 const WIDTH: u64 = 1000;
@@ -19,7 +19,7 @@ const MOST: u64 = 50;
 
 /// Totals of one interval.
 #[derive(Debug, Default)]
-struct Part {
+struct Interval {
     turns: u64,
     bad: u64,
     retries: u64,
@@ -32,14 +32,14 @@ struct Part {
 }
 
 /// The intervals of the period, oldest first.
-pub struct Parts {
+pub struct Intervals {
     first: Time,
     long: Span,
-    parts: Vec<Part>,
+    parts: Vec<Interval>,
 }
 
-impl Parts {
-    pub fn of(agents: &[&Doings], scale: Scale, now: Time) -> Parts {
+impl Intervals {
+    pub fn of(agents: &[&Activity], scale: Scale, now: Time) -> Intervals {
         let whole = scale.until.since(scale.from);
         let minute = Span::from_secs(60);
         let fits = |minutes: &u64| whole.as_millis() / minute.times(*minutes).as_millis().max(1) < MOST;
@@ -49,8 +49,8 @@ impl Parts {
         let first = Time::from_millis(scale.from.as_millis().div_euclid(millis) * millis);
         let count =
             usize::try_from(scale.until.since(first).as_millis() / long.as_millis().max(1)).unwrap_or(0);
-        let mut parts = Parts { first, long, parts: Vec::new() };
-        parts.parts.resize_with(count + 1, Part::default);
+        let mut parts = Intervals { first, long, parts: Vec::new() };
+        parts.parts.resize_with(count + 1, Interval::default);
         for turn in agents.iter().flat_map(|agent| &agent.turns) {
             let part = parts.at(turn.started_at);
             part.turns += 1;
@@ -70,7 +70,7 @@ impl Parts {
     }
 
     /// Returns the interval of a moment. An earlier moment counts in the first interval.
-    fn at(&mut self, at: Time) -> &mut Part {
+    fn at(&mut self, at: Time) -> &mut Interval {
         let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis().max(1));
         let last = self.parts.len() - 1;
         &mut self.parts[part.unwrap_or(last).min(last)]
@@ -117,7 +117,7 @@ impl Parts {
 
 /// Row of the table with the totals of one interval.
 #[derive(Debug, Serialize)]
-pub struct Row {
+pub struct IntervalRow {
     name: String,
     turns: String,
     bad: String,
@@ -130,10 +130,10 @@ pub struct Row {
 }
 
 /// Returns the rows of all intervals that are not empty.
-pub fn rows(parts: &Parts) -> Vec<Row> {
+pub fn rows(parts: &Intervals) -> Vec<IntervalRow> {
     let is_empty =
-        |part: &Part| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
-    let row = |(number, part): (usize, &Part)| Row {
+        |part: &Interval| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
+    let row = |(number, part): (usize, &Interval)| IntervalRow {
         name: parts.name(number),
         turns: super::number(part.turns),
         bad: super::number(part.bad),
@@ -184,10 +184,10 @@ struct Bar {
 }
 
 /// Returns the charts that have at least one bar.
-pub fn charts(parts: &Parts) -> Vec<Chart> {
-    let last = |part: &Part| part.waited.last().map_or(0, |span| span.as_millis());
-    let middle = |part: &Part| median(&part.waited).map_or(0, Span::as_millis);
-    let cents = |part: &Part| to_micros(part.cost_usd);
+pub fn charts(parts: &Intervals) -> Vec<Chart> {
+    let last = |part: &Interval| part.waited.last().map_or(0, |span| span.as_millis());
+    let middle = |part: &Interval| median(&part.waited).map_or(0, Span::as_millis);
+    let cents = |part: &Interval| to_micros(part.cost_usd);
     let all = [
         chart(
             parts,
@@ -253,12 +253,12 @@ fn from_micros(micros: u64) -> f64 {
 
 /// Builds a chart. `values` returns the total of an interval and the share of its lower bar.
 fn chart(
-    parts: &Parts,
+    parts: &Intervals,
     title: &'static str,
     note: &'static str,
     (class, low_class): (&'static str, &'static str),
-    values: impl Fn(&Part) -> (u64, u64),
-    words: impl Fn(&Part) -> String,
+    values: impl Fn(&Interval) -> (u64, u64),
+    words: impl Fn(&Interval) -> String,
     most_words: impl Fn(u64) -> String,
 ) -> Option<Chart> {
     let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use super::{Kind, Pause, Scale, Turn, in_words, moment, span};
+use super::{Pause, Scale, ShownTurn, TurnKind, in_words, moment, span};
 use crate::model::time::Time;
 use crate::report::text::count;
 
@@ -22,7 +22,7 @@ const LEAST: u64 = WIDTH / COLUMNS[0];
 
 /// Group of shapes with a tooltip.
 #[derive(Debug, Serialize)]
-pub struct Mark {
+pub struct LaneMark {
     shapes: Vec<Shape>,
     title: String,
 }
@@ -39,13 +39,13 @@ fn shape(class: &'static str, x: u64, width: u64, top: u64, bottom: u64) -> Shap
 }
 
 /// Returns the largest number of columns with which all timelines together keep to `MARKS`.
-pub fn columns<'a>(strips: impl Iterator<Item = (&'a [Turn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
+pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
     let marks = |columns: u64| {
-        let of_one = |(turns, pauses): (&[Turn], &[Pause])| {
+        let of_one = |(turns, pauses): (&[ShownTurn], &[Pause])| {
             groups(turns, |turn| turn.started_at, scale, columns).len()
                 + groups(pauses, |pause| pause.since, scale, columns).len()
         };
-        strips.clone().map(of_one).sum::<usize>()
+        all.clone().map(of_one).sum::<usize>()
     };
     COLUMNS.into_iter().find(|columns| marks(*columns) <= MARKS).unwrap_or(1)
 }
@@ -56,31 +56,31 @@ fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) 
 }
 
 /// Returns the marks of an agent, waits first.
-pub fn marks(turns: &[Turn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Mark> {
+pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<LaneMark> {
     let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
     let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
     let waits = groups(pauses, |pause| pause.since, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
         let until = group.iter().map(|pause| pause.until).max()?;
         let x = left(first.since);
-        Some(Mark { shapes: vec![shape("w", x, wide(x, until), 22, 26)], title: of_waits(group, first) })
+        Some(LaneMark { shapes: vec![shape("w", x, wide(x, until), 22, 26)], title: of_waits(group, first) })
     });
     let turns = groups(turns, |turn| turn.started_at, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
         let until = group.iter().map(|turn| turn.ended_at).max()?;
         let x = left(first.started_at);
-        Some(Mark { shapes: shapes(group, x, wide(x, until)), title: of_turns(group, first) })
+        Some(LaneMark { shapes: shapes(group, x, wide(x, until)), title: of_turns(group, first) })
     });
     waits.chain(turns).collect()
 }
 
 /// Colours the share of failed turns in a mark, with a minimum. A failed part is also taller, for
 /// readers who don't see the colour.
-fn shapes(group: &[Turn], x: u64, width: u64) -> Vec<Shape> {
-    let class = match group.first().map(Turn::kind) {
-        Some(Kind::Live) => "l",
-        Some(Kind::Cut) if group.len() == 1 => "c",
-        Some(Kind::Cut | Kind::Good | Kind::Bad) | None => "g",
+fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Shape> {
+    let class = match group.first().map(ShownTurn::kind) {
+        Some(TurnKind::Live) => "l",
+        Some(TurnKind::Cut) if group.len() == 1 => "c",
+        Some(TurnKind::Cut | TurnKind::Good | TurnKind::Bad) | None => "g",
     };
     let bad = group.iter().filter(|turn| turn.is_bad()).count();
     let mut shapes = Vec::new();
@@ -91,13 +91,13 @@ fn shapes(group: &[Turn], x: u64, width: u64) -> Vec<Shape> {
     if bad > 0 {
         shapes.push(shape("b", x, width, 3, 6 + share.max(3)));
     }
-    if group.iter().any(Turn::is_retry) {
+    if group.iter().any(ShownTurn::is_retry) {
         shapes.push(shape("r", x, width, 0, 2));
     }
     shapes
 }
 
-fn of_turns(group: &[Turn], first: &Turn) -> String {
+fn of_turns(group: &[ShownTurn], first: &ShownTurn) -> String {
     if group.len() == 1 {
         let said = if first.said.is_empty() { String::new() } else { format!(": {}", first.said) };
         let at = moment(first.started_at);

@@ -15,7 +15,7 @@ use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
-use super::list::Line;
+use super::list::ListRow;
 use super::text::{escape_line, one_line};
 
 pub use page::html;
@@ -24,25 +24,25 @@ pub use page::html;
 const SAID: usize = 100;
 
 /// Input of the page.
-pub struct Chronicle {
+pub struct FleetHistory {
     /// Parent of the state directory.
     pub home: String,
     pub since: Time,
     pub now: Time,
-    pub agents: Vec<Doings>,
+    pub agents: Vec<Activity>,
     /// Agents that can't be read, each with the reason.
     pub unreadable: Vec<(AgentName, String)>,
 }
 
-/// History of one agent in the period, and its state at the end. All lists are oldest first.
-pub struct Doings {
-    pub line: Line,
-    pub turns: Vec<Turn>,
+/// Activity of one agent in the period, and its state at the end. All lists are oldest first.
+pub struct Activity {
+    pub line: ListRow,
+    pub turns: Vec<ShownTurn>,
     pub pauses: Vec<Pause>,
     pub stays: Vec<Stay>,
 }
 
-impl Doings {
+impl Activity {
     /// True if the agent had no turn, wait or message in the period.
     fn is_quiet(&self) -> bool {
         self.turns.is_empty() && self.pauses.is_empty() && self.stays.is_empty()
@@ -63,7 +63,7 @@ impl Doings {
 
 /// Outcome of a turn as the pictures distinguish it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum TurnKind {
     Good,
     Bad,
     /// Stopped, suspended or deferred: the turn did not fail.
@@ -72,7 +72,7 @@ enum Kind {
 }
 
 /// Turn as the page shows it.
-pub struct Turn {
+pub struct ShownTurn {
     pub message_id: MessageId,
     pub started_at: Time,
     /// End of the turn; the time of the page for a live turn.
@@ -88,9 +88,9 @@ pub struct Turn {
     cost_usd: f64,
 }
 
-impl Turn {
-    pub fn live(run: &CurrentRun, now: Time) -> Turn {
-        Turn {
+impl ShownTurn {
+    pub fn live(run: &CurrentRun, now: Time) -> ShownTurn {
+        ShownTurn {
             message_id: run.message_id,
             started_at: run.claimed_at,
             ended_at: now.max(run.claimed_at),
@@ -104,17 +104,17 @@ impl Turn {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> TurnKind {
         match self.terminal {
-            None => Kind::Live,
-            Some(Terminal::Completed) => Kind::Good,
-            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => Kind::Bad,
-            Some(Terminal::Aborted | Terminal::Suspended | Terminal::Deferred) => Kind::Cut,
+            None => TurnKind::Live,
+            Some(Terminal::Completed) => TurnKind::Good,
+            Some(Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted) => TurnKind::Bad,
+            Some(Terminal::Aborted | Terminal::Suspended | Terminal::Deferred) => TurnKind::Cut,
         }
     }
 
     fn is_bad(&self) -> bool {
-        self.kind() == Kind::Bad
+        self.kind() == TurnKind::Bad
     }
 
     fn is_retry(&self) -> bool {
@@ -128,14 +128,14 @@ impl Turn {
     }
 }
 
-impl From<Run> for Turn {
-    fn from(run: Run) -> Turn {
+impl From<Run> for ShownTurn {
+    fn from(run: Run) -> ShownTurn {
         let usage = run.usage.unwrap_or_default();
         let resumes =
             run.continuation.matched_waiting_reason.then_some(run.continuation.prior_waiting_reason);
         let answered = resumes.flatten().map(|reason| format!(", which answers {}", in_words(reason.name())));
         let said = run.reason.or(run.brief).unwrap_or_default();
-        Turn {
+        ShownTurn {
             message_id: run.message_id,
             started_at: run.started_at,
             ended_at: run.ended_at,
@@ -224,7 +224,7 @@ impl Scale {
     }
 }
 
-/// Formats a moment in local time, to the second.
+/// Formats a moment in UTC, to the second.
 fn moment(at: Time) -> String {
     at.utc().format("%Y-%m-%d %H:%M:%S").to_string()
 }

@@ -10,12 +10,12 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::model::time::{Span, Time};
-use crate::report::list::Line;
+use crate::report::list::ListRow;
 use crate::report::text::{count, escape_line, relative};
 
-use super::chart::{Chart, Parts, Row, charts, cost, median, rows};
-use super::lane::{self, Mark, marks};
-use super::{Chronicle, Doings, Scale, Turn, in_words, moment, number, shown, shown_within, span};
+use super::chart::{Chart, IntervalRow, Intervals, charts, cost, median, rows};
+use super::lane::{self, LaneMark, marks};
+use super::{Activity, FleetHistory, Scale, ShownTurn, in_words, moment, number, shown, shown_within, span};
 
 const TEMPLATE: &str = include_str!("page.html");
 
@@ -44,13 +44,13 @@ struct Page {
     alerts: Vec<Alert>,
     part: String,
     charts: Vec<Chart>,
-    rows: Vec<Row>,
+    rows: Vec<IntervalRow>,
     axis: Vec<String>,
-    agents: Vec<Agent>,
+    agents: Vec<AgentSection>,
     listed: usize,
-    quiet: Vec<Quiet>,
-    kinds: Vec<Kinds>,
-    failures: Vec<Failure>,
+    quiet: Vec<QuietAgent>,
+    kinds: Vec<KindCount>,
+    failures: Vec<FailedTurn>,
     more_failures: String,
 }
 
@@ -72,7 +72,7 @@ struct Alert {
 }
 
 #[derive(Debug, Serialize)]
-struct Agent {
+struct AgentSection {
     name: String,
     needs_attention: bool,
     /// Posture and reason.
@@ -85,12 +85,12 @@ struct Agent {
     due: String,
     /// Text alternative of the timeline.
     words: String,
-    marks: Vec<Mark>,
-    last: Vec<Listed>,
+    marks: Vec<LaneMark>,
+    last: Vec<ListedTurn>,
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedTurn {
     at: String,
     took: String,
     end: String,
@@ -100,20 +100,20 @@ struct Listed {
 }
 
 #[derive(Debug, Serialize)]
-struct Quiet {
+struct QuietAgent {
     name: String,
     stands: String,
 }
 
 /// Number of turns with one outcome.
 #[derive(Debug, Serialize)]
-struct Kinds {
+struct KindCount {
     name: String,
     count: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Failure {
+struct FailedTurn {
     agent: String,
     at: String,
     end: String,
@@ -121,7 +121,7 @@ struct Failure {
 }
 
 /// Renders the page as HTML. The output depends on the argument alone.
-pub fn html(chronicle: &Chronicle) -> Result<String> {
+pub fn html(chronicle: &FleetHistory) -> Result<String> {
     let mut environment = Environment::new();
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
@@ -138,16 +138,16 @@ fn broken(error: &minijinja::Error) -> Error {
     Error::failed(format!("the page of the report: {error}"))
 }
 
-fn page(chronicle: &Chronicle) -> Page {
+fn page(chronicle: &FleetHistory) -> Page {
     let now = chronicle.now;
-    let first = chronicle.agents.iter().filter_map(Doings::first).min().unwrap_or(chronicle.since);
+    let first = chronicle.agents.iter().filter_map(Activity::first).min().unwrap_or(chronicle.since);
     let from = first.clamp(chronicle.since, now.before(SHORTEST).max(chronicle.since));
     let scale = Scale { from, until: now };
-    let mut agents: Vec<&Doings> = chronicle.agents.iter().collect();
+    let mut agents: Vec<&Activity> = chronicle.agents.iter().collect();
     agents.sort_by_key(|agent| !agent.needs_attention());
-    let (quiet, busy): (Vec<&Doings>, Vec<&Doings>) = agents.iter().partition(|agent| agent.is_quiet());
+    let (quiet, busy): (Vec<&Activity>, Vec<&Activity>) = agents.iter().partition(|agent| agent.is_quiet());
     let columns = lane::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
-    let parts = Parts::of(&busy, scale, now);
+    let parts = Intervals::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);
     Page {
@@ -166,7 +166,7 @@ fn page(chronicle: &Chronicle) -> Page {
         listed,
         quiet: quiet
             .iter()
-            .map(|agent| Quiet { name: agent.line.id.to_string(), stands: stands(&agent.line) })
+            .map(|agent| QuietAgent { name: agent.line.id.to_string(), stands: stands(&agent.line) })
             .collect(),
         kinds,
         failures,
@@ -183,7 +183,7 @@ fn axis(scale: Scale) -> Vec<String> {
     (0..MOMENTS).map(|number| at(number).get(from..until).unwrap_or_default().to_owned()).collect()
 }
 
-fn tiles(chronicle: &Chronicle) -> Vec<Tile> {
+fn tiles(chronicle: &FleetHistory) -> Vec<Tile> {
     let turns = || chronicle.agents.iter().flat_map(|agent| &agent.turns);
     let many = |of: usize| number(of as u64);
     let mut waited: Vec<Span> = chronicle
@@ -211,7 +211,7 @@ fn tiles(chronicle: &Chronicle) -> Vec<Tile> {
 }
 
 /// Lists unreadable agents, and then the agents that need attention.
-fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
+fn alerts(chronicle: &FleetHistory) -> Vec<Alert> {
     let unreadable = chronicle.unreadable.iter().map(|(name, why)| Alert {
         agent: name.to_string(),
         since: String::new(),
@@ -250,7 +250,7 @@ fn alerts(chronicle: &Chronicle) -> Vec<Alert> {
     unreadable.chain(marked).collect()
 }
 
-fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> Agent {
+fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -> AgentSection {
     let line = &agent.line;
     let failed = agent.turns.iter().filter(|turn| turn.is_bad()).count();
     let retries = agent.turns.iter().filter(|turn| turn.is_retry()).count();
@@ -259,7 +259,7 @@ fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> 
         agent.turns.len(),
         agent.pauses.len()
     );
-    Agent {
+    AgentSection {
         name: line.id.to_string(),
         needs_attention: agent.needs_attention(),
         stands: stands(line),
@@ -275,7 +275,7 @@ fn row(agent: &Doings, scale: Scale, columns: u64, listed: usize, now: Time) -> 
     }
 }
 
-fn stands(line: &Line) -> String {
+fn stands(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
         None if line.reason.is_empty() => in_words(line.posture.name()),
@@ -283,8 +283,8 @@ fn stands(line: &Line) -> String {
     }
 }
 
-fn listed_turn(turn: &Turn) -> Listed {
-    Listed {
+fn listed_turn(turn: &ShownTurn) -> ListedTurn {
+    ListedTurn {
         at: moment(turn.started_at),
         took: span(turn.took),
         end: turn.end(),
@@ -295,7 +295,7 @@ fn listed_turn(turn: &Turn) -> Listed {
 }
 
 /// Returns the number of turns by outcome, the newest failures, and the number of other failures.
-fn failures(agents: &[&Doings]) -> (Vec<Kinds>, Vec<Failure>, usize) {
+fn failures(agents: &[&Activity]) -> (Vec<KindCount>, Vec<FailedTurn>, usize) {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut failed = Vec::new();
     for (agent, turn) in agents.iter().flat_map(|agent| agent.turns.iter().map(move |turn| (agent, turn))) {
@@ -306,8 +306,9 @@ fn failures(agents: &[&Doings]) -> (Vec<Kinds>, Vec<Failure>, usize) {
     }
     failed.sort_by_key(|(_, turn)| Reverse(turn.ended_at));
     let more = failed.len().saturating_sub(FAILURES);
-    let kinds = kinds.into_iter().map(|(name, count)| Kinds { name: in_words(name), count: number(count) });
-    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| Failure {
+    let kinds =
+        kinds.into_iter().map(|(name, count)| KindCount { name: in_words(name), count: number(count) });
+    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| FailedTurn {
         agent: agent.line.id.to_string(),
         at: moment(turn.started_at),
         end: turn.end(),
