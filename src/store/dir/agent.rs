@@ -12,7 +12,6 @@ use crate::model::message::{Message, WakeHint};
 use crate::model::policy::Policy;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
-use crate::model::trigger::Trigger;
 
 use super::change::Change;
 use super::journal::{Entry, Found, Journal};
@@ -74,29 +73,10 @@ impl<'s> Agent<'s> {
         config::utf8(&path, &bytes).map(str::to_owned)
     }
 
-    /// Puts other settings in the place of these, if they are still these. Takes the lock, so that
-    /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
-    /// stay as they are.
-    pub(in crate::store) fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
-        let locked = self.change(now)?;
-        // What was moved away, or is being removed, is settled elsewhere.
-        locked.state()?;
-        let are_same = self.policy_text()? == before;
-        if are_same {
-            self.replace_file(&self.dir.join(layout::POLICY), after.as_bytes())?;
-            self.store.share([&self.dir])?;
-        }
-        Ok(are_same)
-    }
-
     pub(in crate::store) fn identity(&self) -> Result<Identity> {
         let path = self.dir.join(layout::IDENTITY);
         let read = files::read(&path).and_then(|bytes| decode(&path, &bytes.ok_or_else(|| missing(&path))?));
         self.unless_gone(read)
-    }
-
-    pub(in crate::store) fn triggers(&self) -> Result<Vec<Trigger>> {
-        View::settled(&self.dir).records(layout::TRIGGERS)
     }
 
     /// The current `state.json`, without the lock: the one read of a step that finds nothing to do.

@@ -107,16 +107,13 @@ impl<'a> Change<'a> {
         dedupe::forget_old_days(&self.view(), now, window)
     }
 
-    /// The current `state.json`, to be changed. Refused for an agent that was moved away.
-    pub(in crate::store) fn state(&self) -> Result<State> {
-        let state = self.any_state()?;
-        match &state.moved {
-            Some(moved) => Err(super::moved::moved_away(self.agent, moved)),
-            None => Ok(state),
-        }
+    /// Puts other settings in the place of `agent.toml`.
+    pub(in crate::store) fn replace_policy(&self, settings: &str) -> Result<()> {
+        self.agent.replace_file(&self.agent.dir.join(layout::POLICY), settings.as_bytes())?;
+        self.agent.store.share([&self.agent.dir]).map(drop)
     }
 
-    /// The same, also for an agent that was moved away.
+    /// Reads the current `state.json`, also of an agent that was moved away.
     pub(in crate::store) fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;

@@ -1,7 +1,7 @@
 //! Reading back what was: the ledger, the archive and the runs. No step depends on any of it.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use crate::model::event::Event;
 use crate::model::id::{EventId, MessageId, RunId, TaskId, minted_at};
 use crate::model::message::Message;
 use crate::model::record::Record;
-use crate::model::run::{Brief, Run};
+use crate::model::run::Run;
 use crate::model::task::Task;
 use crate::model::time::Time;
 
@@ -282,42 +282,4 @@ fn among<T: Record, Id: FromStr + Eq + Hash + Copy>(
 /// The record of a settled run; `None` for a live one.
 pub fn run(view: &View<'_>, id: RunId) -> Result<Option<Run>> {
     last_word(view, &id.to_string(), None, |run: &Run| run.id == id)
-}
-
-/// The records of the settled runs, newest first, at most `count`, and whether there are more.
-pub fn runs(view: &View<'_>, count: usize) -> Result<(Vec<Run>, bool)> {
-    let mut found = BTreeMap::new();
-    archived(view, |run: Run| {
-        // The newest line about a run comes first.
-        found.entry(run.id).or_insert(run);
-        found.len() <= count
-    })?;
-    let more = found.len() > count;
-    Ok((found.into_values().rev().take(count).collect(), more))
-}
-
-/// The records of the settled runs of the months from a moment on, newest first. Months before are
-/// not opened.
-pub fn runs_since(view: &View<'_>, since: Time) -> Result<Vec<Run>> {
-    let mut found = BTreeMap::new();
-    let first = since.month();
-    for month in months::archive(view, Run::KIND)?.iter().rev().filter(|month| month.name >= first) {
-        months::newest_first(view, month, |spot, number, line| {
-            let run: Run = decode_at(spot, number, line)?;
-            found.entry(run.id).or_insert(run);
-            Ok(true)
-        })?;
-    }
-    Ok(found.into_values().rev().collect())
-}
-
-/// The last briefs, newest first.
-pub fn briefs(view: &View<'_>, count: usize) -> Result<Vec<Brief>> {
-    let mut briefs = Vec::new();
-    archived(view, |brief: Brief| {
-        briefs.push(brief);
-        briefs.len() < count
-    })?;
-    briefs.truncate(count);
-    Ok(briefs)
 }

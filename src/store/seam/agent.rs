@@ -119,9 +119,6 @@ impl<'s> Agent<'s> {
     /// of two editors one comes first. Returns `false` where they have changed meanwhile; they then
     /// stay as they are.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
-        if self.remote.is_none() {
-            return self.local.replace_policy(before, after, now);
-        }
         let locked = self.change(now)?;
         locked.state()?;
         let are_same = self.policy_text()? == before;
@@ -155,7 +152,7 @@ impl<'s> Agent<'s> {
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
-        if self.remote.is_none() { self.local.triggers() } else { self.glimpse().open() }
+        self.glimpse().open()
     }
 
     /// The current state, without the lock: the one read of a step that finds nothing to do.

@@ -153,9 +153,6 @@ impl<'a> Change<'a> {
 
     /// The current state, to be changed. Refused for an agent that was moved away.
     pub fn state(&self) -> Result<State> {
-        if self.remote.is_none() {
-            return self.dir.state();
-        }
         let state = self.any_state()?;
         match &state.moved {
             Some(moved) => Err(moved_away(self.agent, moved)),
@@ -275,7 +272,10 @@ impl<'a> Change<'a> {
 
     /// Puts other settings in the place of the agent's.
     pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
-        self.remote.as_ref().map_or(Ok(()), |lock| lock.hold.replace_policy(&Settings::of(policy.to_owned())))
+        match &self.remote {
+            None => self.dir.replace_policy(policy),
+            Some(lock) => lock.hold.replace_policy(&Settings::of(policy.to_owned())),
+        }
     }
 
     /// Replaces the identity of the agent.

@@ -1,7 +1,7 @@
 //! One revision of records in a database, read out of their texts.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::rc::Rc;
 
@@ -275,17 +275,6 @@ impl<'a> RemoteSnapshot<'a> {
         Ok(found)
     }
 
-    pub fn newest<T: Record>(&self, count: usize) -> Result<Vec<T>> {
-        let mut found = Vec::new();
-        if count > 0 {
-            self.ended(|record| {
-                found.push(record);
-                found.len() < count
-            })?;
-        }
-        Ok(found)
-    }
-
     pub fn recent<T: Record>(&self, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
         let (mut found, mut read) = (Vec::new(), 0);
         if count > 0 {
@@ -319,34 +308,6 @@ impl<'a> RemoteSnapshot<'a> {
             })?;
         }
         Ok(found)
-    }
-
-    /// The settled runs, newest first, at most `count`, and whether there are more.
-    pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
-        let mut found = BTreeMap::new();
-        self.ended(|run: Run| {
-            // The newest line about a run comes first.
-            found.entry(run.id).or_insert(run);
-            found.len() <= count
-        })?;
-        let more = found.len() > count;
-        Ok((found.into_values().rev().take(count).collect(), more))
-    }
-
-    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
-        let (mut found, first) = (BTreeMap::new(), since.month());
-        self.ended(|run: Run| {
-            let is_within = run.ended_at.month() >= first;
-            if is_within {
-                found.entry(run.id).or_insert(run);
-            }
-            is_within
-        })?;
-        Ok(found.into_values().rev().collect())
-    }
-
-    pub fn run_ids(&self) -> Result<Vec<RunId>> {
-        Ok(self.runs(usize::MAX)?.0.iter().map(|run| run.id).collect())
     }
 
     fn each_event(&self, order: Order, mut each: impl FnMut(Event) -> Result<bool>) -> Result<()> {

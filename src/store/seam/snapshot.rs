@@ -1,6 +1,6 @@
 //! One revision of an agent's records, and what can be asked of it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
@@ -249,29 +249,50 @@ impl Snapshot<'_> {
         Ok(self.dir.agent.workdir().run(id).exists() || self.run(id)?.is_some())
     }
 
-    /// The settled runs, newest first, at most `count`, and whether there are more.
+    /// Returns the settled runs, newest first, at most `count`, and whether there are more.
     pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
-        either!(self, seen => seen.runs(count), dir => evidence::runs(&dir.view, count))
+        let mut found = BTreeMap::new();
+        self.ended(|run: Run| {
+            // The newest line about a run comes first.
+            found.entry(run.id).or_insert(run);
+            found.len() <= count
+        })?;
+        let more = found.len() > count;
+        Ok((found.into_values().rev().take(count).collect(), more))
     }
 
-    /// The settled runs of the months from this moment on, and perhaps some before it, newest
-    /// first.
+    /// Returns the settled runs of the months from this moment on, newest first.
     pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
-        either!(self, seen => seen.runs_since(since), dir => evidence::runs_since(&dir.view, since))
+        let (mut found, first) = (BTreeMap::new(), since.month());
+        self.ended(|run: Run| {
+            let is_within = run.ended_at.month() >= first;
+            if is_within {
+                found.entry(run.id).or_insert(run);
+            }
+            is_within
+        })?;
+        Ok(found.into_values().rev().collect())
     }
 
-    /// The ids of all runs that have a record, or a directory on this machine.
+    /// Returns the ids of all runs that have a record, or a directory on this machine.
     pub fn run_ids(&self) -> Result<Vec<RunId>> {
         let mut ids = evidence::run_ids(&self.dir.view)?;
-        if let Some(seen) = &self.seen {
-            ids.extend(seen.run_ids()?);
+        if self.seen.is_some() {
+            ids.extend(self.runs(usize::MAX)?.0.iter().map(|run| run.id));
         }
         Ok(ids)
     }
 
-    /// The last briefs, newest first.
+    /// Returns the last briefs, newest first.
     pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
-        either!(self, seen => seen.newest(count), dir => evidence::briefs(&dir.view, count))
+        let mut briefs = Vec::new();
+        if count > 0 {
+            self.ended(|brief| {
+                briefs.push(brief);
+                briefs.len() < count
+            })?;
+        }
+        Ok(briefs)
     }
 
     /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
