@@ -20,7 +20,6 @@ mod next_wake;
 mod overview;
 mod pages;
 mod queue;
-mod records;
 mod recover;
 mod report;
 mod service;

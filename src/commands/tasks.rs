@@ -32,8 +32,9 @@ use crate::rules::transition::task::{self as rules, NewJob, NewTask};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
-use super::records;
-use super::words::{agent_and_text, optional_agent, required_agent, several_agents};
+use super::words::{
+    agent_and_text, ended_records, open_id, optional_agent, read_record, required_agent, several_agents,
+};
 use super::words::{parse, parse_optional, settings, text};
 
 pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
@@ -122,7 +123,7 @@ fn wanted(
     args: TaskStartArgs,
     told: Option<String>,
 ) -> Result<NewTask> {
-    let work_item_id = records::open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
+    let work_item_id = open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
     let caller = session.caller(store)?;
     let job = match &args.delegate {
         None => NewJob::Command { argv: args.command },
@@ -157,7 +158,7 @@ fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<Tas
 
 /// Returns a task, open or ended.
 fn read(agent: &Agent<'_>, id: TaskId) -> Result<Task> {
-    records::read(agent, "task", id)
+    read_record(agent, "task", id)
 }
 
 fn line(task: &Task, out: &Output) -> String {
@@ -183,7 +184,7 @@ fn show(session: &mut Session, task: &Task) {
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
-    let tasks = agent.look(|seen, _| if ended { records::ended(&seen) } else { seen.open::<Task>() })?;
+    let tasks = agent.look(|seen, _| if ended { ended_records(&seen) } else { seen.open::<Task>() })?;
     for task in &tasks {
         show(session, task);
     }

@@ -29,8 +29,9 @@ use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
 use crate::store::{Agent, Change, Snapshot, Store};
 
-use super::records;
-use super::words::{bytes, json_body, optional_agent, parse_optional, required_agent, text};
+use super::words::{
+    bytes, ended_records, json_body, open_id, optional_agent, parse_optional, required_agent, text,
+};
 
 /// Bound of a secret's file.
 const SECRET: Bound = Bound {
@@ -57,7 +58,7 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
             secret_from,
         } => {
             let agent = store.agent(&required_agent(&agent)?)?;
-            let wait = records::open_id::<Wait>(&agent, "active wait", wait.as_deref())?;
+            let wait = open_id::<Wait>(&agent, "active wait", wait.as_deref())?;
             let scope = match (resource, wait) {
                 (Some(resource), _) => TriggerScope::Resource(resource),
                 (None, Some(wait)) => TriggerScope::Wait(wait),
@@ -329,7 +330,7 @@ fn list(session: &mut Session, store: &Store, agent: &AgentFlag, all: bool) -> R
         let ids: Vec<TriggerId> = triggers.iter().map(|trigger| trigger.id).collect();
         let mut counts = waiting(&seen, &state, &ids)?;
         if all {
-            let mut revoked = records::ended(&seen)?;
+            let mut revoked = ended_records(&seen)?;
             counts.resize(triggers.len() + revoked.len(), PendingDeliveries::default());
             triggers.append(&mut revoked);
         }

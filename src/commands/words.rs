@@ -1,4 +1,4 @@
-//! Parses words of the command line. An error names the flag.
+//! Parses words of the command line, and finds the records that they name. An error names the flag.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -9,14 +9,16 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags};
+use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Context, Error, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
+use crate::model::record::{Kept, Record};
 use crate::model::time::{Direction, Span, Time};
 use crate::rules::schedule::to_come;
-use crate::store::Store;
+use crate::store::{Agent, Snapshot, Store};
 
 pub fn parse<T>(flag: &str, word: &str) -> Result<T>
 where
@@ -220,4 +222,29 @@ pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
         Error::usage(format!("--body-json: not JSON: {error}"))
             .with_hint("plain text goes without --body-json")
     })
+}
+
+/// Finds an open record of the agent by its id or a part of it.
+pub fn open_id<T: Kept>(agent: &Agent<'_>, what: &'static str, part: Option<&str>) -> Result<Option<T::Id>> {
+    let find = |part| lookup::open::<T>(agent.store(), Some(agent.name().clone()), what, part);
+    part.map(|part| find(part).map(|found| found.id)).transpose()
+}
+
+/// Returns a record, open or ended.
+pub fn read_record<T: Kept>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
+    let found = agent.look(|seen, _| match seen.open_one::<T>(id)? {
+        Some(record) => Ok(Some(record)),
+        None => seen.ended_one::<T>(id),
+    })?;
+    found.ok_or_else(|| Error::NoRecord { what, id: id.to_string() })
+}
+
+/// Returns the ended records of a kind, newest first.
+pub fn ended_records<T: Record>(seen: &Snapshot<'_>) -> Result<Vec<T>> {
+    let mut records = Vec::new();
+    seen.ended(|record: T| {
+        records.push(record);
+        true
+    })?;
+    Ok(records)
 }

@@ -26,8 +26,7 @@ use crate::store::{Agent, Store};
 
 pub use waits::wait;
 
-use super::records;
-use super::words::{agent_and_text, optional_agent, required_agent};
+use super::words::{agent_and_text, ended_records, optional_agent, required_agent};
 use super::words::{parse_optional, text};
 
 pub use timer::timer;
@@ -250,7 +249,7 @@ fn list_work(
         let items = match state {
             WorkState::Open => seen.open::<WorkItem>()?,
             WorkState::Completed => {
-                let mut items = records::ended(&seen)?;
+                let mut items = ended_records(&seen)?;
                 items.reverse();
                 items
             }

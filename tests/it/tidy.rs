@@ -398,7 +398,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/commands/create/",
     "src/commands/merge_driver.rs",
     "src/commands/tasks.rs",
-    "src/commands/travel/mod.rs",
+    "src/commands/export/mod.rs",
     "src/commands/words.rs",
     "src/engine/new_file.rs",
     "src/engine/installed.rs",

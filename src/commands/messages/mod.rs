@@ -12,8 +12,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
-use crate::commands::records::open_id;
-use crate::commands::words::{json_body, moment, parse, parse_optional, text};
+use crate::commands::words::{json_body, moment, open_id, parse, parse_optional, text};
 use crate::engine::arrivals::{Admitted, admit_each_once};
 use crate::engine::authority;
 use crate::engine::delivery;

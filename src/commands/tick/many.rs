@@ -101,7 +101,7 @@ impl Round<'_> {
             progress.advance(1);
             let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
             if reached != Status::NothingDone {
-                self.moved = true;
+                self.has_moved = true;
                 status = status.graver(reached);
             }
         });

@@ -48,7 +48,7 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
         return by_line(session, store, &args);
     }
     let exchange = args.push.as_deref().map(|remote| pushing::begin(session, &store, remote)).transpose()?;
-    let mut round = Round { store: &store, args: &args, exchange: exchange.as_ref(), moved: false };
+    let mut round = Round { store: &store, args: &args, exchange: exchange.as_ref(), has_moved: false };
     let (mut status, mut done) = (Status::Done, BTreeSet::new());
     loop {
         let line = to_step(session, &store, &args, &done)?;
@@ -62,7 +62,7 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
             break;
         }
     }
-    if args.exit_code && !round.moved && status == Status::Done {
+    if args.exit_code && !round.has_moved && status == Status::Done {
         return Ok(Status::NothingDone);
     }
     Ok(status)
@@ -75,9 +75,9 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Res
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
         // The store may be outdated, because this process may have waited long for the line.
         store = store.afresh()?;
-        let mut round = Round { store: &store, args, exchange: None, moved: false };
+        let mut round = Round { store: &store, args, exchange: None, has_moved: false };
         let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;
-        let status = if !round.moved && status == Status::Done { Status::NothingDone } else { status };
+        let status = if !round.has_moved && status == Status::Done { Status::NothingDone } else { status };
         let is_well = matches!(status, Status::Done | Status::NothingDone | Status::TurnFailed);
         if !is_well || session.cancelled_by.get().is_some() {
             return Ok(status);
@@ -122,7 +122,7 @@ struct Round<'a> {
     args: &'a cli::TickArgs,
     exchange: Option<&'a Exchange<'a>>,
     /// True after a step that did something.
-    moved: bool,
+    has_moved: bool,
 }
 
 impl Round<'_> {
@@ -183,7 +183,7 @@ impl Round<'_> {
                 status = status.graver(Status::TurnFailed);
             }
             let did = report.did_something();
-            self.moved |= did;
+            self.has_moved |= did;
             // Another clone may own the parent; its own step then finds the end of the child.
             if did && !args.dry_run && exchange.is_none() {
                 Desk::new(session, &agent).tell_parent();

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
-use crate::commands::records;
-use crate::commands::words::{moment, optional_agent, parse, parse_optional, required_agent};
+use crate::commands::words::{
+    ended_records, moment, open_id, optional_agent, parse, parse_optional, read_record, required_agent,
+};
 use crate::engine::authority;
 use crate::engine::desk::Desk;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
@@ -29,7 +30,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
         }
         Some(WaitCommand::Show { id, agent }) => {
             let found = lookup::open_or_archived::<Wait>(&store, optional_agent(&agent)?, "wait", &id)?;
-            let wait = records::read::<Wait>(&store.agent(&found.agent)?, "wait", found.id)?;
+            let wait = read_record::<Wait>(&store.agent(&found.agent)?, "wait", found.id)?;
             say_wait(session, &wait);
             Ok(Status::Done)
         }
@@ -64,7 +65,7 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
     let waits = agent.look(|seen, _| {
         let has_ended = states.iter().any(|status| *status != WaitStatus::Active);
-        let mut waits = if has_ended { records::ended::<Wait>(&seen)? } else { Vec::new() };
+        let mut waits = if has_ended { ended_records::<Wait>(&seen)? } else { Vec::new() };
         waits.reverse();
         waits.extend(seen.open::<Wait>()?);
         waits.retain(is_wanted);
@@ -85,7 +86,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     };
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
-    let trigger_id = records::open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
+    let trigger_id = open_id::<Trigger>(&agent, ACTIVE_TRIGGER, args.trigger.as_deref())?;
     let mut new = NewWait {
         kind,
         trigger: None,

@@ -38,6 +38,7 @@ const AMBIGUOUS: &[&str] = &[
     "Call",
     "Change",
     "Claimant",
+    "Content",
     "Contents",
     "Deadline",
     "Due",
