@@ -2,6 +2,7 @@
 
 mod budget;
 mod circles;
+mod pages;
 mod seam;
 mod words;
 
@@ -336,11 +337,15 @@ fn only_transitions_move_an_agent() {
 
 #[test]
 fn changes_are_committed_in_one_place() {
+    let of_commits = ["finish_and_keep(", "commit(transaction", ".bring("];
+    let places = ["src/engine/desk.rs", "src/engine/exchange.rs"];
     let found = offences(&shipped(), |source, line| {
-        (line.contains("locked.commit(") || line.contains(".finish()?;") && line.contains("transaction"))
-            && source.path != "src/engine/desk.rs"
+        let is_below = ["rules", "store"].contains(&source.layer()) || places.contains(&source.path.as_str());
+        !is_below && (of_commits.iter().any(|word| line.contains(word)) || line.contains("locked.commit("))
     });
-    assert_none(found, "what a transition raises is told of by whoever commits it: Desk::commit");
+    assert_none(found, "a Desk commits transitions; `sync` alone brings in records that it has not made");
+    let past = |source: &Source| source.path == "src/engine/exchange.rs" && source.code().contains("finish");
+    assert!(!shipped().iter().any(past), "`sync` makes no transition");
 }
 
 #[test]
@@ -351,6 +356,40 @@ fn what_was_committed_is_told_and_delivered_at_the_desk() {
         !is_desk && ways.iter().any(|way| line.contains(way)) && !line.contains("rules::telling")
     });
     assert_none(found, "Desk::tell, Desk::tell_abandoned, Desk::deliver and Desk::tell_parent do it");
+}
+
+/// Files that start a thread: it waits beside a hook, a signal, or a connection.
+const WITH_THREADS: [&str; 3] = ["src/commands/ingress.rs", "src/engine/hooks.rs", "src/process/signals.rs"];
+
+#[test]
+fn threads_are_started_in_three_files() {
+    let starts = ["thread::spawn", "thread::scope", "thread::Builder", "spawn_scoped", "spawn_unchecked"];
+    let found = offences(&shipped(), |source, line| {
+        !WITH_THREADS.contains(&source.path.as_str()) && starts.iter().any(|start| line.contains(start))
+    });
+    assert_none(found, "the program has one thread: what it waits for is polled");
+}
+
+/// Code outside `process` that has git at hand and takes an agent's lock. `sync` takes the lock while git
+/// takes in that agent's files, so that nothing changes them meanwhile. The other place where git runs under
+/// a lock is the question whether git tracks an interrupted journal, which the store asks by `is_tracked`.
+#[test]
+fn no_other_code_holds_a_lock_while_git_runs() {
+    let sources = shipped();
+    let with_git = sources.into_iter().filter(|source| {
+        let code = source.code();
+        source.layer() != "process" && ["process::git", "Repository"].iter().any(|word| code.contains(word))
+    });
+    let with_git: Vec<Source> = with_git.collect();
+    let locks = [".change(", ".try_change(", "Desk::new", ".open()"];
+    let found = offences(&with_git, |_, line| locks.iter().any(|lock| line.contains(lock)));
+    let known = |line: &String| {
+        line.starts_with("src/engine/exchange.rs:") && line.contains("agent.change(session.clock.now())")
+    };
+    assert_eq!(found.iter().filter(|line| known(line)).count(), 1, "{found:#?}");
+    assert_none(found.into_iter().filter(|line| !known(line)).collect(), "git runs without an agent's lock");
+    let asks = offences(&shipped(), |_, line| line.contains("is_tracked)("));
+    assert_eq!(asks.len(), 1, "{asks:#?}");
 }
 
 #[test]

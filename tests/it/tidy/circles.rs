@@ -1,45 +1,222 @@
-//! Which file imports which: files that import each other in a circle can only be understood all at once.
+//! Import circles: files that import each other can only be understood all at once.
+//! A path through a module that re-exports an item counts as an import of the file that defines the item.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, assert_none, shipped};
 
+/// Circles of more than two files that exist, each with its reason. A commit that dissolves one removes its
+/// files from this table; no commit adds one.
+const KNOWN: &[(&str, &[&str])] = &[
+    (
+        "the types of the seam construct each other",
+        &["store::seam", "store::seam::agent", "store::seam::change"],
+    ),
+    (
+        "the family's file has both the commands and the words that they share",
+        &["commands::messages", "commands::messages::answer", "commands::messages::unseen"],
+    ),
+    (
+        "the panel's file has both the frame and the lines that its pictures share",
+        &["report::panel", "report::panel::closeup", "report::panel::fleet"],
+    ),
+    (
+        "`dir::Store` is defined in the directory's own file, and its methods stand beside what they need",
+        &[
+            "store::anchor",
+            "store::dir",
+            "store::dir::agent",
+            "store::dir::aside",
+            "store::dir::backlog",
+            "store::dir::change",
+            "store::dir::drops",
+            "store::dir::git",
+            "store::dir::hooks",
+            "store::dir::lease",
+            "store::dir::litter",
+            "store::dir::moved",
+            "store::dir::room",
+            "store::dir::snapshot",
+            "store::dir::successor",
+            "store::elsewhere",
+            "store::elsewhere::lease",
+            "store::seam::database",
+        ],
+    ),
+];
+
 #[test]
 fn no_circle_has_more_than_two_files() {
-    let sources = shipped();
-    let modules: BTreeMap<String, &Source> =
-        sources.iter().map(|source| (module(&source.path), source)).collect();
-    let imports: BTreeMap<&str, BTreeSet<&str>> =
-        modules.iter().map(|(name, source)| (name.as_str(), imported(name, source, &modules))).collect();
-    let reached: BTreeMap<&str, BTreeSet<&str>> =
-        imports.keys().map(|name| (*name, reach(name, &imports))).collect();
-    let circles: BTreeSet<Vec<&str>> = reached
-        .iter()
-        .map(|(name, from)| from.iter().copied().filter(|other| reached[other].contains(name)).collect())
-        .filter(|circle: &Vec<&str>| circle.len() > 2)
-        .collect();
-    let shown = circles.iter().map(|circle| circle.join(", ")).collect();
-    assert_none(
-        shown,
-        "files that import each other in a circle; each of more than two hides what they are made of",
-    );
+    let circles = circles(&shipped());
+    let is_known =
+        |circle: &BTreeSet<String>, files: &[&str]| circle.iter().all(|name| files.contains(&name.as_str()));
+    let new = circles.iter().filter(|circle| !KNOWN.iter().any(|(_, files)| is_known(circle, files)));
+    let shown = new.map(|circle| circle.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
+    assert_none(shown.collect(), "more than two files import each other in a circle");
+    let dissolved = KNOWN.iter().filter(|(_, files)| !circles.iter().any(|circle| is_known(circle, files)));
+    assert_none(dissolved.map(|(_, files)| files.join(", ")).collect(), "remove from KNOWN");
 }
 
-/// The path of a module, as `commands::doctor`.
+/// The circles of more than two files, by the paths of their modules.
+fn circles(sources: &[Source]) -> BTreeSet<BTreeSet<String>> {
+    let mut crate_ = Modules::default();
+    sources.iter().for_each(|source| crate_.add(&module(&source.path), &module(&source.path), source.code()));
+    let imports = crate_.imports();
+    let reached: BTreeMap<&String, BTreeSet<&String>> =
+        imports.keys().map(|name| (name, reach(name, &imports))).collect();
+    let circle_of = |(name, from): (&&String, &BTreeSet<&String>)| {
+        let circle = from.iter().filter(|other| reached[*other].contains(*name));
+        circle.map(|name| (*name).clone()).collect::<BTreeSet<_>>()
+    };
+    reached.iter().map(circle_of).filter(|circle| circle.len() > 2).collect()
+}
+
+/// A module: the one of its file, its imports by their names in it, and its code without them.
+struct Module {
+    file: String,
+    imports: BTreeMap<String, Vec<String>>,
+    code: String,
+}
+
+/// All modules by their paths, with the ones that are written inside of a file.
+#[derive(Default)]
+struct Modules(BTreeMap<String, Module>);
+
+impl Modules {
+    fn add(&mut self, name: &str, file: &str, mut code: String) {
+        while let Some((start, inner, end)) = inline_module(&code) {
+            let head: String = code[start..inner].to_owned();
+            let own = head.trim_start_matches("mod ").trim_end_matches('{').trim();
+            self.add(&joined(name, own), file, code[inner..end - 1].to_owned());
+            code.replace_range(start..end, "");
+        }
+        let (mut imports, mut rest) = (BTreeMap::new(), String::new());
+        for statement in code.split_inclusive(';') {
+            match statement
+                .rsplit_once("use ")
+                .filter(|(before, _)| before.ends_with(['\n', ' ', ')']) || before.is_empty())
+            {
+                Some((before, tree)) if tree.ends_with(';') && !tree.contains(['=', '(']) => {
+                    rest.push_str(before);
+                    let tree = tree.trim_end_matches(';').replace(" as ", "@");
+                    for leaf in leaves(&tree.split_whitespace().collect::<String>()) {
+                        let (path, alias) = leaf.split_once('@').unwrap_or((&leaf, ""));
+                        let path = path.trim_end_matches("::self");
+                        let last = path.rsplit("::").next().unwrap_or(path);
+                        let own = if alias.is_empty() { last } else { alias };
+                        imports.insert(own.to_owned(), path.split("::").map(str::to_owned).collect());
+                    }
+                }
+                _ => rest.push_str(statement),
+            }
+        }
+        self.0.insert(name.to_owned(), Module { file: file.to_owned(), imports, code: rest });
+    }
+
+    /// The files that each file uses: by an import whose name its code has, or by a path.
+    fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (name, module) in &self.0 {
+            let used = found.entry(module.file.clone()).or_default();
+            let mut paths = paths(&module.code);
+            // A word alone may be a variable with the name of a module.
+            paths.retain(|path| path.len() > 1 || module.imports.contains_key(&path[0]));
+            used.extend(paths.iter().filter_map(|path| self.defining(name, path, 0)));
+            let traits = module.imports.get("_").into_iter();
+            used.extend(traits.filter_map(|path| self.defining(name, path, 0)));
+            used.remove(&module.file);
+        }
+        found
+    }
+
+    /// The file that defines what a path in a module leads to; nothing for what is another crate's.
+    fn defining(&self, name: &str, path: &[String], depth: usize) -> Option<String> {
+        let (first, rest) = path.split_first().filter(|_| depth < 20)?;
+        let mut at = name.to_owned();
+        let mut left = match first.as_str() {
+            "crate" => {
+                at.clear();
+                rest
+            }
+            "super" => {
+                at = at.rsplit_once("::").map_or("", |(above, _)| above).to_owned();
+                return self.below(&at, rest, depth);
+            }
+            "self" => rest,
+            first if self.0.contains_key(&joined(name, first)) => path,
+            first => {
+                let import = self.0.get(name)?.imports.get(first)?;
+                let whole: Vec<String> = import.iter().chain(rest).cloned().collect();
+                return (import[0] != *first).then(|| self.defining(name, &whole, depth + 1))?;
+            }
+        };
+        if left.first().is_some_and(|next| next == "super") {
+            left = &left[1..];
+            at = at.rsplit_once("::").map_or("", |(above, _)| above).to_owned();
+        }
+        self.below(&at, left, depth)
+    }
+
+    /// Goes down from a module along the rest of a path, through what the modules on it import.
+    fn below(&self, at: &str, left: &[String], depth: usize) -> Option<String> {
+        let Some((next, rest)) = left.split_first() else { return Some(self.0.get(at)?.file.clone()) };
+        if next == "super" {
+            return self.below(at.rsplit_once("::").map_or("", |(above, _)| above), rest, depth);
+        }
+        if self.0.contains_key(&joined(at, next)) {
+            return self.below(&joined(at, next), rest, depth);
+        }
+        let module = self.0.get(at)?;
+        match module.imports.get(next) {
+            Some(_) => self.defining(at, left, depth + 1),
+            None => Some(module.file.clone()),
+        }
+    }
+}
+
+/// The path of a module, as `commands::doctor`; of the crate's own file it is empty.
 fn module(path: &str) -> String {
     let name = path.trim_start_matches("src/").trim_end_matches(".rs").trim_end_matches("/mod");
-    name.replace('/', "::")
+    if name == "main" { String::new() } else { name.replace('/', "::") }
 }
 
-/// The files that a file names in its imports.
-fn imported<'m>(name: &str, source: &Source, modules: &'m BTreeMap<String, &Source>) -> BTreeSet<&'m str> {
-    let code = source.code();
-    let statements = code.split(';').filter_map(|statement| {
-        let (_, tree) = statement.rsplit_once("use ")?;
-        (tree.contains("::")).then(|| tree.split_whitespace().collect::<String>())
-    });
-    let paths = statements.flat_map(|tree| leaves(&tree)).filter_map(|path| absolute(name, &path));
-    paths.filter_map(|path| file_of(path, modules)).filter(|other| *other != name).collect()
+fn joined(above: &str, name: &str) -> String {
+    if above.is_empty() { name.to_owned() } else { format!("{above}::{name}") }
+}
+
+/// The first module that is written inside of this code: where it begins, its inside, and its end.
+fn inline_module(code: &str) -> Option<(usize, usize, usize)> {
+    let start = code.match_indices("mod ").map(|(at, _)| at).find(|at| {
+        let name = code[at + 4..].trim_start_matches(|c: char| c.is_alphanumeric() || c == '_');
+        name.starts_with(" {") && !code[..*at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
+    })?;
+    let inner = start + code[start..].find('{')? + 1;
+    let mut depth = 1;
+    let end = code[inner..].char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '{') - i32::from(*c == '}');
+        depth == 0
+    })?;
+    Some((start, inner, inner + end.0 + 1))
+}
+
+/// All words of a code that may name something, each with the path that follows it.
+fn paths(code: &str) -> BTreeSet<Vec<String>> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let (mut found, mut path, mut word) = (BTreeSet::new(), Vec::new(), String::new());
+    for c in code.chars().filter(|c| !c.is_whitespace() || *c == ' ' || *c == '\n').chain([' ']) {
+        if is_word(c) || c == ':' {
+            word.push(c);
+            continue;
+        }
+        path.extend(
+            word.split("::").filter(|part| !part.is_empty()).map(|part| part.trim_matches(':').to_owned()),
+        );
+        if !path.is_empty() {
+            found.insert(std::mem::take(&mut path));
+        }
+        word.clear();
+    }
+    found
 }
 
 /// The single paths of a tree: `a::{b, c::d}` has `a::b` and `a::c::d`.
@@ -62,41 +239,11 @@ fn leaves(tree: &str) -> Vec<String> {
     parts.iter().flat_map(|part| leaves(part)).map(|leaf| format!("{before}{leaf}")).collect()
 }
 
-/// A path from the root of the crate; nothing for what is another crate's.
-fn absolute(name: &str, path: &str) -> Option<Vec<String>> {
-    let mut parts: Vec<&str> = path.split("::").collect();
-    let mut base: Vec<&str> = Vec::new();
-    match parts[0] {
-        "crate" => drop(parts.remove(0)),
-        "super" | "self" => {
-            base = name.split("::").collect();
-            while ["super", "self"].contains(&parts[0]) {
-                if parts.remove(0) == "super" {
-                    base.pop();
-                }
-            }
-        }
-        _ => return None,
-    }
-    Some(base.into_iter().chain(parts).map(str::to_owned).collect())
-}
-
-/// The file in which a path ends.
-fn file_of<'m>(mut path: Vec<String>, modules: &'m BTreeMap<String, &Source>) -> Option<&'m str> {
-    while !path.is_empty() {
-        if let Some((name, _)) = modules.get_key_value(&path.join("::")) {
-            return Some(name);
-        }
-        path.pop();
-    }
-    None
-}
-
 /// All that a file comes to by imports, itself among them.
-fn reach<'m>(name: &'m str, imports: &BTreeMap<&'m str, BTreeSet<&'m str>>) -> BTreeSet<&'m str> {
+fn reach<'m>(name: &'m String, imports: &'m BTreeMap<String, BTreeSet<String>>) -> BTreeSet<&'m String> {
     let (mut seen, mut left) = (BTreeSet::from([name]), vec![name]);
     while let Some(next) = left.pop() {
-        left.extend(imports[next].iter().copied().filter(|other| seen.insert(other)));
+        left.extend(imports[next].iter().filter(|other| seen.insert(other)));
     }
     seen
 }
@@ -107,6 +254,18 @@ fn imports_are_read_as_they_are_written() {
         leaves("crate::a::{self,b::{c,d},e}"),
         ["crate::a::self", "crate::a::b::c", "crate::a::b::d", "crate::a::e"]
     );
-    assert_eq!(absolute("engine::step", "super::desk::Desk").unwrap(), ["engine", "desk", "Desk"]);
-    assert_eq!(absolute("engine::step", "std::fs"), None);
+    let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
+    let through = [
+        file("src/main.rs", "mod a;\nmod d;\n"),
+        file(
+            "src/a/mod.rs",
+            "mod b;\nmod c;\npub mod e {\n    pub use super::c::g;\n}\npub use b::B;\npub(crate) use c::C as K;\n",
+        ),
+        file("src/a/b.rs", "use super::K;\npub struct B(K);\n"),
+        file("src/a/c.rs", "pub struct C;\npub fn g() {\n    crate::d::f();\n}\n"),
+        file("src/d.rs", "use std::fmt;\npub fn f() -> crate::a::B {\n    crate::a::e::g()\n}\n"),
+    ];
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(circles(&through), BTreeSet::from([names(&["a::b", "a::c", "d"])]));
+    assert_eq!(circles(&through[..3]), BTreeSet::new());
 }
