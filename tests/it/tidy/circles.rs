@@ -17,8 +17,8 @@ const KNOWN: &[(&str, &[&str])] = &[
         &["commands::messages", "commands::messages::answer", "commands::messages::unseen"],
     ),
     (
-        "the panel's file has both the frame and the lines that its pictures share",
-        &["report::panel", "report::panel::closeup", "report::panel::fleet"],
+        "the dashboard's file has both the frame and the lines that its pictures share",
+        &["report::dashboard", "report::dashboard::detail", "report::dashboard::fleet"],
     ),
     (
         "`dir::Store` is defined in the directory's own file, and its methods stand beside what they need",
