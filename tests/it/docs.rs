@@ -304,18 +304,16 @@ fn commands() -> Vec<String> {
     leaves.map(|name| spelled(name)).collect()
 }
 
-/// What the contract has a row for: the first cells of its tables, `list` after `queue list` being one more of
-/// `queue`; and the headings of those with a table of their own.
-fn commands_of_the_contract() -> BTreeSet<String> {
-    let contract = read("docs/CONTRACT.md");
-    let (_, part) = contract.split_once("# Command line").unwrap();
-    let (part, _) = part.split_once("# Where the contract was open").unwrap();
+/// The commands that docs/JSON.md has a row for: the first cells of its tables, `list` after `queue list` being
+/// one more of `queue`; and the headings of those with a table of their own.
+fn commands_with_fields() -> BTreeSet<String> {
+    let page = read("docs/JSON.md");
     let mut found = BTreeSet::new();
-    for line in part.lines().filter(|line| line.starts_with("| `") || line.starts_with("## ")) {
+    for line in page.lines().filter(|line| line.starts_with("| `") || line.starts_with("## ")) {
         let cell = line.trim_start_matches("| ").split(" | ").next().unwrap();
         let mut group = String::new();
         for (at, word) in cell.split('`').enumerate().filter(|(at, _)| at % 2 == 1) {
-            let named = word.trim_end_matches(" --json").to_owned();
+            let named = word.to_owned();
             match named.split_once(' ') {
                 Some((first, _)) => group = first.to_owned(),
                 None if at > 1 && !group.is_empty() => {
@@ -345,8 +343,7 @@ fn pictures_have_a_script_and_are_small() {
     assert!(read("CONTRIBUTING.md").contains("docs/images/make.sh"));
 }
 
-/// Who adds a command adds it to the contract, to what is run beside everything else, and to what is run on
-/// damaged directories.
+/// A new command has a row in docs/JSON.md, and is run beside every other command and on damaged directories.
 #[test]
 fn every_command_has_its_places() {
     // These read no agent, wait for others, draw on a terminal, need an editor, or need a run that ended, which not every
@@ -364,11 +361,8 @@ fn every_command_has_its_places() {
     ];
     // Git calls it, with files of its own.
     const NO_FUZZ: [&str; 1] = ["merge-driver"];
-    let (contract, pairs, fuzz) = (
-        commands_of_the_contract(),
-        read("tests/it/concurrency/pairs.rs"),
-        read("tests/it/fuzz/commands.rs"),
-    );
+    let (fields, pairs, fuzz) =
+        (commands_with_fields(), read("tests/it/concurrency/pairs.rs"), read("tests/it/fuzz/commands.rs"));
     let is_called = |list: &str, command: &str| {
         let mut lines = list.lines().map(|line| line.trim_start().trim_start_matches(['(', '"', '@']));
         lines.any(|line| {
@@ -378,8 +372,8 @@ fn every_command_has_its_places() {
     };
     let mut missing = Vec::new();
     for command in commands() {
-        if !contract.contains(&command) {
-            missing.push(format!("`{command}` has no row in docs/CONTRACT.md"));
+        if !fields.contains(&command) {
+            missing.push(format!("`{command}` has no row in docs/JSON.md"));
         }
         if !NO_PAIRS.contains(&command.as_str()) && !is_called(&pairs, &command) {
             missing.push(format!("`{command}` is not in tests/it/concurrency/pairs.rs"));
