@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md: it is short, and the files, tests and crates that it names exist.
+//! The pages for contributors: they are short, and the files, tests and crates that ARCHITECTURE.md names exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,11 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_architecture_is_short() {
+fn pages_are_short() {
+    let words = read("docs/CONTRACT.md").split_whitespace().count();
+    assert!(words <= 15_000, "docs/CONTRACT.md has {words} words: flags and layouts belong to other pages");
+    let lines = read("CONTRIBUTING.md").lines().count();
+    assert!(lines <= 60, "CONTRIBUTING.md has {lines} lines");
     let text = read("ARCHITECTURE.md");
     assert!(text.len() <= 12_288, "ARCHITECTURE.md has {} bytes", text.len());
     let (_, rooms) = text.split_once("| To change… | Go to |\n").unwrap();
