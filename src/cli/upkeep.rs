@@ -50,12 +50,11 @@ pub struct DoctorArgs {
     pub merge_driver: bool,
 }
 
-/// Delete expired history, and pack old months
+/// Delete expired history
 ///
 /// Deletes the directories of runs and tasks and the months of the archive and the ledger that are
-/// past `[retention]`, and packs months that ended at least a month ago: every command reads them
-/// as before. Nothing that an open record names is deleted. Steps that come to rest do a part of
-/// this automatically.
+/// past `[retention]`. Nothing that an open record names is deleted. Steps that come to rest do a
+/// part of this automatically.
 #[derive(Debug, Args)]
 pub struct GcArgs {
     /// Only these agents

@@ -1,4 +1,4 @@
-//! `gc`: deletes expired history and packs old months (contract, store §4 and §6).
+//! `gc`: deletes what is past its retention (contract, store §4 and §6).
 
 use serde::Serialize;
 use serde_json::json;
@@ -28,7 +28,7 @@ struct GcReport {
 impl GcReport {
     fn text(&self) -> String {
         let mut parts = Vec::new();
-        let Collected { swept: Swept { runs, tasks, .. }, packed, dropped, freed_bytes } = &self.collected;
+        let Collected { swept: Swept { runs, tasks, .. }, dropped, freed_bytes } = &self.collected;
         let (runs, tasks) = (*runs, *tasks);
         if runs > 0 {
             parts.push(count(runs as u64, "run", "runs"));
@@ -39,24 +39,13 @@ impl GcReport {
         if !dropped.is_empty() {
             parts.push(count(dropped.len() as u64, "month", "months"));
         }
-        let mut said = Vec::new();
-        if !parts.is_empty() {
-            said.push(format!(
-                "{} {}",
-                if self.dry_run { "would remove" } else { "removed" },
-                parts.join(", ")
-            ));
+        match (parts.is_empty(), self.dry_run) {
+            (true, _) => format!("{}  nothing to do", self.agent),
+            (false, true) => format!("{}  would remove {}", self.agent, parts.join(", ")),
+            (false, false) => {
+                format!("{}  removed {}: {} freed", self.agent, parts.join(", "), bytes(*freed_bytes))
+            }
         }
-        if !packed.is_empty() {
-            let files = count(packed.len() as u64, "file", "files");
-            let size = bytes(packed.iter().map(|file| file.bytes).sum());
-            said.push(format!("{} {files} of {size}", if self.dry_run { "would pack" } else { "packed" }));
-        }
-        if said.is_empty() {
-            return format!("{}  nothing to do", self.agent);
-        }
-        let freed = if self.dry_run { String::new() } else { format!(": {} freed", bytes(*freed_bytes)) };
-        format!("{}  {}{freed}", self.agent, said.join(", "))
     }
 }
 
@@ -86,7 +75,7 @@ pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
     }))
 }
 
-/// Collects an agent. Reading and packing take long and run before the lock is taken.
+/// Deletes. Reads the months before it takes the lock, because that may take long.
 fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Collected> {
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;
@@ -96,8 +85,8 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
     let locked = &open.locked;
     let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;
     if !collected.is_nothing() {
-        let Collected { swept: Swept { runs, tasks, .. }, packed, dropped, .. } = &collected;
-        let data = json!({ "runs": runs, "tasks": tasks, "packed": packed, "dropped": dropped });
+        let Collected { swept: Swept { runs, tasks, .. }, dropped, .. } = &collected;
+        let data = json!({ "runs": runs, "tasks": tasks, "dropped": dropped });
         open.draft.event(EventKind::Collected, None, data);
         desk.commit(locked, open.draft)?;
     }

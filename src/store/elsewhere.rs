@@ -475,6 +475,4 @@ pub struct Brought {
     pub written_at: u64,
     /// The SHA-256 of its bytes.
     pub digest: String,
-    /// Number of its lines, if these are packed.
-    pub lines: u64,
 }

@@ -28,7 +28,6 @@ mod readers {
     use crate::store::dir::aside;
     use crate::store::dir::config::{policy_from, store_config};
     use crate::store::dir::journal::{Entry, decode_all};
-    use crate::store::dir::packed;
     use crate::store::dir::record::{decode, decode_plain, encode};
 
     /// How long each is tried where nobody says otherwise.
@@ -173,12 +172,6 @@ mod readers {
         tried(&lines("/ledger/"), |bytes| drop(decode_plain::<Event>(Path::new("ledger"), 1, bytes)));
         tried(&lines("/message.jsonl"), record::<Message>);
         tried(&lines("/brief.jsonl"), record::<Brief>);
-    }
-
-    #[test]
-    fn packed_months() {
-        let packed = lines("/brief.jsonl").into_iter().map(|line| packed::pack(&line).unwrap());
-        tried(&packed.collect::<Vec<_>>(), |bytes| drop(packed::unpack(bytes)));
     }
 
     #[test]

@@ -114,10 +114,7 @@ impl Found {
 
     /// The lines of a file that only grows.
     fn lines(&mut self, path: &Path, schema: &str) -> Vec<Value> {
-        let mut bytes = fs::read(path).unwrap_or_default();
-        if path.to_string_lossy().ends_with(".zst") {
-            bytes = unpacked(&bytes).unwrap_or_default();
-        }
+        let bytes = fs::read(path).unwrap_or_default();
         if bytes.last().is_some_and(|byte| *byte != b'\n') {
             self.complain(format!("{}: the last line is torn", path.display()));
         }
@@ -238,7 +235,6 @@ impl Found {
     fn read_archive(&mut self, agent: &Path) {
         let mut briefs = BTreeSet::new();
         for (kind, files) in archived(agent) {
-            // A line that is packed and not yet removed where it was is one.
             let mut seen = BTreeSet::new();
             for path in files {
                 for line in self.lines(&path, &format!("dormouse/{kind}/1")) {
@@ -408,34 +404,15 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The files of the archive, packed ones first, each with its kind, in the order of months.
+/// The files of the archive, each with its kind, in the order of months.
 fn archived(agent: &Path) -> Vec<(String, Vec<PathBuf>)> {
     let archive = agent.join("archive");
-    let mut by_kind: BTreeMap<String, Vec<(String, bool, PathBuf)>> = BTreeMap::new();
-    for name in names(&archive) {
-        let path = archive.join(&name);
-        if path.is_dir() {
-            for file in names(&path) {
-                let kind = file.trim_end_matches(".jsonl").to_owned();
-                by_kind.entry(kind).or_default().push((name.clone(), true, path.join(file)));
-            }
-        } else {
-            let mut parts = name.split('.').map(str::to_owned);
-            let (month, kind) = (parts.next().unwrap(), parts.next().unwrap());
-            by_kind.entry(kind).or_default().push((month, false, path));
+    let mut by_kind: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for month in names(&archive) {
+        for file in names(&archive.join(&month)) {
+            let kind = file.trim_end_matches(".jsonl").to_owned();
+            by_kind.entry(kind).or_default().push(archive.join(&month).join(file));
         }
     }
-    let in_order = |(kind, mut files): (String, Vec<(String, bool, PathBuf)>)| {
-        files.sort();
-        (kind, files.into_iter().map(|(_, _, path)| path).collect())
-    };
-    by_kind.into_iter().map(in_order).collect()
-}
-
-/// What a packed file holds, if it is one.
-fn unpacked(bytes: &[u8]) -> Option<Vec<u8>> {
-    use std::io::Read;
-    let mut lines = Vec::new();
-    ruzstd::decoding::StreamingDecoder::new(bytes).ok()?.read_to_end(&mut lines).ok()?;
-    Some(lines)
+    by_kind.into_iter().collect()
 }

@@ -365,7 +365,7 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     assert!(text.lines().filter(|line| *line == "agents/*/lock").count() == 1 && text.contains("\nslots/\n"));
     assert_eq!(
         fs::read_to_string(&attributes).unwrap(),
-        "* -text -filter -ident\n*.jsonl merge=union\n*.jsonl.zst binary\n*.md text"
+        "* -text -filter -ident\n*.jsonl merge=union\n*.md text"
     );
     // Where there is no git, there is nothing to tell it.
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
@@ -620,50 +620,4 @@ fn the_merge_driver_leaves_to_people_what_it_can_not_read() {
         assert_eq!(fs::read_to_string(&ours).unwrap(), "{\"revision\":3}");
         assert_eq!(names(&clones.agent(0, "alice").join("quarantine")), ["state.json"], "kept once");
     }
-}
-
-/// Packed months come and go under names of their own: a clone that enqueues meanwhile merges them whole, and of
-/// two that have packed the same lines git has nothing to merge in them.
-#[test]
-fn packed_months_merge_by_their_names() {
-    let clones = Clones::new(&["alice"], 2, "");
-    clones.run(0, &["enqueue", "alice", "old"]);
-    clones.run(0, &["tick", "alice", "--until-idle"]);
-    clones.commit(0);
-    clones.pull(1, 0);
-    clones.sandbox.pass(150 * 24 * 3600);
-    let listed = |at: usize| clones.run(at, &["--json", "run", "list", "-a", "alice", "--limit", "0"]);
-    let before = listed(0);
-    clones.run(1, &["enqueue", "alice", "new"]);
-    clones.commit(1);
-    clones.run(0, &["gc"]);
-    clones.commit(0);
-    clones.pull(0, 1);
-    clones.pull(1, 0);
-    let packed = |at: usize| {
-        let mut packed = names(&clones.agent(at, "alice").join("archive"));
-        packed.extend(names(&clones.agent(at, "alice").join("ledger")));
-        packed
-    };
-    assert!(packed(0).iter().any(|name| name.starts_with("2026-01.run.0001-")), "{:?}", packed(0));
-    assert_eq!((listed(0), listed(1), packed(1)), (before.clone(), before, packed(0)));
-    clones.run(0, &["doctor"]);
-
-    let both = Clones::new(&["alice"], 2, "");
-    both.run(0, &["enqueue", "alice", "old"]);
-    both.run(0, &["tick", "alice", "--until-idle"]);
-    both.commit(0);
-    both.pull(1, 0);
-    both.sandbox.pass(150 * 24 * 3600);
-    for at in [0, 1] {
-        both.run(at, &["gc"]);
-        both.commit(at);
-    }
-    // `gc` writes `state.json`, and so it counts as ticking: nothing else can be in conflict.
-    let there = both.dirs[0].to_str().unwrap();
-    raw_git(&both.sandbox, &both.dirs[1], &["pull", "--quiet", "--no-rebase", "--no-edit", there, "main"]);
-    let status = both.git(1, &["status", "--short"]);
-    let mut conflicts =
-        status.lines().filter(|line| !line.starts_with(['A', 'M', 'D', ' ', '?']) || line.contains('U'));
-    assert!(conflicts.all(|line| line.ends_with("/state.json")), "{status}");
 }

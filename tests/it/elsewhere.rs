@@ -64,8 +64,6 @@ const ABOUT_FILES: &[&str] = &[
     "gc::a_sweep_can_be_killed_anywhere",
     "gc::gc_can_be_killed_anywhere",
     "gc::settings_and_flags_that_mean_nothing_are_refused",
-    "gc::what_gc_packs_is_read_as_before",
-    "gc::what_is_no_packed_file_is_damage",
     "ingress::alike::a_slow_disk_is_not_heard_in_the_answer",
     "ingress::health_is_what_doctor_finds_quickly",
     "ingress::memory::whatever_is_sent_takes_little",

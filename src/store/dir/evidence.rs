@@ -28,7 +28,7 @@ pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> 
     months.extend(ended);
     months.extend(months::ledger(view)?);
     months.retain(|month| month.name.as_str() >= first_month);
-    Ok(months.into_iter().flat_map(|month| month.files).collect())
+    Ok(months.into_iter().map(|month| month.path).collect())
 }
 
 /// Calls `each` with every event of the ledger, oldest first, each once even if a merge has doubled
@@ -78,11 +78,9 @@ pub fn last_events(view: &View<'_>, count: usize, wanted: impl Fn(&Event) -> boo
 /// The events of a month.
 fn in_order(view: &View<'_>, month: &Month) -> Result<Vec<Event>> {
     let mut events: Vec<Event> = Vec::new();
-    for file in &month.files {
-        let spot = view.agent.join(file);
-        for (number, line) in lines::once(&months::read(view, file)?) {
-            events.push(decode_plain(&spot, number, line)?);
-        }
+    let spot = view.agent.join(&month.path);
+    for (number, line) in lines::once(&view.lines(&month.path)?) {
+        events.push(decode_plain(&spot, number, line)?);
     }
     // In order they are already, but where two clones have added some.
     events.sort_by_key(|event| event.seq);

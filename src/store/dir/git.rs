@@ -47,8 +47,6 @@ const ATTRIBUTES: &str = "\
 * -text -filter -ident
 # Lines that two clones have added are all kept.
 *.jsonl merge=union
-# Packed lines never change: what two clones have packed stays side by side.
-*.jsonl.zst binary
 ";
 
 /// Puts that file into every inbox that lacks it: `init` may complete a state directory that has
@@ -128,14 +126,11 @@ mod tests {
 
     #[test]
     fn a_line_is_missing_unless_it_stands_there_or_was_taken_out() {
-        assert_eq!(
-            missing("", ATTRIBUTES),
-            ["* -text -filter -ident", "*.jsonl merge=union", "*.jsonl.zst binary"]
-        );
+        assert_eq!(missing("", ATTRIBUTES), ["* -text -filter -ident", "*.jsonl merge=union"]);
         let none: [&str; 0] = [];
         for text in [ATTRIBUTES, "*.jsonl merge=binary\n", "# *.jsonl merge=union", "x\r\n*.jsonl  -text\r\n"]
         {
-            let text = format!("* -text -filter -ident\n{text}\n*.jsonl.zst binary\n");
+            let text = format!("* -text -filter -ident\n{text}\n");
             assert_eq!(missing(&text, ATTRIBUTES), none, "{text:?}");
         }
         let older = IGNORE.replace("*.new-*\nagents/.new-*", "agents/.new-*").replace("slots/\n", "!slots\n");

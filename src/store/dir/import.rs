@@ -16,7 +16,7 @@ use crate::store::stream::{Meta, StreamReader};
 
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place};
-use super::{Agent, Store, git, litter, lock, months, moved, rename};
+use super::{Agent, Store, git, litter, lock, moved, rename};
 
 /// An agent that no other command sees yet. Dropping this removes it.
 #[derive(Debug)]
@@ -115,18 +115,17 @@ impl<'s> Arriving<'s> {
         let spot = self.agent.dir.join(&meta.path);
         spot.parent().make_dirs()?;
         let renamed = self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. }));
-        let (spot, length) = match renamed {
+        let length = match renamed {
             Some(former) => self.add_renamed(former, &spot, meta, from)?,
             None => {
                 let file = new_file(&spot)?;
                 from.copy(&mut |bytes| (&file).write_all(bytes).context("write", &spot))?;
                 finish(&file, &spot, meta)?;
-                (spot, meta.length)
+                meta.length
             }
         };
         self.files += 1;
         self.bytes += length;
-        drop(spot);
         Ok(())
     }
 
@@ -137,7 +136,7 @@ impl<'s> Arriving<'s> {
         spot: &Spot,
         meta: &Meta,
         from: &mut impl FileSource,
-    ) -> Result<(Spot, u64)> {
+    ) -> Result<u64> {
         let names = rename::Names { former, name: self.agent.name() };
         if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
             let file = new_file(spot)?;
@@ -150,24 +149,18 @@ impl<'s> Arriving<'s> {
             from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
             lines.end(&mut put)?;
             finish(&file, spot, meta)?;
-            return Ok((spot.clone(), length));
+            return Ok(length);
         }
         let mut bytes = Vec::new();
         from.copy(&mut |some| {
             bytes.extend_from_slice(some);
             Ok(())
         })?;
-        let (name, bytes) = if months::is_packed(&meta.path.to_string_lossy()) {
-            let (name, bytes) = names.packed(spot.name(), &bytes).map_err(|why| from.damaged(&why))?;
-            (name, bytes)
-        } else {
-            (spot.name().to_owned(), names.record(bytes))
-        };
-        let spot = spot.parent().join(name);
-        let file = new_file(&spot)?;
-        (&file).write_all(&bytes).context("write", &spot)?;
-        finish(&file, &spot, meta)?;
-        Ok((spot, bytes.len() as u64))
+        let bytes = names.record(bytes);
+        let file = new_file(spot)?;
+        (&file).write_all(&bytes).context("write", spot)?;
+        finish(&file, spot, meta)?;
+        Ok(bytes.len() as u64)
     }
 
     /// Adds the files that every agent has here and no stream brings.

@@ -190,7 +190,12 @@ pub fn ledger(at: Time) -> String {
 }
 
 pub fn archive(at: Time, kind: &str) -> String {
-    format!("{ARCHIVE}/{}/{kind}.jsonl", at.month())
+    month(&at.month(), kind)
+}
+
+/// A month's file of one kind of the archive.
+pub fn month(name: &str, kind: &str) -> String {
+    format!("{ARCHIVE}/{name}/{kind}{LINES}")
 }
 
 /// The cache of the messages that have ended according to a file of the archive or the ledger.

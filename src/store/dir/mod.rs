@@ -40,7 +40,6 @@ mod news;
 mod notes;
 pub mod occupancy;
 mod owner;
-pub mod packed;
 pub mod prepared;
 pub mod record;
 mod remembered;

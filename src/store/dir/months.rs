@@ -1,7 +1,6 @@
 //! The ledger and the archive, month by month: their files of lines, and how they are read.
 //!
-//! A month has a plain file, which grows, or packed files, which never change, or both. It has the
-//! lines of all its files, each line once.
+//! A line counts once, even if a merge by git has doubled it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -13,11 +12,10 @@ use crate::model::time::{Span, Time};
 
 use super::layout;
 use super::lines;
-use super::packed;
 use super::view::View;
 
-/// The kind of record that is left of a month of the archive that was dropped: the messages that
-/// ended in it.
+/// Kind of the records that remain of a deleted month of the archive: the messages that ended in
+/// it.
 pub const ENDED: &str = "ended";
 
 /// One month of the ledger, or of one kind of the archive.
@@ -25,8 +23,8 @@ pub const ENDED: &str = "ended";
 pub struct Month {
     /// `2026-01`
     pub name: String,
-    /// Its files, from the agent's directory, those with the oldest lines first.
-    pub files: Vec<String>,
+    /// Its file, from the agent's directory. The file may be missing.
+    pub path: String,
 }
 
 /// The beginning of the next month. `None`: `name` is no month.
@@ -42,7 +40,7 @@ pub fn begins_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{name}-01T00:00:00Z")).ok()
 }
 
-/// The first of the recent months. These are neither packed nor dropped, because steps read them.
+/// Returns the first of the recent months. These are never deleted, because steps read them.
 pub fn first_recent(now: Time) -> String {
     four_weeks_before(now).month()
 }
@@ -53,88 +51,47 @@ pub fn four_weeks_before(now: Time) -> Time {
 
 /// The months of the ledger, oldest first.
 pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
-    let mut months = Months::default();
-    for entry in view.agent.join(layout::LEDGER).entries()? {
-        let Some(name) = entry.name.to_str() else { continue };
-        let path = format!("{}/{name}", layout::LEDGER);
-        if let Some((month, number)) = packed::parse(name) {
-            months.add(month, number, path);
-        } else if let Some(month) = name.strip_suffix(layout::LINES) {
-            months.add(month, PLAIN, path);
+    let mut months = BTreeMap::new();
+    let mut add = |name: &str| {
+        if let Some(month) = name.strip_suffix(layout::LINES) {
+            months.insert(month.to_owned(), format!("{}/{name}", layout::LEDGER));
         }
+    };
+    for entry in view.agent.join(layout::LEDGER).entries()? {
+        entry.name.to_str().into_iter().for_each(&mut add);
     }
     for path in view.overlay_appends(layout::LEDGER) {
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        months.add(name.trim_end_matches(layout::LINES), PLAIN, path);
+        path.rsplit('/').next().into_iter().for_each(&mut add);
     }
-    Ok(months.in_order())
+    Ok(in_order(months))
 }
 
-/// The months of the archive, oldest first, with the files that have records of this kind.
+/// The months of the archive, oldest first, with their files of this kind.
 pub fn archive(view: &View<'_>, kind: &str) -> Result<Vec<Month>> {
     let [months] = archives(view, [kind])?;
     Ok(months)
 }
 
-/// The same for several kinds, with one look at the directory.
+/// The months of the archive for several kinds. Lists the directory once.
 pub fn archives<const N: usize>(view: &View<'_>, kinds: [&str; N]) -> Result<[Vec<Month>; N]> {
     let entries = view.agent.join(layout::ARCHIVE).entries()?;
     Ok(kinds.map(|kind| archive_among(view, &entries, kind)))
 }
 
 fn archive_among(view: &View<'_>, entries: &[Entry], kind: &str) -> Vec<Month> {
-    let mut months = Months::default();
-    for entry in entries {
-        let Some(name) = entry.name.to_str() else { continue };
-        if entry.is_dir {
-            months.add(name, PLAIN, format!("{}/{name}/{kind}{}", layout::ARCHIVE, layout::LINES));
-        } else if let Some((stem, number)) = packed::parse(name)
-            && let Some((month, of)) = stem.split_once('.')
-            && of == kind
-        {
-            months.add(month, number, format!("{}/{name}", layout::ARCHIVE));
-        }
-    }
+    let dirs = entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str());
+    let mut months: BTreeMap<String, String> =
+        dirs.map(|name| (name.to_owned(), layout::month(name, kind))).collect();
     let ending = format!("/{kind}{}", layout::LINES);
     for path in view.overlay_appends(layout::ARCHIVE).filter(|path| path.ends_with(&ending)) {
-        let month = path.split('/').nth(1).unwrap_or_default().to_owned();
-        months.add(&month, PLAIN, path);
+        let name = path.split('/').nth(1).unwrap_or_default().to_owned();
+        months.insert(name, path);
     }
-    months.in_order()
+    in_order(months)
 }
 
-/// The number that stands for the file that is not packed: its lines are the newest.
-const PLAIN: u32 = u32::MAX;
-
-#[derive(Default)]
-struct Months(BTreeMap<String, Vec<(u32, String)>>);
-
-impl Months {
-    fn add(&mut self, month: &str, number: u32, path: String) {
-        self.0.entry(month.to_owned()).or_default().push((number, path));
-    }
-
-    fn in_order(self) -> Vec<Month> {
-        let month = |(name, mut files): (String, Vec<(u32, String)>)| {
-            files.sort();
-            files.dedup();
-            Month { name, files: files.into_iter().map(|(_, path)| path).collect() }
-        };
-        self.0.into_iter().map(month).collect()
-    }
-}
-
-/// Whether a file of lines is packed.
-pub fn is_packed(path: &str) -> bool {
-    path.ends_with(packed::ENDING)
-}
-
-/// The lines of a file, packed or not. A missing file has none.
-pub fn read(view: &View<'_>, path: &str) -> Result<Vec<u8>> {
-    if is_packed(path) {
-        return Ok(packed::read(&view.agent.join(path))?.unwrap_or_default());
-    }
-    view.lines(path)
+fn in_order(months: BTreeMap<String, String>) -> Vec<Month> {
+    months.into_iter().map(|(name, path)| Month { name, path }).collect()
 }
 
 /// How much of the end of a file is read at first if the newest lines are needed.
@@ -150,31 +107,29 @@ pub fn newest_first(
     mut each: impl FnMut(&Spot, usize, &[u8]) -> Result<bool>,
 ) -> Result<bool> {
     let mut seen = Seen::default();
-    for file in month.files.iter().rev() {
-        let spot = view.agent.join(file);
-        let (end, is_whole) = if is_packed(file) { (read(view, file)?, true) } else { tail(view, file)? };
-        for (number, line) in lines::records(&end).rev() {
-            if !seen.insert(line) {
-                continue;
-            }
-            match each(&spot, if is_whole { number } else { 0 }, line) {
-                Ok(true) => {}
-                // The whole file is read, so that the error has the number of the line.
-                Err(_) if !is_whole => {
-                    seen.forget(line);
-                    break;
-                }
-                other => return other,
-            }
-        }
-        if is_whole {
+    let spot = view.agent.join(&month.path);
+    let (end, is_whole) = tail(view, &month.path)?;
+    for (number, line) in lines::records(&end).rev() {
+        if !seen.insert(line) {
             continue;
         }
-        let bytes = view.lines(file)?;
-        for (number, line) in lines::records(&bytes).rev() {
-            if seen.insert(line) && !each(&spot, number, line)? {
-                return Ok(false);
+        match each(&spot, if is_whole { number } else { 0 }, line) {
+            Ok(true) => {}
+            // The whole file is read, so that the error has the number of the line.
+            Err(_) if !is_whole => {
+                seen.forget(line);
+                break;
             }
+            other => return other,
+        }
+    }
+    if is_whole {
+        return Ok(true);
+    }
+    let bytes = view.lines(&month.path)?;
+    for (number, line) in lines::records(&bytes).rev() {
+        if seen.insert(line) && !each(&spot, number, line)? {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -220,11 +175,6 @@ impl Seen {
     /// Notes the line. Returns whether it is met for the first time.
     pub fn insert(&mut self, line: &[u8]) -> bool {
         self.met.insert(self.hash(line))
-    }
-
-    /// Whether the line was met already.
-    pub fn has(&self, line: &[u8]) -> bool {
-        self.met.contains(&self.hash(line))
     }
 
     fn forget(&mut self, line: &[u8]) {

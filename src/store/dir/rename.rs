@@ -1,7 +1,5 @@
 //! Renames an agent in its own records. Everything else in them stays as it is.
 
-use std::ffi::{OsStr, OsString};
-
 use serde_json::Value;
 
 use crate::error::{Error, Result};
@@ -9,7 +7,6 @@ use crate::model::id::AgentName;
 use crate::model::json;
 
 use super::files::MAX_RECORD;
-use super::packed;
 
 /// The name that an agent had, and the one that it gets.
 #[derive(Debug, Clone, Copy)]
@@ -36,19 +33,6 @@ impl Names<'_> {
             bytes.push(b'\n');
         }
         bytes
-    }
-
-    /// The same for a packed file of lines, which is named after its bytes.
-    pub fn packed(self, name: &OsStr, bytes: &[u8]) -> std::result::Result<(OsString, Vec<u8>), String> {
-        let lines = packed::unpack(bytes)?;
-        let lines: Vec<u8> =
-            lines.split_inclusive(|byte| *byte == b'\n').flat_map(|line| self.line(line)).collect();
-        let bytes = packed::pack(&lines)?;
-        let name = match name.to_str().and_then(packed::parse) {
-            Some((stem, number)) => packed::name(stem, number, &bytes).into(),
-            None => name.to_owned(),
-        };
-        Ok((name, bytes))
     }
 
     /// The record with the new name; `None` if the record does not belong to the agent.

@@ -11,7 +11,6 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::id::MessageId;
 use crate::model::message::MessageStatus;
@@ -20,8 +19,6 @@ use crate::model::time::Time;
 use super::evidence;
 use super::files;
 use super::layout;
-use super::months;
-use super::packed;
 use super::view::View;
 
 /// How many bytes the head has, and an id.
@@ -74,7 +71,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     if head.inode != inode || head.length > length {
         head = Head { inode, ..Head::default() };
     }
-    head.look_through(&spot, &lines, length, (&file, &cache))?;
+    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
     if id.0.into_bytes() > head.newest {
         return Ok(false);
     }
@@ -83,7 +80,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     }
     // The content is not what was written; a power cut may do that.
     head = Head { inode, ..Head::default() };
-    head.look_through(&spot, &lines, length, (&file, &cache))?;
+    head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
     let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
     Ok(ids.contains(id.0.as_bytes()))
 }
@@ -143,27 +140,6 @@ impl Head {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Brings the cache of a file of lines up to date, packed or not. A packed file never grows, so
-    /// either all of it is known or nothing.
-    fn look_through(
-        &mut self,
-        spot: &Spot,
-        lines: &File,
-        length: u64,
-        (file, cache): (&File, &Spot),
-    ) -> Result<()> {
-        if !months::is_packed(&spot.to_string_lossy()) {
-            return self.read_on(lines, length, file).context("bring up to date", cache);
-        }
-        if self.length == length {
-            return Ok(());
-        }
-        *self = Head { inode: self.inode, length, ..Head::default() };
-        let lines = packed::read(spot)?.unwrap_or_default();
-        let ids: Vec<[u8; ID]> = lines.split(|byte| *byte == b'\n').filter_map(ended).collect();
-        self.note(&ids, file).context("make anew", cache)
-    }
-
     /// Reads the lines that were added since, and writes down the ids in them. The head is written
     /// last: until then the new ids count for nothing.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
@@ -171,14 +147,9 @@ impl Head {
             return Ok(());
         }
         let new = self.added(lines, length)?;
-        self.note(&new, file)
-    }
-
-    /// Writes down more ids.
-    fn note(&mut self, new: &[[u8; ID]], file: &File) -> std::io::Result<()> {
         file.write_all_at(&new.concat(), HEAD as u64 + self.count * ID as u64)?;
         self.count += new.len() as u64;
-        self.sum = self.sum.wrapping_add(sum_of(new));
+        self.sum = self.sum.wrapping_add(sum_of(&new));
         self.newest = new.iter().copied().fold(self.newest, <[u8; ID]>::max);
         let mut head = self.words().map(u64::to_le_bytes).concat();
         head.extend_from_slice(&self.check().to_le_bytes());

@@ -66,7 +66,6 @@ CREATE TABLE @.file (                 -- files that an import has brought: a str
   path text COLLATE "C" NOT NULL,     -- from the directory of the agent
   written_at bigint NOT NULL,         -- in seconds, as the headers of a stream have it
   digest text NOT NULL,               -- SHA-256 of the bytes
-  lines bigint NOT NULL,              -- of a packed file, else 0
   PRIMARY KEY (agent_id, path));
 
 CREATE TABLE @.dedupe (

@@ -312,14 +312,11 @@ fn change_by(
         Piece::Room(room) => {
             write!(all, "UPDATE {schema}.agent SET room = {} WHERE id = {agent}", sql::text(room)?)
         }
-        Piece::File(Brought { path, written_at, digest, lines }) => {
+        Piece::File(Brought { path, written_at, digest }) => {
             if !goes_on {
-                let _ = write!(
-                    all,
-                    "INSERT INTO {schema}.file (agent_id, path, written_at, digest, lines) VALUES "
-                );
+                let _ = write!(all, "INSERT INTO {schema}.file (agent_id, path, written_at, digest) VALUES ");
             }
-            write!(all, "({agent},{},{written_at},{},{lines})", sql::text(path)?, sql::text(digest)?)
+            write!(all, "({agent},{},{written_at},{})", sql::text(path)?, sql::text(digest)?)
         }
         Piece::Shut(is_shut) => write!(
             all,

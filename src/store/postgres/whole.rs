@@ -31,11 +31,11 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     let is_shut = rows.first().and_then(|answer| answer.rows.first()).ok_or_else(|| one.gone())?;
     let page = |after: &str| {
         format!(
-            "SELECT f.path, f.written_at, f.digest, f.lines, quote_literal(f.path) FROM {schema}.file f \
+            "SELECT f.path, f.written_at, f.digest, quote_literal(f.path) FROM {schema}.file f \
              WHERE f.agent_id = {agent} AND f.path > {after} ORDER BY f.path"
         )
     };
-    paged(seen, "''", page, 4, &mut |row| {
+    paged(seen, "''", page, 3, &mut |row| {
         let brought = brought(row).ok_or_else(|| unexpected("a file"))?;
         each(Piece::File(brought))
     })?;
@@ -180,7 +180,6 @@ fn brought(row: &Row) -> Option<Brought> {
         path: row.get(0)?.to_owned(),
         written_at: number(Some(row), 1)?,
         digest: row.get(2)?.to_owned(),
-        lines: number(Some(row), 3)?,
     })
 }
 

@@ -31,7 +31,7 @@ use super::super::dir::prepared::Prepared;
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::travel::{FileKind, place};
 use super::super::dir::view::View;
-use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months, packed};
+use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months};
 use super::super::elsewhere::{Arrival, Brought, Piece, parts};
 use super::{Agent, Store, pieces};
 
@@ -188,24 +188,17 @@ fn brought(dir: &Spot, below: &Path, each: &mut Each<'_>) -> Result<()> {
         let spot = dir.join(&path);
         let (Some((file, _)), Some(name)) = (spot.open_file()?, path.to_str()) else { continue };
         let written_at = u64::try_from(file.metadata().context("look at", &spot)?.mtime()).unwrap_or(0);
-        let (mut file, mut hash, mut all) = (BufReader::new(file), Sha256::new(), Vec::new());
-        let is_packed = months::is_packed(name);
+        let (mut file, mut hash) = (BufReader::new(file), Sha256::new());
         loop {
             let some = file.fill_buf().context("read", &spot)?;
             hash.update(some);
-            if is_packed {
-                // It has no more than a few megabytes.
-                all.extend_from_slice(some);
-            }
             let count = some.len();
             if count == 0 {
                 break;
             }
             file.consume(count);
         }
-        let unpacked = if is_packed { packed::unpack(&all).unwrap_or_default() } else { Vec::new() };
-        let lines = lines::records(&unpacked).count() as u64;
-        each(Piece::File(Brought { path: name.to_owned(), written_at, digest: digest::of(hash), lines }))?;
+        each(Piece::File(Brought { path: name.to_owned(), written_at, digest: digest::of(hash) }))?;
     }
     Ok(())
 }
@@ -275,8 +268,8 @@ fn arrivals(inbox: &Spot, below: &Path, keys: &mut DedupeKeys, each: &mut Each<'
     Ok(())
 }
 
-/// The lines of the archive and the events, each file's in its order, the oldest file of a kind
-/// first.
+/// Calls `each` with the lines of the archive and the events, in the order of their files, the
+/// oldest month of a kind first.
 fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Result<()> {
     let dir = agent.local().dir();
     let view = View::settled(dir);
@@ -284,17 +277,15 @@ fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Res
     for kind in archive::KINDS {
         for month in months::archive(&view, kind)? {
             let first = first_of(&month.name);
-            for file in &month.files {
-                read += usize::from(dir.join(file).exists()?);
-                each_line(&view, file, &mut |spot, line| {
-                    if *kind == Message::KIND && line.contains("\"dedupe_key\"") {
-                        keys.note_ended(&decode_at::<Message>(spot.path(), 0, line.as_bytes())?);
-                    }
-                    let (id, at) = ended(kind, line);
-                    let at = at.filter(|at| at.month() == month.name).unwrap_or(first);
-                    each(Piece::Ended { kind, id, at, text: format!("{line}\n") })
-                })?;
-            }
+            read += usize::from(dir.join(&month.path).exists()?);
+            each_line(&view, &month.path, &mut |spot, line| {
+                if *kind == Message::KIND && line.contains("\"dedupe_key\"") {
+                    keys.note_ended(&decode_at::<Message>(spot.path(), 0, line.as_bytes())?);
+                }
+                let (id, at) = ended(kind, line);
+                let at = at.filter(|at| at.month() == month.name).unwrap_or(first);
+                each(Piece::Ended { kind, id, at, text: format!("{line}\n") })
+            })?;
         }
     }
     let mut there = Vec::new();
@@ -304,14 +295,12 @@ fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Res
     }
     for month in months::ledger(&view)? {
         let first = first_of(&month.name);
-        for file in &month.files {
-            each_line(&view, file, &mut |_, line| {
-                let value = json::value(line.as_bytes()).unwrap_or_default();
-                let at = moment(&value, "at").filter(|at| at.month() == month.name).unwrap_or(first);
-                let seq = value.get("seq").and_then(Value::as_u64).unwrap_or_default();
-                each(Piece::Event { seq, at, text: format!("{line}\n") })
-            })?;
-        }
+        each_line(&view, &month.path, &mut |_, line| {
+            let value = json::value(line.as_bytes()).unwrap_or_default();
+            let at = moment(&value, "at").filter(|at| at.month() == month.name).unwrap_or(first);
+            let seq = value.get("seq").and_then(Value::as_u64).unwrap_or_default();
+            each(Piece::Event { seq, at, text: format!("{line}\n") })
+        })?;
     }
     Ok(())
 }
@@ -347,8 +336,7 @@ fn plain_files(dir: &Spot, below: &Path, found: &mut Vec<PathBuf>) -> Result<()>
     Ok(())
 }
 
-/// Calls `each` with the lines of a file, without their ends. Of a file that is not packed, no more
-/// than one is in memory.
+/// Calls `each` with the lines of a file, without their ends. No more than one is in memory.
 fn each_line(view: &View<'_>, file: &str, each: &mut dyn FnMut(&Spot, &str) -> Result<()>) -> Result<()> {
     let spot = view.agent.join(file);
     let mut all = |bytes: &[u8]| {
@@ -358,9 +346,6 @@ fn each_line(view: &View<'_>, file: &str, each: &mut dyn FnMut(&Spot, &str) -> R
             each(&spot, line)
         })
     };
-    if months::is_packed(file) {
-        return all(&months::read(view, file)?);
-    }
     let Some((opened, _)) = spot.open_file()? else { return Ok(()) };
     let mut opened = BufReader::new(opened);
     let mut line = Vec::new();

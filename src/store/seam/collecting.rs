@@ -1,5 +1,5 @@
-//! `gc` of an agent whose records are in a database: expired months go there, and the directories
-//! of runs and tasks on this machine. Nothing is packed.
+//! `gc` of an agent whose records are in a database: deletes expired months there, and the
+//! directories of runs and tasks on this machine.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;

@@ -1,18 +1,17 @@
 //! An agent whose records are in a database, as the files that a directory would have of it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
-use crate::model::digest::sha256;
 use crate::model::id::minted_at;
 use crate::model::json;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::dir::{self, Leaving, layout, packed};
-use super::super::elsewhere::{Arrival, Brought, Piece, Sight};
+use super::super::dir::{self, Leaving, layout};
+use super::super::elsewhere::{Arrival, Piece, Sight};
 
 /// Takes one revision of the records, and what this machine has of the agent.
 pub fn take(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
@@ -27,7 +26,6 @@ pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
 /// Adds the records to the files.
 fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
-    let mut brought = PackedFiles::default();
     // Settings and plans say nothing of a time: they count as written with the record that they
     // belong to.
     let (mut made_at, mut items) = (0, BTreeMap::new());
@@ -35,7 +33,6 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let put_all = |put: &mut PutPart<'_>| {
         sight.pieces(&mut |piece| match piece {
             Piece::File(file) => {
-                brought.note(&file);
                 known.borrow_mut().insert(PathBuf::from(file.path), (file.digest, file.written_at));
                 Ok(())
             }
@@ -64,7 +61,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
                 put(&layout::hint(id), text.as_bytes(), written_at(&text))
             }
             Piece::Ended { kind, id: _, at, text } => {
-                brought.line(put, layout::archive(at, kind), &text, seconds(at))
+                put(&layout::archive(at, kind), text.as_bytes(), seconds(at))
             }
             // This machine may have the file.
             Piece::Saved { checkpoint, part: _, bytes } => {
@@ -74,7 +71,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
                 }
                 put(&path, &bytes, minted_at(checkpoint.run_id.0).map_or(made_at, seconds))
             }
-            Piece::Event { seq: _, at, text } => brought.line(put, layout::ledger(at), &text, seconds(at)),
+            Piece::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
             // None of these is a part of an agent.
             Piece::Closed { .. }
             | Piece::Taken(_)
@@ -85,8 +82,7 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
             | Piece::Unsaved(_)
             | Piece::Room(_)
             | Piece::Forgotten { .. } => Ok(()),
-        })?;
-        brought.end(put)
+        })
     };
     leaving.add(put_all, |path, digest| {
         let known = known.borrow();
@@ -98,58 +94,6 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
 
 /// Takes the next part of a file: its path, the bytes, and the time of writing.
 type PutPart<'p> = dyn FnMut(&str, &[u8], u64) -> Result<()> + 'p;
-
-/// Lines on their way into their files. Those that came packed are packed again as they were.
-#[derive(Default)]
-struct PackedFiles(HashMap<String, Packed>);
-
-/// The packed files that a file of lines has beside it, the oldest first, and the lines that go
-/// into the next of them.
-#[derive(Default)]
-struct Packed {
-    files: VecDeque<Brought>,
-    lines: Vec<u8>,
-    count: u64,
-    written_at: u64,
-}
-
-impl PackedFiles {
-    fn note(&mut self, file: &Brought) {
-        let name = file.path.rsplit('/').next().unwrap_or_default();
-        let Some((stem, _)) = packed::parse(name) else { return };
-        let plain = match stem.split_once('.') {
-            Some((month, kind)) => format!("{}/{month}/{kind}{}", layout::ARCHIVE, layout::LINES),
-            None => format!("{}/{stem}{}", layout::LEDGER, layout::LINES),
-        };
-        self.0.entry(plain).or_default().files.push_back(file.clone());
-    }
-
-    fn line(&mut self, put: &mut PutPart<'_>, path: String, line: &str, written_at: u64) -> Result<()> {
-        let Some(packed) = self.0.get_mut(&path) else { return put(&path, line.as_bytes(), written_at) };
-        let Some(next) = packed.files.front() else { return put(&path, line.as_bytes(), written_at) };
-        packed.lines.extend_from_slice(line.as_bytes());
-        packed.count += 1;
-        packed.written_at = packed.written_at.max(written_at);
-        if packed.count < next.lines {
-            return Ok(());
-        }
-        let again = packed::pack(&packed.lines).ok().filter(|bytes| sha256(bytes) == next.digest);
-        match again {
-            Some(bytes) => put(&next.path, &bytes, next.written_at)?,
-            None => put(&path, &packed.lines, packed.written_at)?,
-        }
-        packed.files.pop_front();
-        packed.lines.clear();
-        packed.count = 0;
-        Ok(())
-    }
-
-    /// Puts what was to be packed, and is less by now, among the other lines.
-    fn end(&self, put: &mut PutPart<'_>) -> Result<()> {
-        let left = self.0.iter().filter(|(_, packed)| !packed.lines.is_empty());
-        left.into_iter().try_for_each(|(path, packed)| put(path, &packed.lines, packed.written_at))
-    }
-}
 
 /// The last moment that a record names, in seconds since 1970: so the same record has the same one.
 fn written_at(text: &str) -> u64 {

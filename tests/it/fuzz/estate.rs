@@ -130,8 +130,6 @@ impl Estate {
         run("create fin -- sh ../bin/turn");
         run("start fin");
         tick("tick fin --until-idle");
-        pack(&sandbox.agent("fin"), "ledger/2026-01.jsonl", "ledger/2026-01");
-        pack(&sandbox.agent("ada"), "archive/2026-01/run.jsonl", "archive/2026-01.run");
         drop_files(&sandbox);
         killed_turn(&sandbox);
         interrupted_transaction(&sandbox);
@@ -234,15 +232,6 @@ fn drop_files(sandbox: &Sandbox) {
         "{\"body\": {\"a\": [1, 2]}, \"origin\": \"webhook:ci\", \"priority\": \"background\", \"dedupe_key\": \"k\"}\n",
     )
     .unwrap();
-}
-
-/// Packs a file of lines, as `gc` does once its month is over.
-fn pack(agent: &Path, plain: &str, packed: &str) {
-    let lines = fs::read(agent.join(plain)).unwrap();
-    let bytes = ruzstd::encoding::compress_to_vec(&lines[..], ruzstd::encoding::CompressionLevel::Fastest);
-    let hash: String = Sha256::digest(&bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    fs::write(agent.join(format!("{packed}.0001-{hash}.jsonl.zst")), bytes).unwrap();
-    fs::remove_file(agent.join(plain)).unwrap();
 }
 
 fn hook(path: &Path) {
@@ -404,7 +393,6 @@ pub fn kind(path: &Path, node: &Node) -> String {
         ["runs" | "tasks", _, name] if name.ends_with(".log") => "log",
         ["runs", _, name] if name.starts_with("checkpoint-") => "checkpoint",
         ["tasks", _, _] => &format!("task's {name}"),
-        ["ledger" | "archive", name] if name.ends_with(".zst") => "packed month",
         ["ledger", _] => "ledger",
         ["archive", _] => "month",
         ["archive", _, name] => &format!("archived {}", name.trim_end_matches(".jsonl")),

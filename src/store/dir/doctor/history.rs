@@ -16,10 +16,10 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
-use super::super::months::{self, Month, Seen};
+use super::super::months::{self, Month};
 use super::super::record::{conflict_marker, decode_at, decode_plain};
 use super::super::view::View;
-use super::super::{files, gc, lines, packed};
+use super::super::{files, gc, lines};
 use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
@@ -49,54 +49,35 @@ impl End {
 }
 
 impl Checkup<'_> {
-    /// A month's files of lines, packed or not. A line that stands in several counts once.
+    /// Reads the file of a month. The lines that can't be read are one finding, and so are those
+    /// that a merge has doubled or joined.
     fn month(&mut self, month: &Month, mut read: impl FnMut(&Spot, usize, &[u8]) -> Result<()>) {
-        let mut known = Seen::default();
-        for file in &month.files {
-            let path = self.path(file);
-            self.lines(&path, &mut known, |number, line| read(&path, number, line));
-        }
-    }
-
-    /// A file of lines: those that can't be read are told together, and so are those that a merge
-    /// has left twice or in one.
-    fn lines(&mut self, path: &Spot, known: &mut Seen, mut read: impl FnMut(usize, &[u8]) -> Result<()>) {
-        let is_packed = months::is_packed(&path.to_string_lossy());
-        let bytes = if is_packed { packed::read(path) } else { path.read(files::MAX_LINES) };
-        let bytes = match bytes {
+        let path = self.path(&month.path);
+        let bytes = match path.read(files::MAX_LINES) {
             Ok(bytes) => bytes.unwrap_or_default(),
-            Err(error) => return self.unreadable(path.clone(), &error),
+            Err(error) => return self.unreadable(path, &error),
         };
-        let mut is_packed_too = false;
         let mut bad = Vec::new();
         let mut first = None;
         for (number, line) in lines::once(&bytes) {
-            if !known.insert(line) {
-                is_packed_too = true;
-                continue;
-            }
             self.checked += 1;
-            if let Err(error) = read(number, line) {
+            if let Err(error) = read(&path, number, line) {
                 bad.push(line.to_vec());
                 first.get_or_insert(error);
             }
         }
         if let Some(error) = first {
             let count = bad.len();
-            let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(bad) };
+            let remedy = Remedy::QuarantineLines(bad);
             let mut finding = Finding::unreadable(self.agent.name(), path.clone(), &error, remedy);
             if conflict_marker(&bytes).is_none() && count > 1 {
                 finding.message = format!("{} ({count} lines like it)", finding.message);
             }
             self.findings.push(finding);
         }
-        if is_packed_too && !is_packed {
-            let message = "lines of it are packed as well: `dormouse gc` was killed; each counts once";
-            self.note(path.clone(), "half_packed", message, Remedy::FinishPacking);
-        }
-        if !is_packed && !lines::is_tidy(&bytes) {
+        if !lines::is_tidy(&bytes) {
             let message = "a merge has left lines that stand there twice, or two in one; each counts once";
-            self.note(path.clone(), MERGED_LINES, message, Remedy::Untangle);
+            self.note(path, MERGED_LINES, message, Remedy::Untangle);
         }
     }
 
@@ -167,9 +148,7 @@ impl Checkup<'_> {
         by_file.sort_by(|(one, _), (other, _)| one.cmp(other));
         ends.push(kept);
         for (path, lines) in by_file {
-            let is_packed = months::is_packed(&path.to_string_lossy());
-            let remedy = if is_packed { Remedy::None } else { Remedy::QuarantineLines(lines) };
-            self.note(path, ENDED_TWICE, message.clone(), remedy);
+            self.note(path, ENDED_TWICE, message.clone(), Remedy::QuarantineLines(lines));
         }
     }
 }

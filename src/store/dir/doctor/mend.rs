@@ -38,10 +38,6 @@ impl Change<'_> {
             Remedy::Renew => agent.dir().join(finding.place.below(agent.dir().spot())).remove_tree()?,
             Remedy::Protect => protect(&finding.place)?,
             Remedy::Permit(rights) => rights.set(&finding.place)?,
-            Remedy::FinishPacking => {
-                self.empty_journal()?;
-                self.forget_packed_lines(&finding.place)?;
-            }
             Remedy::Quarantine => {
                 if !is_journal(agent, &finding.place) {
                     self.empty_journal()?;
@@ -74,7 +70,6 @@ impl Store {
             | Remedy::Quarantine
             | Remedy::QuarantineLines(_)
             | Remedy::Untangle
-            | Remedy::FinishPacking
             | Remedy::Recount(..)
             | Remedy::Renew
             | Remedy::KeepInbox

@@ -41,8 +41,6 @@ pub enum Remedy {
     QuarantineLines(Vec<Vec<u8>>),
     /// Leave each line of the file once, and events in order.
     Untangle,
-    /// Take the lines out of a plain file that are packed already.
-    FinishPacking,
     /// Take the right to write away from others.
     Protect,
     /// Give it the rights that `[sharing]` asks for.
@@ -80,7 +78,6 @@ impl Remedy {
     pub fn is_warning(&self) -> bool {
         match self {
             Remedy::Untangle
-            | Remedy::FinishPacking
             | Remedy::Sweep
             | Remedy::Renew
             | Remedy::KeepInbox
@@ -108,7 +105,6 @@ impl Remedy {
             Remedy::Quarantine => "move it to quarantine/",
             Remedy::QuarantineLines(_) => "move the lines to quarantine/",
             Remedy::Untangle => "leave one of each, in order",
-            Remedy::FinishPacking => "take out what is packed",
             Remedy::Protect => "take write permission from others",
             Remedy::Permit(_) => "give it these rights",
             Remedy::Join => "make the group or join it, or take `sharing.group` out",
