@@ -46,11 +46,11 @@ struct Taking {
     length: u64,
     is_executable: bool,
     written_at: u64,
-    content: Content,
+    content: TakenContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum TakenContent {
     /// Where the content is among the copies: where each part of it begins, and how long that is.
     Copy(Vec<(u64, u64)>),
     Open(File),
@@ -115,7 +115,7 @@ impl Leaving {
             let path = PathBuf::from(path);
             let at = self.copy(part, &self.dir.join(&path))?;
             let (file, hash) = files.entry(path).or_insert_with_key(|path| {
-                let content = Content::Copy(Vec::new());
+                let content = TakenContent::Copy(Vec::new());
                 let path = path.clone();
                 (Taking { path, length: 0, is_executable: false, written_at: 0, content }, Sha256::new())
             });
@@ -123,7 +123,7 @@ impl Leaving {
             let length = part.len() as u64;
             file.length += length;
             file.written_at = file.written_at.max(written_at);
-            if let Content::Copy(parts) = &mut file.content {
+            if let TakenContent::Copy(parts) = &mut file.content {
                 match parts.last_mut() {
                     Some((begin, long)) if *begin + *long == at => *long += length,
                     Some(_) | None => parts.push((at, length)),
@@ -186,9 +186,9 @@ impl Leaving {
             let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
             (&file).take(length).read_to_end(&mut bytes).context("read", &spot)?;
             length = bytes.len() as u64;
-            Content::Copy(vec![(self.copy(&bytes, &spot)?, length)])
+            TakenContent::Copy(vec![(self.copy(&bytes, &spot)?, length)])
         } else {
-            Content::Open(file)
+            TakenContent::Open(file)
         };
         let written_at = u64::try_from(found.mtime()).unwrap_or(0);
         let is_executable = found.mode() & 0o100 != 0;
@@ -253,8 +253,8 @@ impl Leaving {
             written_at: *written_at,
         };
         let content = match content {
-            Content::Copy(parts) => FilePart { file: &self.copies, at: 0, left: 0, rest: parts },
-            Content::Open(file) => FilePart { file, at: 0, left: *length, rest: &[] },
+            TakenContent::Copy(parts) => FilePart { file: &self.copies, at: 0, left: 0, rest: parts },
+            TakenContent::Open(file) => FilePart { file, at: 0, left: *length, rest: &[] },
         };
         (meta, content)
     }
