@@ -60,46 +60,45 @@ pub trait Elsewhere: Debug {
     /// Returns the name of the store for people, without a password.
     fn shown(&self) -> String;
 
-    /// The agents, in order of their names.
+    /// Returns the agents, in order of name.
     fn agents(&self) -> Result<Vec<AgentName>>;
 
-    /// The agents for which a step may find something to do at `now`, and when the next of the
-    /// others has something to do by itself. At least these: a step may find nothing all the same.
-    /// Costs as much as there are such agents. Only agents of these pools are looked at. `by`: who
-    /// asks in order to step them, and is not told of those whose turn runs on another machine;
-    /// that a machine ticks these pools is noted for people now and then.
+    /// Returns the agents of these pools for which a step may find something to do at `now`, and
+    /// the next time at which another agent has something to do. May name an agent for which a step
+    /// finds nothing. The cost grows with the number of agents returned. `by`: the machine that
+    /// asks in order to step them. It is not told of agents whose turn runs on another machine, and
+    /// the store notes that it ticks these pools.
     fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due>;
 
-    /// The records of one agent. `None`: there is no such agent.
+    /// Returns the records of one agent. `None`: there is no such agent.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
 
-    /// Puts a message into the inbox of the agent of this name, without a look at the agent first.
-    /// Once it is there, by its id, it is not there twice. `size`: of its body. `default`: how
-    /// large that may be where the agent's settings say nothing.
+    /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
+    /// Idempotent by the id of the message. `size`: of its body. `default`: maximum size where the
+    /// agent's settings have none.
     ///
-    /// Returns the text of `state.json` after that. `None`: nothing has arrived, and only a look at
-    /// the agent tells why, or that it may arrive all the same.
+    /// Returns the text of `state.json` after that. `None`: nothing has arrived; a read of the
+    /// agent shows the reason, or that the message may still arrive.
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>>;
 
-    /// Makes an agent out of all of its pieces, or replaces nothing.
+    /// Makes an agent out of all of its pieces.
     ///
     /// Returns `false` if there is an agent of this name already; it stays as it is.
     fn create(&self, name: &AgentName, pieces: Pieces<'_>) -> Result<bool>;
 
-    /// The agents whose identity names this one as a former name of theirs, with the text of it;
-    /// perhaps others, too.
+    /// Returns the agents whose identity has this former name, and perhaps others, with its text.
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
-    /// Which of these rooms the records of an agent name.
+    /// Returns those of these local agent directories that the records of an agent name.
     fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>>;
 
-    /// The runs that have a slot, of all machines. `under`: an agent whose lock this process has;
-    /// then nobody else gets a slot before that agent's next change, or before the lock is given
-    /// back.
+    /// Returns the runs that have a slot, on all machines. `under`: an agent whose lock this
+    /// process has; no other process then gets a slot before that agent's next change or the end of
+    /// the lock.
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;
 
-    /// Has the lease of an agent's run take a slot, with the next change under the agent's lock. It
-    /// has it as long as the lease lasts.
+    /// Takes a slot for the lease of an agent's run, with the next change under the agent's lock.
+    /// The slot is free again when the lease ends.
     fn take_slot(&self, under: &AgentName) -> Result<()>;
 
     /// Returns the faults of the store as a whole at `now`. `overdue_after`: delay of a due step
@@ -109,31 +108,31 @@ pub trait Elsewhere: Debug {
     /// Returns a subscription to changes of agents, for a process that waits for one.
     fn ear(&self) -> Box<dyn Ear>;
 
-    /// The role of this process, if it may only put messages and hints into inboxes. Known once an
-    /// agent was looked for.
+    /// Returns the role of this process, if it may only put messages and hints into inboxes. Known
+    /// after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
     /// Returns the same store with fresh caches and the same connections, as for a new process.
     fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere>;
 
-    /// Says once from inside which lease this process speaks: whatever it changes of that agent is
-    /// refused as `fenced` from when the lease is somebody else's.
+    /// Sets the lease under which this process acts. Its changes of that agent are refused as
+    /// `fenced` once another process has the lease.
     fn claim(&self, claim: Claim);
 }
 
-/// Hears of changes of agents, so that a process which waits for one need not look again and again.
-/// It is a shortcut: a change may go unheard, and what arrives in an inbox always does.
+/// Notifications of changes, so that a process that waits for one needs fewer reads. A notification
+/// may be missing, and arrivals in an inbox never have one.
 pub trait Ear: Debug {
-    /// Hears of the changes of these agents from now on, as far as the store tells of any. To be
-    /// called before each look at the agents, always with those of before, and some times a minute
-    /// while the process waits. Where it fails nothing is heard, and nothing said of it.
+    /// Subscribes to changes of these agents, as far as the store sends notifications. Called
+    /// before each read of the agents, always with the earlier ones too, and a few times a minute
+    /// while the process waits. A failure is silent: there are no notifications then.
     fn listen(&mut self, agents: &[AgentName]);
 
     /// True if the store is known to send notifications.
     fn is_sure(&self) -> bool;
 
-    /// A descriptor that is readable after a change, if there is one. Something may have been heard
-    /// before it was asked for.
+    /// Returns a descriptor that is readable after a change, if there is one. A notification may
+    /// have come before this call.
     fn readable(&self) -> Option<BorrowedFd<'_>>;
 
     /// True if a notification came since the last call. It does not name the change: the caller
@@ -141,7 +140,7 @@ pub trait Ear: Debug {
     fn has_heard(&mut self) -> bool;
 }
 
-/// A run that has one of the slots for which `max_running` says how many there are.
+/// A run that has one of the `max_running` slots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InSlot {
     pub agent: AgentName,
@@ -164,22 +163,21 @@ pub fn each_of(pieces: &[Piece]) -> impl Fn(&mut dyn FnMut(Piece) -> Result<()>)
 pub struct Due {
     /// In order of their names: their moment has come, or something is in their inbox.
     pub agents: Vec<DueAgent>,
-    /// When the next moment comes, if ever. An arrival may come before.
+    /// Next time at which another agent is due, if ever. An arrival may come before.
     pub next: Option<Time>,
     /// Number of machines that have lately asked for agents of these pools in order to step them.
     pub machines: usize,
 }
 
-/// An agent for which a step may find something to do, and what its place among the others depends
-/// on.
+/// An agent for which a step may find something to do, and the facts that decide its priority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueAgent {
     pub name: AgentName,
     /// The text of `agent.toml`.
     pub policy: String,
-    /// When the oldest message or hint of its inbox was made, as far as ids tell.
+    /// Time of the oldest message or hint of its inbox, as far as ids show it.
     pub since: Option<Time>,
-    /// When it has something to do by itself; [`at_once`] where that is no moment.
+    /// Time of its next own step; [`at_once`] if it is due already.
     pub due: Option<Time>,
 }
 
@@ -191,7 +189,7 @@ impl Due {
 
 /// The records of one agent.
 pub trait Records: Debug {
-    /// The text of `identity.json`.
+    /// Returns the text of `identity.json`.
     fn identity(&self) -> Result<String>;
 
     /// The text of `agent.toml`.
@@ -201,35 +199,34 @@ pub trait Records: Debug {
     /// last.
     fn room(&self) -> Option<String>;
 
-    /// The text of `state.json`, as it is now.
+    /// Returns the present text of `state.json`.
     fn state(&self) -> Result<String>;
 
-    /// Tells one revision from another at the least cost. `None`: it can't be told now.
+    /// Returns a number that differs between revisions, at the least cost. `None` if it is unknown.
     fn version(&self) -> Option<u64>;
 
     /// True if a message or a hint is in the inbox.
     fn has_arrivals(&self) -> Result<bool>;
 
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
-    /// durable when this returns. One that is there already, by its id, stays as it is.
+    /// durable when this returns. Idempotent by id.
     ///
-    /// Returns `false` if the agent is shut ([`Piece::Shut`]): then none of them is there. Whoever
-    /// looks at the inbox after the agent was shut sees all that have arrived.
+    /// Returns `false` if the agent is shut ([`Piece::Shut`]), and adds nothing then. A reader of
+    /// the inbox that comes after the agent was shut sees all arrivals.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
-    /// One revision, to be read without a lock. Whatever is asked of it later is of that revision.
+    /// Returns one revision, to be read without a lock.
     fn see(&self) -> Result<Rc<dyn Sight>>;
 
-    /// Calls `each` with a checkpoint, part by part. `false`: there is none. Whoever has the
-    /// agent's lock gets all parts of the same one.
+    /// Calls `each` with a checkpoint, part by part. `false`: there is none. Under the agent's lock
+    /// all parts are of the same checkpoint.
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// Takes the agent's lock, and waits for it at most so long. `None`: somebody else had it all
-    /// the time.
+    /// Takes the agent's lock, and waits for it up to `patience`. `None`: timed out.
     fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>>;
 
-    /// Takes the lease of a run or a task, or takes over one that nobody keeps alive. `None`: it is
-    /// somebody's.
+    /// Takes the lease of a run or a task, or takes over an expired one. `None`: another process
+    /// has it.
     fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
 
     /// True if a process at another anchor than this one keeps the lease alive. For this anchor the
@@ -243,16 +240,15 @@ pub trait Records: Debug {
     /// Returns the input of a task whose supervisor is on another machine.
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>>;
 
-    /// The key of a trigger's signatures, if `digest` is the SHA-256 of it. No sight has it, and no
-    /// piece that a sight tells.
+    /// Returns the key of a trigger's signatures, if `digest` is its SHA-256. No revision has it.
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>>;
 
     /// True if that key is stored. A reader of the store may ask this, and may not read the key.
     fn has_trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<bool>;
 
     /// Counts one use of a trigger, if all machines together have not used it `most` times in this
-    /// minute. `Err` in the result: how long it is until the next one. Takes no lock that a step
-    /// has. `now`: where the store has no clock of its own.
+    /// minute. `Err` in the result: time until the next use. Takes no lock that a step has. `now`:
+    /// for a store without a clock of its own.
     fn use_trigger(
         &self,
         trigger: TriggerId,
@@ -265,24 +261,24 @@ pub trait Records: Debug {
 pub trait Sight: Debug {
     fn state(&self) -> Result<String>;
 
-    /// The open records of a kind, in order of id.
+    /// Returns the open records of a kind, in order of id.
     fn open(&self, plane: Plane) -> Result<Vec<String>>;
 
     fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>>;
 
-    /// The plan of an open work item.
+    /// Returns the plan of an open work item.
     fn plan(&self, work: &str) -> Result<Option<String>>;
 
-    /// The keys of the messages in the inbox, in processing order, at most `count`.
+    /// Returns the keys of the messages in the inbox, in processing order, at most `count`.
     fn messages(&self, count: usize) -> Result<Vec<InboxKey>>;
 
-    /// A message that is in the inbox.
+    /// Returns a message that is in the inbox.
     fn message(&self, key: InboxKey) -> Result<Option<String>>;
 
     /// Calls `each` with the texts of those of the messages that are in the inbox.
     fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()>;
 
-    /// The hints in the inbox, in order of id.
+    /// Returns the hints in the inbox, in order of id.
     fn hints(&self) -> Result<Vec<(MessageId, String)>>;
 
     /// Returns the entry of a dedupe key, whenever it was admitted.
@@ -297,22 +293,21 @@ pub trait Sight: Debug {
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()>;
 
-    /// Calls `each` with the lines of the archive and the events that are of a time before a
-    /// moment, as the pieces that made them, without what is left of months that were removed
-    /// ([`ENDED`]). Costs as much as there are such lines.
+    /// Calls `each` with the lines of the archive and the events from before a moment, as the
+    /// pieces that made them, without the remains of removed months ([`ENDED`]). The cost grows
+    /// with the number of lines.
     fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 
     /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a
     /// moment on, or the newest first.
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
 
-    /// Calls `each` with all that the agent consists of, as the pieces that make it: lines in the
-    /// order in which they were written. There are no dedupe keys among them, which are made out of
-    /// the others.
+    /// Calls `each` with all pieces of the agent: lines in the order of their writing. Dedupe keys
+    /// are not among them, as a store makes them out of the others.
     fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
 }
 
-/// In which order events are told.
+/// Order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Oldest first. With a moment: none that is older.
@@ -325,17 +320,16 @@ pub trait Hold: Debug {
     /// Returns the time that this process waited for the lock.
     fn waited(&self) -> Duration;
 
-    /// The current revision. What was committed under this lock is seen by what is asked for after
-    /// that.
+    /// Returns the current revision, with all earlier commits under this lock.
     fn now(&self) -> Result<Rc<dyn Sight>>;
 
     /// Changes records as a whole or not at all.
     ///
     /// # Errors
     ///
-    /// `stale_revision` if the records are not at `base` any more; `fenced` if this process had
-    /// taken a lease of this agent, or speaks in the name of one, and it is lost. Each other change
-    /// is refused as `fenced` in the same way.
+    /// `stale_revision` if the records are not at `base` any more; `fenced` if this process has
+    /// lost its lease of this agent, or the lease under which it acts. Every other change is
+    /// refused as `fenced` in the same way.
     fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()>;
 
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
@@ -347,12 +341,12 @@ pub trait Hold: Debug {
     /// Puts another text in the place of `identity.json`.
     fn replace_identity(&self, identity: &str) -> Result<()>;
 
-    /// Puts all of these pieces in the place of what the agent consists of, as a whole or not at
-    /// all. Refused as `commit` is. Its fences go on from where they are.
+    /// Replaces all pieces of the agent, as a whole or not at all. Refused as `commit` is. The
+    /// fencing tokens continue to grow.
     fn replace(&self, base: u64, pieces: Pieces<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records. The keys of its triggers go over to `heir`, which
-    /// has the same triggers.
+    /// Removes the agent with all of its records. `heir`: an agent with the same triggers, which
+    /// gets their keys.
     fn remove(&self, heir: Option<&AgentName>) -> Result<()>;
 }
 
@@ -363,8 +357,8 @@ pub enum Arrival {
     Hint { id: MessageId, text: String },
 }
 
-/// Stands for the moment of an agent that has something to do already: a run that goes on, or a
-/// task, or something that is left of the last step.
+/// Returns the due time of an agent that has something to do already: an open run or task, or an
+/// unfinished step.
 pub fn at_once() -> Time {
     Time::from_millis(0)
 }
@@ -372,15 +366,15 @@ pub fn at_once() -> Time {
 /// Maximum length of a part of a checkpoint, in bytes.
 pub const PART: usize = 1 << 20;
 
-/// One thing that a commit changes. All of a commit take place together, in their order.
+/// One change of a commit. All changes of a commit take place together, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     /// Only when an agent is made.
     Identity(String),
     /// Only when an agent is made.
     Policy(Settings),
-    /// The new `state.json`. `due`: when the agent has something to do by itself, if ever;
-    /// [`at_once`] where that is no moment.
+    /// The new `state.json`. `due`: time of the agent's next own step, if there is one; [`at_once`]
+    /// if it is due already.
     State {
         revision: u64,
         due: Option<Time>,
@@ -397,7 +391,7 @@ pub enum Piece {
         plane: Plane,
         id: String,
     },
-    /// The plan of a work item, which is there.
+    /// The plan of an existing work item.
     Plan {
         work: String,
         text: String,
@@ -417,21 +411,21 @@ pub enum Piece {
         part: u32,
         bytes: Vec<u8>,
     },
-    /// Removes all that a run has saved.
+    /// Removes the checkpoints of a run.
     Unsaved(RunId),
     /// Name of the local agent directory that the machine prepared which makes or replaces the
     /// agent.
     Room(String),
-    /// A file that an import has brought. As long as the records are what it had, a stream has it
-    /// as it was.
+    /// A file that an import has brought. An export writes it unchanged as long as the records are
+    /// the same.
     File(Brought),
     Key {
         key: String,
         admitted_at: Time,
         text: String,
     },
-    /// The key of a trigger's signatures, in the place of the one that it has. It goes when the
-    /// trigger is closed.
+    /// The key of a trigger's signatures, which replaces the earlier one. Removed when the trigger
+    /// is closed.
     TriggerKey {
         trigger: TriggerId,
         digest: String,
@@ -449,9 +443,9 @@ pub enum Piece {
         at: Time,
         text: String,
     },
-    /// Removes the lines of the archive and the events that are of a time from `from` to before
-    /// `until`, unless a later revision than `seen_at` wrote them. What is left of months that were
-    /// removed before ([`ENDED`]) stays. What runs have saved that no record names then goes, too.
+    /// Removes the lines of the archive and the events from `from` to before `until`, unless a
+    /// later revision than `seen_at` wrote them. The remains of removed months ([`ENDED`]) stay.
+    /// Checkpoints that no record names then go, too.
     Forgotten {
         from: Time,
         until: Time,
@@ -459,7 +453,7 @@ pub enum Piece {
     },
 }
 
-/// The pieces that put a checkpoint in its place.
+/// Returns the pieces of a checkpoint.
 pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Piece> {
     let whole = bytes.is_empty().then_some(bytes);
     let parts = whole.into_iter().chain(bytes.chunks(PART)).zip(0..);

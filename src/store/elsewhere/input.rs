@@ -20,23 +20,22 @@ pub const WAITING: usize = 16 << 20;
 
 /// Input of one task, until its supervisor has taken it.
 pub trait TaskInput: Debug {
-    /// Says this, behind whatever was said before, as long as the task is open and its supervisor
-    /// lives: all of it or nothing. It is durable when this returns. `words` stands for it from
-    /// then on.
+    /// Adds input behind the earlier input, all or nothing, as long as the task is open and its
+    /// supervisor lives. It is durable when this returns. `words` is its id from then on.
     fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said>;
 
     /// Returns the number of bytes that the supervisor has not taken, or has taken and not written.
     fn rest(&self, words: Uuid) -> Result<Rest>;
 
-    /// Takes back what the supervisor has not taken. Returns how many bytes that were.
+    /// Takes back the input that the supervisor has not taken. Returns the number of bytes.
     fn take_back(&self, words: Uuid) -> Result<usize>;
 
-    /// For the supervisor: the next parts, in the order in which they were said, each with its
-    /// number. What has a number up to `written` is written. A part is given until then, and to
-    /// nobody else. Waits for no answer longer than a moment.
+    /// For the supervisor: returns the next parts in order, each with its number. Parts up to
+    /// number `written` count as written. A part is returned until then, and to this supervisor
+    /// alone. Does not wait for the server longer than a moment.
     fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>>;
 
-    /// For the supervisor: the command does not read any more, so nothing that waits will be taken.
+    /// For the supervisor: refuses the waiting input, because the command no longer reads.
     fn refuse(&self) -> Result<()>;
 }
 
@@ -58,7 +57,7 @@ pub enum Said {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
     pub bytes: usize,
-    /// Nobody will take it.
+    /// True if no supervisor will take it.
     pub is_refused: bool,
     /// The task is open, and its lease is alive.
     pub is_heard: bool,

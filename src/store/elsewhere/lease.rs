@@ -1,5 +1,4 @@
-//! Leases, as a store answers that keeps the records elsewhere: who works on a run or a task, and
-//! for how long without a word.
+//! Leases of runs and tasks in a store with several machines.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -10,7 +9,7 @@ use crate::model::time::Span;
 
 use super::super::dir::Subject;
 
-/// A lease in whose name a command speaks that a turn or a task has called.
+/// The lease under which a command acts that a turn or a task has called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub agent: AgentName,
@@ -25,8 +24,8 @@ pub struct Claim {
 pub struct Claimant {
     /// The machine, for people.
     pub host: String,
-    /// The state directory of the machine: a process with the same one, which has the local lock of
-    /// the run or task, knows that whoever had the lease before is dead.
+    /// The state directory of the machine. A process with the same one, which has the local lock of
+    /// the run or task, knows that the former owner of the lease is dead.
     pub anchor: String,
     pub pid: u32,
     /// Duration of the lease without a beat.
@@ -41,8 +40,8 @@ pub trait Lease: Debug {
     /// Keeps the lease alive.
     fn beat(&self) -> Beat;
 
-    /// Has the next change under the agent's lock give the lease back, where the store can do both
-    /// at once. Whoever calls this releases the lease all the same: the change may not take place.
+    /// Releases the lease with the next change under the agent's lock, if the store can do both at
+    /// once. The caller must release it as well: that change may not take place.
     fn release_along(&self) {}
 
     /// Gives the lease back, so that the next one need not wait.
@@ -58,7 +57,7 @@ pub trait Lease: Debug {
 pub enum Beat {
     /// The lease continues. `revision`: the agent's.
     Held { revision: u64 },
-    /// Somebody else has it. Nothing that is settled now counts.
+    /// Another process has it. A result of this one no longer counts.
     Lost,
     /// The store can't be reached. The work must have ended after `left`.
     Unreachable { left: Duration },

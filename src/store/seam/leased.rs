@@ -3,7 +3,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs::File;
-use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -58,14 +57,13 @@ impl Leased {
         Leased { guard, kept: lease.map(kept) }
     }
 
-    /// A number that grows with every lease of the agent. `None`: the lock of this machine is all
-    /// that there is.
+    /// Returns the fencing token. `None`: the lock of this machine is enough.
     pub fn fence(&self) -> Option<u64> {
         self.kept.as_ref().map(|kept| kept.lease.fence())
     }
 
-    /// Keeps the lease alive, if it is time to. Whether this process still has it: if not, what it
-    /// works on must end, and nothing of it counts.
+    /// Keeps the lease alive, if a beat is due. False if this process has lost it: its work must
+    /// end and does not count.
     pub fn beat(&self) -> bool {
         self.kept.as_ref().is_none_or(KeptLease::beat)
     }
@@ -88,14 +86,14 @@ impl Leased {
         .with_hint("its output is still on this machine; another one may have taken over"))
     }
 
-    /// Has the next change under the agent's lock give the lease back. Dropping it does that all
-    /// the same, if need be.
+    /// Releases the lease with the next change under the agent's lock. Dropping it releases it
+    /// otherwise.
     pub fn release_along(&self) {
         self.kept.iter().filter(|kept| !kept.is_shared.get()).for_each(|kept| kept.lease.release_along());
     }
 
-    /// The lock of this machine once more, for a process that is to hold the lease after this one.
-    /// This one then does not give it back.
+    /// Returns the lock of this machine for a process that is to hold the lease after this one.
+    /// This process then does not release it.
     pub fn share(&self) -> Result<File> {
         let shared = self.guard.share()?;
         if let Some(kept) = &self.kept {
@@ -124,14 +122,6 @@ impl KeptLease {
             pulse.is_lost = true;
         }
         !pulse.is_lost
-    }
-}
-
-impl Deref for Leased {
-    type Target = Guard;
-
-    fn deref(&self) -> &Guard {
-        &self.guard
     }
 }
 

@@ -1,7 +1,7 @@
-//! Waiting for a change of an agent instead of looking again and again.
+//! Waits for a change of an agent with few reads.
 //!
-//! The kernel tells of files; where the records are elsewhere, the store tells of them. Neither is
-//! relied on for long: a caller looks now and then, whatever was told.
+//! The kernel notifies changes of files, and a database changes of its records. A caller reads now
+//! and then all the same, because a notification may be missing.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -158,7 +158,7 @@ impl Watch {
         }
     }
 
-    /// Returns after a change, or after a while; at the latest when `left` is over.
+    /// Returns after a change, or after a while, and at the latest after `left`.
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();

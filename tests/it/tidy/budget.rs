@@ -26,7 +26,7 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 5_719,
+        ceiling: 5_701,
         goal: 3_400,
     },
     Room { name: "store/dir", paths: &["store/dir/"], ceiling: 12_256, goal: 6_200 },

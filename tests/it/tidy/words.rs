@@ -38,7 +38,6 @@ const AMBIGUOUS: &[&str] = &[
     "Call",
     "Change",
     "Claimant",
-    "Content",
     "Contents",
     "Deadline",
     "Due",
