@@ -21,8 +21,8 @@ use super::snapshot::Snapshot;
 use super::view::View;
 use super::{Store, aside, config, files, inbox, lock};
 
-/// How often a reader tries at least to read one revision while other commands change the records,
-/// even if its patience is shorter.
+/// Minimum number of attempts of a reader to read one revision while other commands change the
+/// records, even if its patience is shorter.
 const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
@@ -106,7 +106,7 @@ impl<'s> Agent<'s> {
         Some(Version::of(&self.dir.join(layout::STATE).look().ok()??))
     }
 
-    /// Whether nothing has arrived that a step could take up, and no transaction was interrupted.
+    /// True if nothing has arrived that a step could take up and no transaction was interrupted.
     pub(in crate::store) fn is_quiet(&self, state: &State) -> Result<bool> {
         let is_finished = match Journal::look(&self.dir, false)? {
             Found::Nothing | Found::Blank | Found::Applied(_) => true,
@@ -136,8 +136,8 @@ impl<'s> Agent<'s> {
         Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
     }
 
-    /// The same without a look at the journal. For a caller that has just seen that no transaction
-    /// was interrupted, or that can use records of a moment ago.
+    /// Returns a snapshot without reading the journal. The caller has just seen that no transaction
+    /// was interrupted, or accepts records of a moment ago.
     pub(in crate::store) fn glimpse(&self) -> Snapshot<'_> {
         Snapshot::new(self, View::settled(&self.dir))
     }
@@ -205,7 +205,7 @@ impl<'s> Agent<'s> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
 
-    /// The same for a wake hint.
+    /// Puts a wake hint into the inbox, like [`Agent::arrive`].
     pub(in crate::store) fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
     }
@@ -236,13 +236,13 @@ impl<'s> Agent<'s> {
         self.locked(self.unless_gone(held)?)
     }
 
-    /// The same without waiting. `None`: another process has the lock.
+    /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
     pub(in crate::store) fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
         let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)));
         self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
     }
 
-    /// The same for `doctor`: a transaction that can't be finished stays as it is.
+    /// Takes the agent's lock for `doctor`: leaves a transaction that can't be finished as it is.
     pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
@@ -269,7 +269,7 @@ impl<'s> Agent<'s> {
 }
 
 impl Change<'_> {
-    /// How long this process waited for the lock. `None` if the lock was free, and at every later
+    /// Time that this process waited for the lock. `None` if the lock was free, and at every later
     /// call.
     pub(in crate::store) fn take_wait(&self) -> Option<Span> {
         self.held

@@ -13,7 +13,7 @@ use super::{Agent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
 
-/// How many are remembered. Steps try the others each time, without reporting them.
+/// Maximum number of names that are stored. Steps try the others each time, without reporting them.
 const MOST: usize = 100;
 
 /// Something in the inbox that can be neither admitted nor moved. Steps pass it over until it
@@ -32,8 +32,8 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
-/// Whether these fields can be read; else none of the record is overwritten. `Err` says what is
-/// wrong.
+/// Checks that these fields can be read; otherwise the step must not overwrite the record. The
+/// error is the reason.
 pub fn check(state: &State) -> std::result::Result<(), String> {
     let damaged = |error| format!("`{PASSED_OVER}` is not what this version writes: {error}");
     list(state).map_err(damaged).map(drop)

@@ -5,7 +5,7 @@ use rustix::process::geteuid;
 use crate::beneath::Spot;
 use crate::beneath::accounts::name;
 
-/// Whether other users than the owner may write to a file or directory with these rights. Many
+/// True if users other than the owner may write to a file or directory with these rights. Many
 /// systems give each user a group with the user's own number and no other members; that group does
 /// not count.
 pub fn is_writable_by_others(mode: u32, user: u32, group: u32) -> bool {

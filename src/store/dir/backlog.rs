@@ -46,11 +46,11 @@ pub struct Filing<'a> {
     pub disk: Disk,
 }
 
-/// How many messages a segment from a pile has. It is small because a step lists the first segment
-/// several times.
+/// Number of messages in a segment that is made from a pile. It is small because a step lists the
+/// first segment several times.
 const LISTED: usize = SEGMENT / 4;
 
-/// How often a pile is read at most, as long as something comes into it meanwhile.
+/// Maximum number of times that a pile is read while files are still arriving in it.
 const ROUNDS: u32 = 4;
 
 /// The messages in a pile.
@@ -62,7 +62,7 @@ struct Contents {
 }
 
 impl Filing<'_> {
-    /// Whether messages have to be filed before the next one can be read.
+    /// True if messages have to be filed before the next one can be read.
     pub fn is_due(scan: &Scan) -> bool {
         scan.direct.len() > SEGMENT
             || scan.segments.iter().any(Segment::is_stirred)

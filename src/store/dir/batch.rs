@@ -29,7 +29,6 @@ pub struct Batch<'a> {
     /// Held for as long as the batch is being made, so that no command takes it for a leftover.
     _lock: File,
     unsynced: Unsynced,
-    /// How many were written.
     count: usize,
 }
 

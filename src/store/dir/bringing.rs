@@ -1,4 +1,4 @@
-//! What another clone has changed, on its way into the files of this one.
+//! Brings the changes of another clone into the files of this one.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,18 +22,18 @@ use super::{Agent, Store, files, litter, machine};
 pub struct Brought {
     /// From the state directory, and below it from the directory of the agent that it is taken to.
     pub path: String,
-    /// What this clone has committed.
+    /// Content that this clone has committed.
     pub before: Option<Vec<u8>>,
     pub after: Option<Vec<u8>>,
     pub is_program: bool,
 }
 
-/// How many bytes of messages go through the journal at most, together with the records that belong
-/// to them.
+/// Maximum bytes of messages that go through the journal, together with the records that belong to
+/// them.
 const MOST_JOURNALLED: usize = 512 << 10;
 
 impl Brought {
-    /// Whether the file is as it was committed, or as it is to be.
+    /// True if the file has the committed content or already has the new one.
     fn is_as_known(&self, dir: &Spot) -> Result<bool> {
         let now = dir.join(&self.path).read(files::MAX_LINES)?;
         Ok(now == self.before || now == self.after)
@@ -43,7 +43,7 @@ impl Brought {
         std::str::from_utf8(self.after.as_deref()?).ok()
     }
 
-    /// What is added at the end, where nothing else has changed.
+    /// Returns the lines added at the end, if nothing else has changed.
     fn added(&self) -> Option<(u64, &str)> {
         let before = self.before.as_deref()?;
         let is_line = before.is_empty() || before.ends_with(b"\n");
@@ -130,7 +130,7 @@ impl Agent<'_> {
     }
 }
 
-/// Whether another clone has removed the agent.
+/// True if another clone has removed the agent.
 fn is_removal(changes: &[Brought]) -> bool {
     let is_essential = |change: &&Brought| [layout::STATE, layout::IDENTITY].contains(&&*change.path);
     changes.iter().filter(is_essential).count() == 2 && changes.iter().all(|change| change.after.is_none())

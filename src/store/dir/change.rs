@@ -43,7 +43,7 @@ pub struct Change<'a> {
     pub(super) held: lock::Guard,
 }
 
-/// What is known of the journal, all lines of which are applied.
+/// Facts about the journal, all lines of which are applied.
 #[derive(Debug)]
 enum Place {
     /// It was not looked at yet, or writing to it has failed.
@@ -77,9 +77,9 @@ impl<'a> Change<'a> {
         self.look_again()
     }
 
-    /// The same for a step. A long backlog is filed first, so that it stays cheap to take messages
-    /// from it. The step tries again what has changed since it was passed over, without `stuck`,
-    /// the names that it has tried already.
+    /// Returns a snapshot for a step. Files a long backlog first, so that taking messages from it
+    /// stays cheap. The step retries names that were passed over and have changed since, except
+    /// those in `stuck`, which it has tried already.
     pub(in crate::store) fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
@@ -97,7 +97,7 @@ impl<'a> Change<'a> {
         Ok(Snapshot::with_inbox(self.agent, self.view(), scan))
     }
 
-    /// The same with an empty inbox, for a change that has nothing to do with the inbox.
+    /// Returns a snapshot with an empty inbox, for a change that does not concern the inbox.
     pub(in crate::store) fn look_past_inbox(&self) -> Snapshot<'_> {
         Snapshot::with_inbox(self.agent, self.view(), Rc::default())
     }

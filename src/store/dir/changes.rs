@@ -1,4 +1,4 @@
-//! What a transaction does to the files of an agent, as values, and how it is applied to the files.
+//! File changes of a transaction, as values, and how they are applied.
 //!
 //! Applying it twice is the same as applying it once: contents are whole, lines have a recorded
 //! offset, and a file that is to be deleted may be gone already. Nothing is synced here: the
@@ -175,8 +175,8 @@ pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     }
 }
 
-/// Whether nothing but a part of `content` is in its place. What was not synced may be missing, or
-/// zeros.
+/// True if nothing but a part of `content` is in its place. Bytes that were not synced may be
+/// missing, or zeros.
 fn is_free(there: &[u8], content: &[u8]) -> bool {
     there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
 }

@@ -19,14 +19,14 @@ use both::Both;
 use super::layout;
 use super::record::{decode, encode};
 
-/// What a merge has to ask for.
+/// Questions of a merge to its caller.
 pub trait Around {
     fn read(&mut self, blob: &Blob) -> Result<Vec<u8>>;
 
     /// A text as git merges it; `None`: it can't.
     fn merged_text(&self, path: &str) -> Option<Blob>;
 
-    /// Whether this clone has taken an agent under this id, to step it alone.
+    /// True if this clone has taken the agent under this id, to step it alone.
     fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool>;
 }
 
@@ -37,7 +37,7 @@ pub enum Kept {
     Made(Vec<u8>),
 }
 
-/// What a merge comes to.
+/// Result of a merge.
 #[derive(Debug, Default)]
 pub struct Converged {
     pub files: BTreeMap<String, Kept>,
@@ -74,7 +74,7 @@ pub fn refuse_foreign(ours: &Tree, theirs: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Whether a file would lie where a directory is, or beneath a file.
+/// True if a file would be in the place of a directory, or beneath a file.
 fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     let below = format!("{path}/");
     let is_dir = ours.range(below.clone()..).next().is_some_and(|(other, _)| other.starts_with(&below));
@@ -82,7 +82,8 @@ fn is_in_another_place(path: &str, ours: &Tree) -> bool {
     is_dir || above.any(|dir| ours.contains_key(dir))
 }
 
-/// What `.gitignore` keeps out of git, and what else is no other clone's: keys of signatures.
+/// True for paths that `.gitignore` keeps out of git and for keys of signatures: no other clone may
+/// bring them.
 fn is_of_one_machine(parts: &[&str]) -> bool {
     match parts {
         [layout::SLOTS | layout::WORKSPACES, ..] => true,
@@ -150,7 +151,7 @@ pub fn agent_of(path: &str) -> Option<&str> {
     name.parse::<AgentName>().is_ok().then_some(name)
 }
 
-/// What lies in the directory of an agent begins with this and a `/`.
+/// Directory of an agent. The path of each of its files begins with this and a `/`.
 pub fn dir_of(agent: &AgentName) -> String {
     format!("{}/{agent}", layout::AGENTS)
 }
@@ -160,7 +161,7 @@ pub fn state_of(agent: &AgentName) -> String {
     format!("{}/{}", dir_of(agent), layout::STATE)
 }
 
-/// Whether it is the name of the settings of all agents.
+/// True if it is the name of the settings of all agents.
 pub fn is_settings(path: &str) -> bool {
     path == layout::CONFIG
 }

@@ -24,8 +24,8 @@ pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// Whether the key stands for a later message by now, so that the end of this one is not to be
-/// noted under it.
+/// True if the key already belongs to a later message, so that the end of this one must not be
+/// stored under it.
 pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
     match view.record::<DedupeEntry>(&path(&entry.key, entry.admitted_at)) {
         // This is only a cache: an entry that can't be read is written again.
@@ -68,8 +68,8 @@ pub fn find(
     Ok(entry)
 }
 
-/// The same for a command that only looks: the message that the cache knows, if the cache belongs
-/// to these records.
+/// Returns the message that the cache has under a key, if the cache belongs to these records.
+/// Changes nothing.
 pub fn peek(
     view: &View<'_>,
     key: &str,

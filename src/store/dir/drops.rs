@@ -27,17 +27,17 @@ use super::inbox::{self, Name, is_own, parse_name};
 use super::view::View;
 use super::{Agent, Change, aside, authors, layout};
 
-/// How many bytes the name of a dropped file may have: the program puts a few before and behind it.
+/// Maximum bytes of the name of a dropped file: the program puts a few before and behind it.
 const LONGEST_NAME: usize = 200;
 
-/// How many a name has at most that the program makes of a longer one. Longer than what is
-/// admitted, so that it is told from those.
+/// Maximum bytes of the name that the program makes of a longer one. Above the limit for admitted
+/// names, so that the two can be told apart.
 const LONGEST_TAKEN: usize = 240;
 
-/// How the name of a hand-written file begins once a step has taken it.
+/// Prefix of the name of a hand-written file once a step has taken it.
 const TAKEN: &str = "taken~";
 
-/// How the name of the file ends that says why another one was rejected.
+/// Suffix of the name of the file with the reason for which another one was rejected.
 const REASON: &str = ".reason";
 
 /// The name under which a hand-written file is taken: who drops another one of its name from then
@@ -116,7 +116,7 @@ impl From<&Misfit> for Dropped {
     }
 }
 
-/// What a hand-written file says.
+/// Content of a hand-written file.
 #[derive(Debug)]
 pub struct Said {
     pub bytes: Vec<u8>,
@@ -126,7 +126,7 @@ pub struct Said {
     pub id: MessageId,
 }
 
-/// What a step would find in a file that could not be admitted.
+/// Result of reading a rejected file again.
 #[derive(Debug)]
 pub enum Reads {
     Gone,
@@ -134,11 +134,11 @@ pub enum Reads {
     Fits,
     /// None, and why.
     Not(String),
-    /// What a hand-written file is to say.
+    /// Content that a hand-written file is to have.
     Dropped(Dropped),
 }
 
-/// What became of a file that a step would take.
+/// Result of taking a file.
 #[derive(Debug)]
 pub enum Taken {
     /// The step has given it this name: no other process changes it from now on.
@@ -149,7 +149,7 @@ pub enum Taken {
     Not(String),
 }
 
-/// What became of a file that can't be admitted.
+/// Result of moving a file that can't be admitted.
 #[derive(Debug)]
 pub enum Aside {
     /// It lies among those that were set aside, under this name.
@@ -160,14 +160,15 @@ pub enum Aside {
 }
 
 impl Agent<'_> {
-    /// What is wrong with something in the inbox, as an error that says where it lies.
+    /// Returns an error with the place and the reason, for a bad file in the inbox.
     pub(in crate::store) fn damage(&self, misfit: &Misfit) -> Error {
         let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
 }
 
-/// What lies in the place of `rejected/` comes first: the others may have to go there.
+/// Sorts the names. Anything in the place of `rejected/` comes first, because the others may have
+/// to go there.
 pub fn in_order(names: &[PathBuf]) -> Vec<Dropped> {
     let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
     let others = names.iter().filter(|name| !in_its_place(name));
@@ -194,7 +195,7 @@ pub fn read(spot: &Spot) -> Result<Option<std::result::Result<Said, String>>> {
     }
 }
 
-/// What a step would find in a file that could not be admitted.
+/// Reads a rejected file again, as a step would.
 pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
     let (place, name) = if one.stays {
         let place = PathBuf::from(&one.name);
@@ -332,7 +333,7 @@ impl Change<'_> {
     }
 }
 
-/// Whether it is a directory, and no other user's.
+/// True if it is a directory and belongs to the owner.
 fn is_ours(rejected: &Spot) -> Result<bool> {
     Ok(rejected.is_dir()? && is_own(rejected)?)
 }
@@ -404,7 +405,7 @@ pub struct Rejected {
     pub at: Time,
     pub size: u64,
     pub is_dir: bool,
-    /// Whether it is still in the inbox, because it can't be moved.
+    /// True if it is still in the inbox because it can't be moved.
     pub stays: bool,
 }
 
@@ -443,14 +444,14 @@ pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsStrin
     Ok(names)
 }
 
-/// Whether nothing lies in `rejected/`.
+/// True if `rejected/` is empty.
 pub fn nothing_rejected(view: &View<'_>) -> Result<bool> {
     let dir = view.agent.join(layout::INBOX).join(layout::REJECTED);
     Ok(rejected_names(view, is_ours(&dir)?)?.is_empty())
 }
 
-/// What could not be admitted, with the reasons: what lies in `rejected/`, and what stays in the
-/// inbox.
+/// Returns the files that could not be admitted, with the reasons: those in `rejected/` and those
+/// that remain in the inbox.
 pub fn rejected(view: &View<'_>, state: &State) -> Result<Vec<Rejected>> {
     let inbox = view.agent.join(layout::INBOX);
     let dir = inbox.join(layout::REJECTED);

@@ -166,7 +166,7 @@ pub fn archived_among(view: &View<'_>, ids: &HashSet<MessageId>) -> Result<HashS
     Ok(found)
 }
 
-/// Whether the text of a line has one of these ids in it: that spares most lines the parsing.
+/// True if the text of a line contains one of these ids. This saves parsing most lines.
 fn mentions(line: &[u8], ids: &HashSet<MessageId>) -> bool {
     const PREFIX: &[u8] = b"msg_";
     let starts = line.windows(PREFIX.len()).enumerate().filter(|(_, window)| *window == PREFIX);
@@ -230,7 +230,7 @@ pub fn run_ids(view: &View<'_>) -> Result<Vec<RunId>> {
     Ok(ids)
 }
 
-/// What a line of the archive is about, where that is of this kind: its id stands at the beginning.
+/// Returns the id at the beginning of a line of the archive, if it is of this kind.
 pub(super) fn id_in<Id: FromStr>(line: &[u8]) -> Option<Id> {
     const ID: &[u8] = b"\"id\":\"";
     let start = line.windows(ID.len()).take(200).position(|window| window == ID)? + ID.len();

@@ -26,7 +26,7 @@ use super::travel::{FileKind, place};
 /// their length.
 const COPIED: u64 = 64 << 10;
 
-/// What an agent consists of at one revision.
+/// Files of an agent at one revision.
 #[derive(Debug)]
 pub struct Leaving {
     agent: AgentName,
@@ -214,7 +214,7 @@ impl Leaving {
         self.files.iter().map(|file| file.length).sum()
     }
 
-    /// How many files are in its inbox.
+    /// Number of files in its inbox.
     pub fn arrivals(&self) -> usize {
         let is_arrival =
             |path: &Path| matches!(place(path), FileKind::Records { .. }) && path.starts_with(layout::INBOX);
@@ -264,7 +264,7 @@ impl Leaving {
 struct FilePart<'f> {
     file: &'f File,
     at: u64,
-    /// How much of this part is left.
+    /// Remaining bytes of this part.
     left: u64,
     rest: &'f [(u64, u64)],
 }

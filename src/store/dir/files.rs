@@ -58,7 +58,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// How writes reach the disk.
+/// Durability of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Disk {
     pub durability: Durability,
@@ -67,12 +67,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// How the owner's files are written.
+    /// Disk for the files of the owner.
     pub fn new(durability: Durability) -> Disk {
         Disk { durability, access: Access::Owner }
     }
 
-    /// Whether writes have to survive a power cut.
+    /// True if writes have to survive a power cut.
     pub fn syncs(self) -> bool {
         self.durability == Durability::Full
     }
@@ -181,13 +181,13 @@ impl Disk {
     }
 }
 
-/// How long a file that was staged in an inbox may be gone while the inbox is exchanged, and how
-/// often to look for it.
+/// Maximum time for which a file that was staged in an inbox may be missing while the inbox is
+/// exchanged, and the interval of looks.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
-/// How many files are open and synced at once: enough to share the cost, few enough for the
-/// tightest limits of open files that are in use.
+/// Number of files that are open and synced at once: enough to share the cost, few enough for the
+/// tightest limits of open files in use.
 const TOGETHER: usize = 32;
 
 /// Open files that are written but not durable yet. However many are added, no more than 32 are
@@ -262,7 +262,7 @@ fn dir_for(target: &Spot) -> Result<File> {
     spot.open_dir()?.ok_or_else(|| Error::gone("open directory", spot.path()))
 }
 
-/// Whether an open directory has no name any more.
+/// True if an open directory no longer has a name.
 fn was_removed(dir: &File) -> bool {
     dir.metadata().is_ok_and(|found| found.nlink() == 0)
 }

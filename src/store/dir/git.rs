@@ -66,7 +66,7 @@ pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
 }
 
 impl Store {
-    /// Whether the state directory lies in a git repository.
+    /// True if the state directory is in a git repository.
     pub(super) fn is_in_git(&self) -> bool {
         self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
@@ -101,7 +101,7 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 }
 
 impl Agent<'_> {
-    /// Whether git tracks one of the agent's files. Asks git only in a repository.
+    /// True if git tracks one of the agent's files. Asks git only in a repository.
     pub(super) fn is_tracked(&self, name: &str) -> bool {
         let Store { anchor, opener, .. } = self.store;
         let file = self.dir.join(name);
@@ -109,7 +109,7 @@ impl Agent<'_> {
         self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 
-    /// Whether the agent's inbox has the file that keeps git from taking it for another's.
+    /// True if the agent's inbox has the file that keeps git from taking it for another's.
     pub(super) fn has_kept_inbox(&self) -> Result<bool> {
         self.dir.join(layout::KEPT).exists()
     }

@@ -10,7 +10,7 @@ use super::layout;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     pub name: String,
-    /// Whether its owner may run it.
+    /// True if its owner may run it.
     pub is_program: bool,
     pub content: Vec<u8>,
 }

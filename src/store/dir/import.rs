@@ -28,7 +28,7 @@ pub struct Arriving<'s> {
     pub(super) held: File,
     files: usize,
     bytes: u64,
-    /// Whether it stays when this is dropped.
+    /// True if it remains when this is dropped.
     pub(super) is_placed: bool,
 }
 
@@ -51,7 +51,7 @@ impl<R: Read> FileSource for StreamReader<R> {
     }
 }
 
-/// How an agent has appeared.
+/// Outcome of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appeared {
     New,
@@ -178,7 +178,7 @@ impl<'s> Arriving<'s> {
         Ok(())
     }
 
-    /// The same, and makes all of it durable.
+    /// Adds the files that every agent has here, and makes all files durable.
     pub fn complete(&self) -> Result<()> {
         self.furnish()?;
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);

@@ -27,7 +27,7 @@ use super::files::fault_of_file;
 use super::layout;
 use super::view::View;
 
-/// How many messages may lie in `inbox/` itself, and in one segment.
+/// Maximum number of messages in `inbox/` itself, and in one segment.
 pub const SEGMENT: usize = 1024;
 
 /// The time of change that a pile has, in seconds and nanoseconds since 1970, if nothing has come
@@ -40,7 +40,7 @@ const UNKNOWN: (i64, u64) = (0, 0);
 /// No key comes before this one.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
 
-/// What a name in the inbox stands for.
+/// Meaning of a name in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     Message(InboxKey),
@@ -88,7 +88,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Whether something may have come into a pile since it was last looked through.
+    /// True if something may have arrived in a pile since the last look.
     pub fn is_stirred(&self) -> bool {
         self.pile.is_some_and(|changed_at| changed_at != LOOKED_THROUGH)
     }
@@ -104,11 +104,11 @@ pub struct Scan {
     pub hints: Vec<MessageId>,
     /// Names of hand-written files, sorted.
     pub drops: Vec<PathBuf>,
-    /// Whether there is a directory of files that could not be admitted.
+    /// True if there is a directory of files that could not be admitted.
     pub has_rejected: bool,
-    /// Whether an exchange of the inbox is still to be finished.
+    /// True if an exchange of the inbox has to be finished.
     pub is_unfinished: bool,
-    /// What is left out of all these, and of segments too: paths from the inbox.
+    /// Paths from the inbox that are left out of all these, and of segments too.
     passed_over: HashSet<String>,
 }
 
@@ -143,28 +143,27 @@ impl Scan {
         self.drops.retain(|name| !passed_over.contains(&*name.to_string_lossy()));
     }
 
-    /// The same inbox, listed once more.
+    /// Lists the same inbox once more.
     pub fn anew(self, view: &View<'_>) -> Result<Scan> {
         let mut again = scan(view)?;
         again.pass_over(self.passed_over);
         Ok(again)
     }
 
-    /// Whether something is left out.
+    /// True if something is left out.
     pub fn passes_over(&self) -> bool {
         !self.passed_over.is_empty()
     }
 
-    /// Whether a message of background priority may wait. Of a backlog that is not known without a
-    /// look, so the answer is yes.
+    /// True if a message of background priority may be waiting. A filed backlog counts as one.
     pub fn has_background(&self) -> bool {
         !self.segments.is_empty()
             || self.direct.last().is_some_and(|key| key.priority == Priority::Background)
     }
 }
 
-/// Whether there is anything in the inbox at all but what is passed over: the one look of a step
-/// that finds nothing to do.
+/// True if the inbox has nothing but what is passed over. This is the only look of a step that
+/// finds nothing to do.
 pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
     view.agent.join(layout::INBOX).each_entry(|name, is_dir| {
@@ -292,7 +291,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// Whether no other user has made what is there. A file that has gone away counts as the owner's.
+/// True if the file belongs to the owner. A file that is missing by now counts as the owner's.
 pub fn is_own(spot: &Spot) -> Result<bool> {
     spot.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(spot, found.st_uid)))
 }

@@ -83,7 +83,7 @@ impl Entry {
         }
     }
 
-    /// Whether it was written on another machine. `false` if either machine has no id.
+    /// True if it was written on another machine. False if either machine has no id.
     pub fn is_of_another_machine(&self) -> bool {
         matches!((&self.machine, machine::id()), (Some(there), Some(here)) if there != here)
     }
@@ -111,7 +111,7 @@ pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> 
 const HEAD: usize = 8 + 32 + 2;
 const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
 const BOOT: usize = 32;
-/// What stands in place of the id of a boot that has none, and of a mark that is still to be made.
+/// Placeholder for the id of a boot that has none, and for a mark that is not made yet.
 const NONE: &str = "--------------------------------";
 
 fn encode(entry: &Entry) -> Vec<u8> {
@@ -187,7 +187,7 @@ pub struct Journal {
     left: Option<Version>,
 }
 
-/// What was found where the journal of an agent is to be.
+/// State of the journal file of an agent.
 pub enum Found {
     Nothing,
     /// The journal is there, and has no lines.
@@ -203,7 +203,7 @@ pub enum Found {
 pub struct Unfinished {
     pub journal: Journal,
     lines: Vec<Line>,
-    /// Whether there is a beginning of one more line.
+    /// True if the last line is incomplete.
     pub is_torn: bool,
     /// When it was last written, in nanoseconds since 1970.
     written: u64,
@@ -253,7 +253,7 @@ impl Journal {
         self.lines == 0
     }
 
-    /// Whether it is time for the disk to have what the lines say.
+    /// True if the journal is so long that its files should be synced.
     pub fn is_long(&self) -> bool {
         self.lines >= LONG || self.length >= LARGE
     }
@@ -417,7 +417,7 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
     Ok((lines, whole))
 }
 
-/// How often a reader begins anew because a command writes the journal while it reads.
+/// Number of times a reader starts over because a command writes the journal meanwhile.
 const READ_ATTEMPTS: usize = 100;
 
 impl Unfinished {
@@ -470,8 +470,8 @@ impl Unfinished {
         self.lines.iter().try_for_each(|line| line.entry.check_paths(&self.journal.spot))
     }
 
-    /// Whether the lines to apply go on from the records as they are. They do not if the records
-    /// were put back since from git or a backup.
+    /// True if the lines to apply continue the records as they are. They do not if the records were
+    /// put back since from git or a backup.
     ///
     /// Within one boot the revision tells. After another boot `state.json` may be older than the
     /// last line, or torn, because the power failed: it is then one that a line replaces, or was

@@ -37,7 +37,7 @@ pub const REJECTED: &str = "rejected";
 /// A file that every inbox has, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
-/// How the name of a pile begins; the name of its first message follows.
+/// Prefix of the name of a pile; the name of its first message follows.
 const PILE: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
@@ -51,7 +51,7 @@ pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
-/// How the name of a file of lines ends.
+/// Suffix of a file of lines.
 pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
 /// The directory for files that could not be read, that a merge has replaced by another version, or
@@ -61,7 +61,7 @@ pub const QUARANTINE: &str = "quarantine";
 pub const TELLING: &str = "tmp/telling.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
-/// How far the last step has come that removed what is kept no longer.
+/// Progress of the last step that deleted expired directories.
 pub const SWEEP: &str = "cache/sweep.json";
 
 /// The ids under which this clone has taken the agent, so that no other clone steps it.
@@ -208,7 +208,7 @@ pub fn remembered(plane: &str) -> String {
     format!("cache/open/{plane}")
 }
 
-/// Whether a transaction may write this file, whose path is from the agent's directory.
+/// True if a transaction may write this file, whose path is from the agent's directory.
 pub fn may_write(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => true,
@@ -225,7 +225,7 @@ pub fn may_write(path: &str) -> bool {
     }
 }
 
-/// Whether a transaction may add lines to this file.
+/// True if a transaction may add lines to this file.
 pub fn may_append(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [LEDGER, name] => name.strip_suffix(".jsonl").is_some_and(is_plain),
@@ -234,7 +234,7 @@ pub fn may_append(path: &str) -> bool {
     }
 }
 
-/// Whether a transaction may delete this file.
+/// True if a transaction may delete this file.
 pub fn may_delete(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => false,
@@ -243,7 +243,7 @@ pub fn may_delete(path: &str) -> bool {
     }
 }
 
-/// Whether a file of an inbox has the name of a message or a hint.
+/// True if a file of an inbox has the name of a message or a hint.
 pub fn is_arrival(name: &str) -> bool {
     let Some(stem) = name.strip_suffix(".json") else { return false };
     InboxKey::parse(stem).is_some()
@@ -254,7 +254,7 @@ fn is_named<Id: FromStr>(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|id| id.parse::<Id>().is_ok())
 }
 
-/// Whether a part of a path is a month, a day, a hash or a kind: letters, digits and hyphens.
+/// True if a part of a path is a month, a day, a hash or a kind: letters, digits and hyphens.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }

@@ -10,7 +10,7 @@ use crate::model::time::Time;
 use super::lock::{self, Guard, Sharing};
 use super::{Agent, layout};
 
-/// What a process works on for as long as it holds a lease.
+/// Subject of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// The agent's run, of which there is one at a time.
@@ -35,7 +35,7 @@ impl Agent<'_> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
 
-    /// Whether a living process has the lease, without taking it.
+    /// True if a living process has the lease. Does not take it.
     pub(in crate::store) fn is_leased(&self, subject: Subject) -> Result<bool> {
         lock::is_held(&self.place_of(subject))
     }

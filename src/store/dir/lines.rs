@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-/// How every line begins that this program writes.
+/// Beginning of every line that this program writes.
 const BEGINNING: &[u8] = b"{\"schema\":";
 
 /// The records of a file, one a line, each with the number of its line from 1. Blank lines are
@@ -42,7 +42,7 @@ pub fn once(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     records(bytes).filter(move |(_, line)| seen.insert(*line))
 }
 
-/// Whether every line is a record that did not come before, as this program writes it.
+/// True if every line is a record that did not come before, as this program writes it.
 pub fn is_tidy(bytes: &[u8]) -> bool {
     let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     lines.count() == once(bytes).count()

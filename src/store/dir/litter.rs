@@ -1,4 +1,4 @@
-//! What killed commands have left behind, and what living ones are at.
+//! Leftovers of killed commands, and how they are told from the files of living commands.
 //!
 //! A process that makes something in `tmp/` either holds the agent's lock or a lock on the very
 //! thing, from when it is made until it is in its place. So what no process holds, seen under the
@@ -18,18 +18,18 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{Agent, Change, Store, layout, lock, moved};
 
-/// How much one step removes: what is left after that is the next one's.
+/// Maximum number of leftovers that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
 
-/// How the names of directories begin in which hooks run: what is left of one may have processes,
-/// which end before it goes.
+/// Prefix of the directories in which hooks run. A leftover one may have processes, which are ended
+/// before it is removed.
 const HOOK: &str = "hook-";
 
-/// How the name of an agent that is being made begins, and of what a member of the sharing group
-/// makes in an inbox.
+/// Prefix of the name of an agent that is being made, and of files that a member of the sharing
+/// group makes in an inbox.
 const NEW: &str = ".new-";
 
-/// How the rest of such a name begins if the agent is being removed. No agent's name begins like
+/// Prefix of the rest of such a name if the agent is being removed. No agent's name begins like
 /// this.
 const GONE: &str = ".gone-";
 
@@ -93,7 +93,7 @@ pub fn abandoned(dir: &Spot, entry: &Entry) -> Option<(Spot, File)> {
     lock::try_hold(&file, spot.path()).ok()?.then_some((spot, file))
 }
 
-/// Whether a name in `tmp/` can be litter: locks are there for good.
+/// True if a name in `tmp/` can be litter. Locks are permanent.
 fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
 }
@@ -122,7 +122,7 @@ impl Change<'_> {
         Ok(has_hooks)
     }
 
-    /// What killed commands of the sharing group's members have left, taken.
+    /// Takes the leftovers of killed commands of the sharing group's members.
     fn left_by_guests(&self) -> Result<impl Iterator<Item = (Spot, File)>> {
         let inbox = self.agent.dir.join(layout::INBOX);
         let mut staged = Vec::new();
@@ -133,7 +133,7 @@ impl Change<'_> {
         Ok(staged.into_iter().filter_map(move |entry| abandoned(&inbox, &entry)))
     }
 
-    /// What `sweep` would remove, and what is left of hooks.
+    /// Number of leftovers, leftover hook directories included.
     pub(super) fn litter(&self) -> Result<usize> {
         let tmp = self.agent.tmp();
         let entries = tmp.entries()?;

@@ -47,12 +47,13 @@ impl std::fmt::Display for Holder {
 pub struct Guard {
     file: File,
     spot: Spot,
-    /// How long this process waited for the lock, until that is asked; `None` if the lock was free.
+    /// Time that this process waited for the lock, until it is asked for; `None` if the lock was
+    /// free.
     waited: Cell<Option<Duration>>,
 }
 
-/// Whether the name of a lock still means the file that was opened: an agent may have made room for
-/// another one of its name meanwhile, and its lock went with it.
+/// True if the name of a lock still means the file that was opened: another agent of the same name
+/// may have replaced it meanwhile.
 fn is_still_named(file: &File, spot: &Spot) -> Result<bool> {
     let here = file.metadata().context("look at lock", spot)?;
     Ok(spot.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
@@ -89,7 +90,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
     Ok(None)
 }
 
-/// How often the lock is tried, so that a look whose process was stopped in the middle does not
+/// Number of tries for the lock, so that a look whose process was stopped in the middle does not
 /// block for ever. Tries are counted rather than time, because on a busy machine the looking
 /// processes are as slow as this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
@@ -99,14 +100,13 @@ impl Guard {
         Guard { file, spot: path.clone(), waited: Cell::new(None) }
     }
 
-    /// How long this process waited for the lock, the first time that this is called; `None` if the
-    /// lock was free.
+    /// Time that this process waited for the lock, at the first call; `None` if the lock was free.
     pub fn take_wait(&self) -> Option<Duration> {
         self.waited.take()
     }
 
-    /// The same lock once more, for a process that is to hold it after this one. The lock is free
-    /// when both have released it.
+    /// Duplicates the lock for a process that is to hold it after this one. The lock is free when
+    /// both have released it.
     pub fn share(&self) -> Result<File> {
         self.file.try_clone().context("share lock", &self.spot)
     }
@@ -151,7 +151,7 @@ pub fn try_dir(path: &Spot) -> Result<Option<Guard>> {
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| Guard::of(dir, path)))
 }
 
-/// Whether a process holds the lock for good. Does not make the file.
+/// True if a process holds the lock permanently. Does not make the file.
 pub fn is_held(path: &Spot) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
@@ -221,7 +221,7 @@ pub fn holder(path: &Spot) -> Option<Holder> {
 /// The most that is read of a lock file, in bytes.
 const MAX_LOCK: u64 = 64 << 10;
 
-/// Whether other processes may share the lock meanwhile.
+/// Permission for other processes to share the lock meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Exclusive,
@@ -250,7 +250,7 @@ pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
     Ok(attempt(&file, sharing, path)?.then(|| Guard::of(file, path)))
 }
 
-/// Whether `occupy` would get the lock, without making the file or keeping the lock.
+/// True if `occupy` would get the lock. Neither makes the file nor keeps the lock.
 pub fn is_vacant(path: &Spot, sharing: Sharing) -> Result<bool> {
     let _turn = turn_to_look(path)?;
     would_get(path, sharing)

@@ -37,7 +37,7 @@ const REMOTE: [u64; 13] = [
     0x7c7c_6673,
 ];
 
-/// Whether other machines may write there without this one hearing of it.
+/// True if other machines may write there without notice to this one.
 #[cfg(target_os = "linux")]
 pub fn is_remote(dir: &Path) -> bool {
     // The number is signed on some machines.

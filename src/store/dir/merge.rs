@@ -24,7 +24,7 @@ pub const MERGED: &[&str] = &[
     "agents/*/triggers/*.json",
 ];
 
-/// What a name in a work tree of git means.
+/// Meaning of a name in a work tree of git.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InWorkTree {
     /// The state directory, from the top of the work tree.
@@ -52,7 +52,7 @@ impl InWorkTree {
     }
 }
 
-/// What a merge comes to.
+/// Result of a merge.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Merged {
     /// Everything is in it.
@@ -75,7 +75,7 @@ pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     Merged::Side { kept: kept.to_vec(), other: other.to_vec() }
 }
 
-/// How far a record has come: by its own count, else by when it was last changed.
+/// Progress of a record: its own count, else the time of its last change.
 pub(super) fn age(record: &Value) -> (u64, &str) {
     (record["revision"].as_u64().unwrap_or(0), moment(record))
 }

@@ -115,7 +115,7 @@ pub struct Opener {
     pub patience: Duration,
     /// Tells a person what the command has not been asked for, and the person should know.
     pub tell: fn(&str),
-    /// Whether git tracks a file of the state directory, by its name from there.
+    /// True if git tracks a file of the state directory, by its name from there.
     pub is_tracked: fn(&Anchor, &str) -> bool,
 }
 
@@ -128,14 +128,14 @@ pub struct Store {
     disk: Disk,
     /// See [`Store::guest`].
     guest: Option<String>,
-    /// What people call the store that has the records, if it is not this directory.
+    /// Name, for people, of the store that has the records, if it is not this directory.
     elsewhere: Option<String>,
-    /// How long a lease in that store lasts without a beat.
+    /// Time after which a lease in that store expires without renewal.
     lease: Span,
     opener: Opener,
 }
 
-/// What `create` puts into a new agent's directory.
+/// Files that `create` puts into a new agent's directory.
 #[derive(Debug)]
 pub struct NewAgent {
     pub identity: Identity,
@@ -247,7 +247,6 @@ impl Store {
         self.config.scheduler.overdue_after.0
     }
 
-    /// What `tick --commit` lets git do.
     pub fn git_settings(&self) -> GitSettings {
         self.config.git
     }
@@ -262,7 +261,7 @@ impl Store {
         self.root.refuse_stranger()
     }
 
-    /// How long commands wait for locks.
+    /// Maximum time for which commands wait for locks.
     pub fn patience(&self) -> Duration {
         self.opener.patience
     }
@@ -272,7 +271,7 @@ impl Store {
         self.agents_beginning("")
     }
 
-    /// The same, for those alone whose names begin so.
+    /// Returns the agents whose names begin with `beginning`, in order of name.
     pub(in crate::store) fn agents_beginning(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
         self.spot().join(layout::AGENTS).each_entry(|name, is_dir| {
@@ -316,7 +315,6 @@ impl Store {
         spot.remove()
     }
 
-    /// What is let in over HTTP.
     pub fn ingress(&self) -> &IngressSettings {
         &self.config.ingress
     }

@@ -94,7 +94,7 @@ fn in_order(months: BTreeMap<String, String>) -> Vec<Month> {
     months.into_iter().map(|(name, path)| Month { name, path }).collect()
 }
 
-/// How much of the end of a file is read at first if the newest lines are needed.
+/// Bytes at the end of a file that are read first if the newest lines are needed.
 const TAIL: u64 = 256 * 1024;
 
 /// Calls `each` with the lines of a month, newest first and each once, until `each` returns

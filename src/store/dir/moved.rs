@@ -37,8 +37,8 @@ impl Taken {
         Taken { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
-    /// Whether a file of the agent was taken; its path is from the agent's directory. Files outside
-    /// of the inbox all were.
+    /// True if a file of the agent was taken; its path is from the agent's directory. All files
+    /// outside of the inbox were taken.
     pub(super) fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
@@ -126,7 +126,7 @@ impl Agent<'_> {
         Ok(late)
     }
 
-    /// How many files came too late for the stream of a moved agent.
+    /// Number of files that came too late for the stream of a moved agent.
     pub fn count_late(&self) -> Result<usize> {
         Ok(self.late()?.len())
     }
@@ -234,7 +234,7 @@ pub(super) fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
     refusal(agent.name(), || agent.identity(), moved)
 }
 
-/// The same for an agent whose identity is perhaps elsewhere.
+/// Returns the refusal for a moved agent whose identity may be in another store.
 pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, moved: &Moved) -> Error {
     let hint = match moved.by {
         Leave::Move => "turn to it there; to have it back, import its stream from there here".to_owned(),

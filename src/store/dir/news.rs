@@ -1,5 +1,4 @@
-//! What has changed in a state directory with many agents, for a process that stays: which agents
-//! to look at again.
+//! Tells a long-running process which agents of a state directory have changed.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -13,7 +12,7 @@ use crate::model::id::AgentName;
 
 use super::{Agent, Store, layout};
 
-/// What may have changed.
+/// A change in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// The records of an agent, or something has arrived.
@@ -36,7 +35,7 @@ pub struct News {
     has_list: bool,
 }
 
-/// What a watch is on.
+/// Subject of a watch.
 #[derive(Debug, Clone)]
 enum Place {
     Root,
@@ -60,7 +59,7 @@ const NAMES: WatchFlags = SELF
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM);
 
-/// How many bytes of events are read at once.
+/// Bytes of events that are read at once.
 const BUFFER: usize = 16 << 10;
 
 impl News {
@@ -112,7 +111,7 @@ impl News {
         Ok(watch)
     }
 
-    /// What has changed since the last call.
+    /// Returns the changes since the last call.
     pub fn take(&mut self) -> Vec<Told> {
         let mut changes = Vec::new();
         let Some(events) = &self.events else { return changes };

@@ -39,7 +39,7 @@ impl Store {
         held.sign(&self.holder_for(agent, now));
     }
 
-    /// Whether `occupy` would get it, without making a file.
+    /// True if `occupy` would get it. Makes no file.
     pub fn is_vacant(&self, workspace: &Workspace, sharing: Sharing) -> Result<bool> {
         lock::is_vacant(&self.lock_of(workspace), sharing)
     }
@@ -53,12 +53,13 @@ impl Store {
         self.spot().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key()))
     }
 
-    /// How many turns may run at once; `None`: any number.
+    /// Maximum number of turns that run at once; `None`: any number.
     pub fn max_running(&self) -> Option<u32> {
         self.config.scheduler.max_running.map(NonZeroU32::get)
     }
 
-    /// How much more urgent an agent must be to ask a turn for its slot; `None`: no agent asks.
+    /// Difference in priority from which on an agent asks a turn for its slot; `None`: no agent
+    /// asks.
     pub fn preempt_margin(&self) -> Option<u32> {
         self.config.scheduler.preempt_margin.map(NonZeroU32::get)
     }
@@ -74,7 +75,7 @@ impl Store {
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }
 
-    /// Whether `take_slot` would get one, without making a file.
+    /// True if `take_slot` would get one. Makes no file.
     pub fn has_slot(&self, slots: u32) -> Result<bool> {
         for slot in 1..=slots {
             if !lock::is_held(&self.slot(slot))? {

@@ -12,7 +12,7 @@ use crate::model::digest::hex;
 use super::files::Disk;
 use super::machine;
 
-/// How the name of the file begins; a digest of the place to which the identity belongs follows.
+/// Prefix of the file's name; a digest of the place to which the identity belongs follows.
 const OWNER: &str = "owner-";
 /// The length of an identity, in hexadecimal digits.
 const DIGITS: usize = 32;

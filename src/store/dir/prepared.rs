@@ -24,24 +24,23 @@ use super::{Agent, Arriving, Hook, Store, litter, lock};
 /// up may still have to commit what the maker sent it last.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How the name of the directory begins, and how it ends once the room that was there before is
-/// gone.
+/// Prefix of the directory's name, and its suffix once the room that was there before is removed.
 const PREPARED: &str = ".room-";
 const TAKEN: &str = ".taken";
 
-/// How often a command that waits for another one looks.
+/// Interval of looks of a command that waits for another one.
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// A room that nobody else takes in as long as this is there.
 pub struct Prepared {
-    /// What the records are to say.
+    /// Name for the records to store.
     pub name: String,
     held: File,
 }
 
 /// A room that is not in its place, and has had no maker for long.
 pub struct SpareRoom {
-    /// What records may call it.
+    /// Name by which records may refer to it.
     pub name: String,
     pub place: Spot,
 }

@@ -21,11 +21,11 @@ use super::files::{self, Disk};
 use super::layout;
 use super::view::View;
 
-/// How many records are worth the look into one more file.
+/// Number of records from which on reading one more file pays.
 pub const MANY: usize = 32;
 
-/// How long a file has to be unchanged, in nanoseconds: file systems count in steps of up to two
-/// seconds.
+/// Time for which a file has to be unchanged, in nanoseconds: file systems count in steps of up to
+/// two seconds.
 const SETTLED: u64 = 2_100_000_000;
 
 /// A part of the records, of which more had to be read, has a step remember them anew.
@@ -84,7 +84,7 @@ fn name<'p>(plane: &str, path: &'p str) -> &'p str {
     path.get(plane.len() + 1..).unwrap_or(path)
 }
 
-/// What one record said.
+/// Content of one record.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Entry<'b> {
     name: &'b str,
@@ -122,7 +122,7 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
     })
 }
 
-/// What is remembered from now on.
+/// New content of the cache, which is being written.
 struct Renewal {
     staged: Spot,
     file: File,
@@ -142,7 +142,7 @@ impl Renewal {
         Some(Renewal { staged, file, until: now.saturating_sub(SETTLED), bytes: vec![0; HEAD], added: 0 })
     }
 
-    /// Of a record that was just read.
+    /// Adds a record that was just read.
     fn add(&mut self, entry: Entry<'_>) {
         if entry.imprint.changed() < self.until && entry.content.len() <= MOST_EACH {
             self.added += 1;

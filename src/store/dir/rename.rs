@@ -25,7 +25,7 @@ impl Names<'_> {
         bytes
     }
 
-    /// The same for one line, with its line feed.
+    /// Returns one line under the new name, with its line feed.
     fn line(self, line: &[u8]) -> Vec<u8> {
         let renamed = self.renamed(line).and_then(|value| serde_json::to_vec(&value).ok());
         let Some(mut bytes) = renamed else { return line.to_vec() };

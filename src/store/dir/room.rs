@@ -1,5 +1,5 @@
-//! What a machine has of agents whose records are elsewhere: a directory for each with its runs,
-//! tasks, hooks and locks, and no record. It is made when it is first needed.
+//! Local directories of agents whose records are in another store: runs, tasks, hooks and locks,
+//! and no record. Each is made when it is first needed.
 
 use std::path::Path;
 
@@ -14,23 +14,23 @@ use super::{Agent, Change, Guard, Hook, Store, lock, owner, successor};
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
 
-/// How long a lease lasts that is not kept alive, unless it is set.
+/// Default time after which a lease expires that is not renewed.
 pub const LEASE: Span = Span::from_secs(60);
 
 impl Store {
-    /// The same directory for agents whose records are in another store, by the name that people
-    /// know that one by.
+    /// Uses the directory for agents whose records are in another store. `shown`: the name of that
+    /// store for people.
     pub(in crate::store) fn remote(self, shown: String) -> Store {
         Store { elsewhere: Some(shown), ..self }
     }
 
-    /// The same with leases that last so long without a beat.
+    /// Sets the time after which a lease without renewal expires.
     #[cfg(test)]
     pub(in crate::store) fn with_lease(self, lasts: Span) -> Store {
         Store { lease: lasts, ..self }
     }
 
-    /// Whether the records of the agents are somewhere else than here.
+    /// True if the records of the agents are in another store.
     pub(super) fn is_remote(&self) -> bool {
         self.elsewhere.is_some()
     }
@@ -100,7 +100,7 @@ impl Agent<'_> {
         Ok(Change::new(self, held))
     }
 
-    /// The same without waiting. `None`: another process has the lock.
+    /// Tries once to take the lock of a room. Returns `None` if another process has the lock.
     pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<Change<'_>>> {
         self.make_room()?;
         let held: Option<Guard> =

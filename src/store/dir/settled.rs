@@ -21,22 +21,22 @@ use super::files;
 use super::layout;
 use super::view::View;
 
-/// How many bytes the head has, and an id.
+/// Bytes of the head, and of an id.
 const HEAD: usize = 64;
 const ID: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"settled2");
 
-/// How large a cache may be, in bytes: a file of lines does not tell of more ends than that.
+/// Maximum bytes of a cache: a file of lines has no more ends than that.
 const MOST: u64 = 16 << 20;
 
-/// How much of a file of lines is read at once.
+/// Bytes of a file of lines that are read at once.
 const CHUNK: usize = 64 << 10;
 
 /// At which byte of an archive's line its id begins at the latest.
 const ID_WITHIN: usize = 200;
 
-/// Whether a message has ended, and was not brought back since by a requeue. Only for a caller that
-/// holds the lock, as this brings the caches up to date.
+/// True if a message has ended and no requeue brought it back since. The caller holds the lock,
+/// because this brings the caches up to date.
 pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
     // A dropped file may have a time in the future, and so its id: such a message may have ended in
     // this month as well.
@@ -50,7 +50,7 @@ pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether a file of lines says that a message has ended.
+/// True if a message has ended according to a file of lines.
 fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     let spot = view.agent.join(source);
     let Some((lines, length)) = spot.open_file()? else { return Ok(false) };
@@ -85,14 +85,13 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     Ok(ids.contains(id.0.as_bytes()))
 }
 
-/// What is known of a file of lines.
+/// Head of the cache of a file of lines.
 #[derive(Debug, Default)]
 struct Head {
     /// The inode of the file of lines: another file of the same name has another inode.
     inode: u64,
-    /// How many bytes of it were read, all of them whole lines.
+    /// Bytes of the file that were read, all of them whole lines.
     length: u64,
-    /// How many ids it has.
     count: u64,
     /// A sum that shows whether the ids are those that were counted.
     sum: u64,

@@ -16,7 +16,7 @@ use crate::model::settings::Group;
 use super::Store;
 use super::layout::{self, AgentDir};
 
-/// What a member of the group may use a file or directory for.
+/// Use that a member of the group may make of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// A directory on the way to an inbox, to pass through.
@@ -67,7 +67,7 @@ pub struct Misfit {
 }
 
 impl Store {
-    /// Whether the settings name a group that shares the inboxes.
+    /// True if the settings name a group that shares the inboxes.
     pub fn is_shared(&self) -> bool {
         self.config.sharing.group.is_some()
     }
@@ -134,7 +134,7 @@ impl Store {
         Ok(misfits.len())
     }
 
-    /// The same for all agents. A member of the group, who owns none of them, changes nothing.
+    /// Shares all agents. Changes nothing for a member of the group, who owns none of them.
     pub fn share_all(&self) -> Result<usize> {
         if self.guest().is_some() || !self.is_shared() {
             return Ok(0);
@@ -168,7 +168,7 @@ impl Store {
         Ok(misfits)
     }
 
-    /// The same for an agent's directory and its inbox.
+    /// Returns those of an agent's directory and its inbox.
     pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<Misfit>> {
         if agent.join(layout::TAKEN).exists()? {
             // The agent was moved away: its inbox takes no more messages.
@@ -203,8 +203,8 @@ fn closed(spot: &Spot) -> Result<Option<Misfit>> {
     Ok((mode & 0o077 != 0).then(|| Misfit { spot: spot.clone(), mode, wanted }))
 }
 
-/// Whether a file or directory has other rights than it should. Without a group, one that was
-/// shared before has: it is known by a mode that nothing else gives.
+/// Returns the file or directory if it has other rights than it should. Without a group, one that
+/// was shared before has: it is known by a mode that nothing else gives.
 fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;

@@ -49,7 +49,7 @@ impl<'a> Snapshot<'a> {
         Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::new() }
     }
 
-    /// The same with the list of an inbox that was made already.
+    /// Snapshot with an inbox that was listed before.
     pub(super) fn with_inbox(agent: &'a Agent<'a>, view: View<'a>, scan: Rc<Scan>) -> Snapshot<'a> {
         Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::from(scan) }
     }
@@ -59,12 +59,13 @@ impl<'a> Snapshot<'a> {
         Snapshot { left_out: aside::all_passed_over(state), ..self }
     }
 
-    /// The same for a step, which looks again at what has changed since it was passed over.
+    /// Leaves out names that a step passes over again. A step retries those that have changed
+    /// since.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
         Snapshot { left_out: self.agent.passed_over(state), ..self }
     }
 
-    /// The same for a step, which caches the open records that it reads for the next command.
+    /// Caches the open records that a step reads, for the next command.
     pub(super) fn remembering(self) -> Snapshot<'a> {
         Snapshot { view: self.view.remembering(self.agent.store.disk), ..self }
     }
@@ -142,7 +143,7 @@ impl Snapshot<'_> {
         drops::read(&spot)
     }
 
-    /// How many files could not be admitted.
+    /// Number of files that could not be admitted.
     pub fn count_rejected(&self, state: &State) -> Result<usize> {
         let names = drops::rejected_names(&self.view, self.scan()?.has_rejected)?;
         Ok(names.len() + aside::passed_over(state).len())

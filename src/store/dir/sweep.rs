@@ -1,5 +1,4 @@
-//! What has ended and is kept no longer: the directories of runs and of tasks. Their records stay
-//! in the archive.
+//! Deletes expired directories of runs and of tasks. Their records remain in the archive.
 //!
 //! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all.
 //! What a record that is still open names, be it a run or a task, is never swept.
@@ -26,20 +25,20 @@ use super::record::encode_plain_line;
 use super::witness::{Witness, named};
 use super::{Agent, Change, evidence, layout, lock};
 
-/// How many directories one step looks at, and how many it removes.
+/// Maximum number of directories that one step looks at, and that it removes.
 const AT_ONCE: usize = 256;
 
-/// How often a step looks at most.
+/// Minimum time between the sweeps of steps.
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// What was swept, or would be.
+/// Result of a sweep, or of its dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Swept {
     /// Directories of runs.
     pub runs: usize,
     /// Directories of tasks.
     pub tasks: usize,
-    /// What was in them.
+    /// Total size of the removed directories.
     pub bytes: u64,
 }
 
@@ -52,7 +51,7 @@ struct Progress {
     /// Everything up to here has been measured, tasks as well: their ids are in one order with
     /// those of runs.
     measured: Option<RunId>,
-    /// How much it has, together.
+    /// Total size of the measured directories.
     bytes: u64,
     /// The failed runs up to here were looked at, and are kept longer than those that went well.
     kept: Option<RunId>,
@@ -64,7 +63,7 @@ impl Progress {
         json::read(&bytes).unwrap_or_default()
     }
 
-    /// Whether it is too early to look again. A moment too far ahead comes from a clock that was
+    /// True if it is too early to look again. A moment too far ahead comes from a clock that was
     /// wrong.
     fn is_early(&self, now: Time) -> bool {
         self.next_at.is_some_and(|at| now < at && at <= now.after(DAY))
@@ -99,15 +98,15 @@ impl Item {
     }
 }
 
-/// How one sweep goes about it.
+/// Parameters of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweeping {
-    /// What is kept for how long.
+    /// Retention periods.
     pub retention: Retention,
     pub now: Time,
-    /// Whether what is over goes, or is only counted.
+    /// True if expired directories are removed; otherwise they are only counted.
     pub removes: bool,
-    /// Whether the caller holds the agent's lease: then no tick is at work in the directory of a
+    /// True if the caller holds the agent's lease: then no tick is at work in the directory of a
     /// settled run.
     pub is_leased: bool,
 }
@@ -119,7 +118,7 @@ impl Change<'_> {
         self.sweep_by(&self.view(), || self.agent.peek(), retention, now)
     }
 
-    /// The same by what others say of the records, which are not in the directory.
+    /// Sweeps an agent whose records are not in the directory; `witness` reads them.
     pub fn sweep_by(
         &self,
         witness: &dyn Witness,
@@ -162,11 +161,12 @@ struct Sweep<'a> {
     witness: &'a dyn Witness,
     state: &'a State,
     how: Sweeping,
-    /// How many directories are looked at, and how many are removed.
+    /// Maximum number of directories that are looked at, and that are removed.
     most: usize,
     progress: Progress,
     swept: Swept,
-    /// What open records name, once it is asked for; `None` in it: too many would have to be read.
+    /// Ids that open records name, once they were read; `None` in it: too many records would have
+    /// to be read.
     named: Option<Option<HashSet<Uuid>>>,
     is_noted: bool,
 }
@@ -257,7 +257,7 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// What is over by its age, as much as is removed at once.
+    /// Returns directories past their retention, as many as are removed at once.
     fn over(&mut self, known: &[Item]) -> Result<Vec<Item>> {
         let Sweeping { retention, now, .. } = self.how;
         let Retention { runs, failed_runs, tasks, archive, .. } = retention;
@@ -363,7 +363,7 @@ impl<'a> Sweep<'a> {
         Ok(is_free)
     }
 
-    /// Whether an open record names it.
+    /// True if an open record names it.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
             self.named = Some(named(self.witness, self.state, self.most)?);
@@ -382,7 +382,7 @@ fn note(agent: &Agent<'_>, progress: &Progress) -> Result<()> {
     disk.replace(&agent.tmp().join("sweep"), &agent.dir.join(layout::SWEEP), &encode_plain_line(progress))
 }
 
-/// What is in a directory, in bytes, whatever lies there.
+/// Total bytes of a directory, of whatever kind its files are.
 fn size(dir: &Spot) -> Result<u64> {
     let mut bytes = 0;
     for entry in dir.entries()? {

@@ -1,4 +1,5 @@
-//! What of an agent's directory travels, and what is this machine's own (docs/FORMAT.md §7).
+//! Decides which files of an agent's directory are exported, and which belong to this machine
+//! (docs/FORMAT.md §7).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +13,12 @@ use crate::model::bound::MAX_SETTINGS;
 
 use super::layout;
 
-/// What a place in an agent's directory holds. `most`: how many bytes a file of its kind may have.
+/// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// Records, settings and lines: each has to be a plain file.
     Records { most: u64 },
-    /// What turns, tasks, hooks and people have put there.
+    /// Files of turns, tasks, hooks and people.
     Evidence,
     /// This machine's own: locks, journals, caches, what is being made.
     Local,
@@ -25,7 +26,8 @@ pub enum FileKind {
     Unknown,
 }
 
-/// What lies at a path from the agent's directory, or beneath it if that is a directory.
+/// Kind of the file at a path from the agent's directory, or of the files beneath it if that is a
+/// directory.
 pub fn place(path: &Path) -> FileKind {
     let parts: Vec<&[u8]> = path.iter().map(OsStr::as_bytes).collect();
     let is_hidden = |parts: &[&[u8]]| parts.iter().any(|part| part.starts_with(b"."));

@@ -1,5 +1,5 @@
-//! What the store keeps for triggers beside their records: the keys of signatures, and how often
-//! each was used lately.
+//! Data of triggers beside their records: the keys of signatures, and how often each was used
+//! lately.
 
 use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;

@@ -13,8 +13,8 @@ use super::travel::{self, FileKind};
 use super::{Agent, Change, Store, layout, lock, moved, successor};
 
 impl Store {
-    /// What a command has failed at: if that lay in the directory of an agent that is no more,
-    /// there is no such agent.
+    /// Replaces an error by "no such agent" if its path is in the directory of an agent that no
+    /// longer exists.
     pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
         if self.is_remote() {
             return error;
@@ -48,8 +48,8 @@ impl Agent<'_> {
     }
 }
 
-/// Whether nothing is left of an agent but what is this machine's own: git removes what it tracks,
-/// and no more.
+/// True if only files of this machine remain of an agent: git removes the files that it tracks, and
+/// no more.
 pub fn is_husk(dir: &Spot) -> Result<bool> {
     has_only_own(dir, Path::new(""))
 }
@@ -81,8 +81,8 @@ impl Change<'_> {
         self.vanish_leaving(|_| Ok(()))
     }
 
-    /// The same for an agent that is here under another name: what no stream carries goes over to
-    /// it.
+    /// Removes an agent that exists under another name; files that no stream carries go to that
+    /// one.
     pub(in crate::store) fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
@@ -102,8 +102,9 @@ impl Change<'_> {
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// The same for an agent without a mark. `is_known`: whether a file of its inbox, by its path
-    /// from the agent's directory, may go. `false`: something else has arrived, so the agent stays.
+    /// Removes an agent without a mark. `is_known`: true if a file of its inbox, by its path from
+    /// the agent's directory, may be removed. Returns false, and keeps the agent, if another file
+    /// has arrived.
     pub(super) fn vanish_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.step_aside()?;
         let mut has_more = false;
@@ -135,7 +136,8 @@ impl Change<'_> {
     }
 }
 
-/// What can't be removed now is litter: later commands try again, and `doctor` tells of it.
+/// Removes a directory. If that fails, it is litter: later commands try again, and `doctor` reports
+/// it.
 fn remove(gone: &AgentDir) {
     let _ = gone.spot().remove_tree();
 }

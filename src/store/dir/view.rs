@@ -24,7 +24,7 @@ pub struct View<'a> {
     pub agent: &'a AgentDir,
     overlay: Option<Overlay>,
     is_locked: bool,
-    /// How what is read is cached for the next command, if it is.
+    /// Disk for the cache of records that are read, if they are cached for the next command.
     remembers: Option<Disk>,
 }
 
@@ -37,7 +37,7 @@ struct Overlay {
 }
 
 impl Overlay {
-    /// What the files would be after these transactions.
+    /// Contents of the files after these transactions.
     fn of(entries: Vec<Entry>) -> Overlay {
         let mut places = HashMap::new();
         for (number, entry) in entries.iter().enumerate() {
@@ -67,12 +67,13 @@ impl<'a> View<'a> {
         View { agent, overlay, is_locked: false, remembers: None }
     }
 
-    /// The same for a step, which holds the lock and caches what it reads for the next command.
+    /// Caches the records that are read, for the next command. The caller is a step and holds the
+    /// lock.
     pub fn remembering(self, disk: Disk) -> View<'a> {
         View { remembers: Some(disk), ..self }
     }
 
-    /// Whether what is read is to be cached, and how it is written.
+    /// Disk for the cache, if records that are read are to be cached.
     pub fn remembers(&self) -> Option<Disk> {
         self.remembers
     }
@@ -82,7 +83,7 @@ impl<'a> View<'a> {
         Some(self.overlay.as_ref()?.entries.last()?.base_revision)
     }
 
-    /// Whether this process holds the lock, so that no other command changes records meanwhile.
+    /// True if this process holds the lock, so that no other command changes records meanwhile.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }
@@ -99,7 +100,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether there is such a file.
     pub fn exists(&self, path: &str) -> Result<bool> {
         match self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
             Some(content) => Ok(content.is_some()),
@@ -114,8 +114,8 @@ impl<'a> View<'a> {
         self.decoded(path, &bytes).map(Some)
     }
 
-    /// The same for a file of the inbox, which may be another user's: with the name of that user if
-    /// it is not the owner.
+    /// Reads a file of the inbox, with the name of the user who owns it if that is not the owner of
+    /// the directory.
     pub fn arrival<T: Record>(&self, path: &str) -> Result<Option<(T, Option<String>)>> {
         if self.overlay.as_ref().is_some_and(|overlay| overlay.content(path).is_some()) {
             return Ok(self.record(path)?.map(|record| (record, None)));
@@ -198,7 +198,7 @@ impl<'a> View<'a> {
         entries.flat_map(|entry| &entry.appends)
     }
 
-    /// Whether the journal deletes this file.
+    /// True if the journal deletes this file.
     pub fn is_deleted(&self, path: &str) -> bool {
         self.overlay.as_ref().is_some_and(|overlay| overlay.content(path) == Some(None))
     }
@@ -210,7 +210,7 @@ impl<'a> View<'a> {
         Ok(bytes)
     }
 
-    /// Whether the journal appends to this file.
+    /// True if the journal appends to this file.
     pub fn is_appended(&self, path: &str) -> bool {
         self.appends().any(|append| append.path == path)
     }

@@ -39,8 +39,8 @@ impl Watch {
         self.add(agent.dir.path());
     }
 
-    /// The same for what a run or a task writes. To be called before each look at that: the
-    /// directory of a run that has just begun comes to be later.
+    /// Follows the output of a run or a task. The caller calls this before each look, because the
+    /// directory of a new run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         let all = of.spot().parent();
         if all.is_dir().is_ok_and(|is_dir| is_dir) {
@@ -64,8 +64,7 @@ impl Watch {
         self.changes.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether something has changed since the last call. What it was does not matter: the caller
-    /// looks at what it needs.
+    /// True if something has changed since the last call. The caller looks at all that it needs.
     pub fn has_news(&self) -> bool {
         let Some(changes) = &self.changes else { return false };
         let (mut told, mut is_changed) = ([0; 4096], false);

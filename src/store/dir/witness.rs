@@ -1,4 +1,4 @@
-//! What records say of the directories of runs and tasks, wherever the records are.
+//! References of records to the directories of runs and tasks, in any store.
 
 use std::collections::{HashMap, HashSet};
 

@@ -21,7 +21,6 @@ const UNWRITTEN: &[(&str, usize)] = &[
     ("model", 150),
     ("process", 88),
     ("rules", 101),
-    ("store/dir", 241),
     ("store/postgres", 102),
     ("workdir", 12),
 ];

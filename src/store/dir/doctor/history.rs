@@ -1,4 +1,4 @@
-//! What was: the lines of the ledger and of the archive.
+//! Checks of the ledger and of the archive.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,7 +23,7 @@ use super::super::{files, gc, lines};
 use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
-/// What a message came to, by one line of the archive.
+/// End of a message, as one line of the archive tells it.
 struct End {
     path: Spot,
     line: Vec<u8>,
@@ -31,8 +31,8 @@ struct End {
 }
 
 impl End {
-    /// Whether a message that ended like this can end like that next: a person brought it back, or
-    /// dropped a dead letter.
+    /// True if a message with this end can later get the next one: a person requeued it, or dropped
+    /// a dead letter.
     fn leads_to(&self, next: &Settlement) -> bool {
         let was_requeued = self.settlement.status == MessageStatus::Queued;
         let is_requeued = next.status == MessageStatus::Queued;

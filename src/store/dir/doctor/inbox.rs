@@ -18,7 +18,7 @@ use super::Remedy;
 use super::records::Checkup;
 
 impl Checkup<'_> {
-    /// What steps leave where it is, because it can't be moved.
+    /// Reports files that steps pass over because they can't be moved.
     pub(super) fn passed_over(&mut self, state: &State) {
         for one in passed_over(state) {
             let path = self.path(layout::INBOX).join(&one.file);
@@ -26,7 +26,7 @@ impl Checkup<'_> {
         }
     }
 
-    /// What came into the inbox after the agent was moved away, and is not in its stream.
+    /// Reports files that arrived after the agent was moved away and are not in its stream.
     pub(super) fn late(&mut self, moved: &Moved) {
         let inbox = self.path(layout::INBOX);
         match self.agent.late() {
@@ -40,7 +40,7 @@ impl Checkup<'_> {
         }
     }
 
-    /// What lies where those files are put that could not be admitted.
+    /// Reports how many files could not be admitted.
     fn rejected(&mut self, dir: Spot) {
         let message = match rejected_names(&View::settled(self.agent.dir()), true).map(|names| names.len()) {
             Ok(0) => return,

@@ -1,6 +1,5 @@
-//! What is wrong with the files of a state directory, without changing anything, and how that is
-//! mended: what has one right answer (contract, store §6). `engine::checks` looks at how the
-//! records go together.
+//! Checks the files of a state directory without changing anything, and repairs findings that have
+//! one right repair (contract, store §6). `engine::checks` checks how the records go together.
 
 mod history;
 mod inbox;
@@ -28,7 +27,7 @@ use super::{Agent, Change, Store, git, layout};
 
 pub use records::{Checkup, Open};
 
-/// What mends a finding.
+/// Repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remedy {
     /// People must decide.
@@ -64,8 +63,8 @@ pub enum Remedy {
     Sort,
     /// The records are right: a person should look at what they say, and acknowledge it.
     Acknowledge,
-    /// What came too late for the stream of an agent that was moved away: a person brings it there,
-    /// or removes it.
+    /// A file that arrived too late for the stream of an agent that was moved away: a person brings
+    /// it there, or removes it.
     Forward,
     /// People must see to it that one machine ticks here, and no other.
     OneTicker,
@@ -74,7 +73,7 @@ pub enum Remedy {
 }
 
 impl Remedy {
-    /// Whether the records are in order as they are.
+    /// True if the records are in order as they are.
     pub fn is_warning(&self) -> bool {
         match self {
             Remedy::Untangle
@@ -129,7 +128,7 @@ impl Remedy {
 pub struct Finding {
     pub agent: Option<AgentName>,
     place: Spot,
-    /// What people call the place, if it is no file.
+    /// Name of the place for people, if it is no file.
     shown: Option<PathBuf>,
     pub kind: &'static str,
     pub message: String,
@@ -158,12 +157,12 @@ impl About {
     }
 }
 
-/// What a merge of two clones leaves where `dormouse merge-driver` has not made it.
+/// Finding about lines that a merge of two clones leaves without `dormouse merge-driver`.
 const MERGED_LINES: &str = "merged_lines";
 const ENDED_TWICE: &str = "ended_twice";
 
 impl Finding {
-    /// Whether a merge has left it. Records that are elsewhere are none that git merges.
+    /// True if a merge has caused it. Git merges no records of another store.
     pub fn is_of_merge(&self) -> bool {
         self.shown.is_none() && [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
     }
@@ -173,7 +172,7 @@ impl Finding {
         self.shown.as_deref().unwrap_or(self.place.path()).display().to_string()
     }
 
-    /// The same as seen from the agent that it is about.
+    /// Returns the place as seen from the agent that the finding is about.
     pub fn place_in(&self, agent: &Agent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),
@@ -181,9 +180,9 @@ impl Finding {
         }
     }
 
-    /// The same finding, made at records of another store that were written out as files at
-    /// `agent`. `named`: what people call a place among the records. Only what is in the state can
-    /// be mended there.
+    /// Converts a finding about records of another store that were written out as files at `agent`.
+    /// `named`: the name for people of a place among the records. Only faults in the state can be
+    /// repaired there.
     pub(in crate::store) fn of_records(
         self,
         agent: &Agent<'_>,
@@ -218,7 +217,7 @@ impl Finding {
 const LEFT_ROOM: &str = "the agent is gone: what its turns and tasks left on this machine is still here; \
                          remove it if it is not needed";
 
-/// What a killed command has left in the state directory itself.
+/// Finding about something that a killed command has left in the state directory itself.
 pub(in crate::store) fn left_behind(place: Spot) -> Finding {
     let message = "left by a command that was killed while it made this".to_owned();
     Finding { agent: None, place, shown: None, kind: "litter", message, remedy: Remedy::Sweep }
@@ -238,8 +237,8 @@ impl Store {
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
     }
 
-    /// What this machine has of agents that are gone: another machine has removed them or given
-    /// them another name.
+    /// Finds directories that this machine still has of agents that another machine has removed or
+    /// renamed.
     pub(in crate::store) fn rooms_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
         let mut left = self.agents()?;
         left.retain(|name| known.binary_search(name).is_err());
@@ -254,8 +253,8 @@ impl Store {
         Ok(left.into_iter().map(finding).collect())
     }
 
-    /// What is wrong with the state directory itself: where it lies, names of agents, who may
-    /// write where, and what git is told.
+    /// Checks the state directory itself: its file system, names of agents, write permissions, and
+    /// the files for git.
     pub(in crate::store) fn look_at_files(&self) -> Result<Vec<Finding>> {
         let of =
             |place, kind, message, remedy| Finding { agent: None, place, shown: None, kind, message, remedy };
@@ -306,7 +305,7 @@ impl<'a> Agent<'a> {
 }
 
 impl Checkup<'_> {
-    /// What killed commands have left, seen under the lock.
+    /// Reports the leftovers of killed commands. The caller holds the lock.
     pub fn litter(&mut self, locked: &Change<'_>) {
         let message = match locked.litter() {
             Ok(0) | Err(_) => return,

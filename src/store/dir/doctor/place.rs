@@ -47,7 +47,7 @@ enum Reach {
 }
 
 impl Store {
-    /// What does not hold on the file system that the state directory lies on.
+    /// Checks the file system of the state directory.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
         let of = |kind, message, remedy| Finding {
             agent: None,
@@ -68,7 +68,7 @@ impl Store {
     }
 }
 
-/// What does not hold on a mount that several machines share, by its line (proc(5)).
+/// Returns the problem of a mount that several machines share, from its line (proc(5)).
 fn shared(mount: &str) -> Option<String> {
     let (place, what) = mount.split_once(" - ")?;
     let mut what = what.split(' ');

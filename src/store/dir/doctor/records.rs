@@ -24,12 +24,11 @@ use super::{About, Finding, Remedy};
 /// A look at the files of one agent, and what it has found so far.
 pub struct Checkup<'a> {
     pub(super) agent: &'a Agent<'a>,
-    /// How many records it has read.
     pub checked: usize,
     pub findings: Vec<Finding>,
 }
 
-/// What is open, as far as it can be read.
+/// Open records, as far as they can be read.
 pub struct Open {
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
@@ -44,8 +43,8 @@ pub struct Open {
 }
 
 impl Checkup<'_> {
-    /// What every step needs: settings, identity, journal, and `state.json`, which is returned if
-    /// it can be read.
+    /// Checks the files that every step needs: settings, identity, journal, and `state.json`.
+    /// Returns the state if it can be read.
     pub fn essentials(&mut self) -> Option<State> {
         self.checked += 1;
         if let Err(error) = self.agent.policy() {

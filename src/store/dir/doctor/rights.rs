@@ -137,8 +137,8 @@ fn dir_of_other(inbox: &Spot, path: &Path) -> Option<Spot> {
     (beneath::kind(&found) == FileType::Directory && is_of_other).then_some(dir)
 }
 
-/// What others than the owner may write. `is_meant` knows what members of the sharing group may
-/// write.
+/// Returns a finding if users other than the owner may write here. `is_meant` is true for places
+/// that members of the sharing group may write.
 fn writable_by_others(
     agent: Option<&AgentName>,
     place: &Spot,
@@ -162,8 +162,8 @@ fn writable_by_others(
 }
 
 impl Checkup<'_> {
-    /// What others can write, down to the files of runs. Last, so that their rights are what is
-    /// left of all repairs.
+    /// Finds places that other users can write, down to the files of runs. Runs last, so that the
+    /// rights it leaves are not changed by other repairs.
     pub fn rights(&mut self) {
         let store = self.agent.store();
         let members = store.sharing_group().ok().flatten();

@@ -12,7 +12,7 @@ use super::records::Checkup;
 /// The largest file that any cache has, in bytes.
 const MOST: i64 = 64 << 20;
 
-/// What is expected at a place.
+/// Expected kind of file at a place.
 #[derive(Clone, Copy, PartialEq)]
 enum Expected {
     Dir,
@@ -21,7 +21,7 @@ enum Expected {
     Either,
 }
 
-/// What is expected at a path from the agent's directory. `None`: nothing is known of such a place.
+/// Expected kind at a path from the agent's directory. `None` if such a place is unknown.
 fn expected(path: &str) -> Option<Expected> {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [layout::CACHE | layout::TMP] => Some(Expected::Dir),
@@ -38,7 +38,7 @@ fn expected(path: &str) -> Option<Expected> {
     }
 }
 
-/// What is wrong with something at such a place, if anything is.
+/// Returns the problem with a file at such a place, if there is any.
 fn wrong(found: &Stat, expected: Expected) -> Option<&'static str> {
     let kind = beneath::kind(found);
     match (kind, expected) {
