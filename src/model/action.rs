@@ -1,5 +1,5 @@
-//! The actions in a turn's outcome file (contract, turns): carried out when the turn is settled,
-//! all or none.
+//! Actions in a turn's outcome file (contract, turns). The settlement of the turn applies all of
+//! them or none.
 
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
@@ -11,8 +11,8 @@ use super::work::{PlanStatus, Todo};
 
 tagged! {
     "do", [deny_unknown_fields]
-    /// One action. Spans count from the end of the turn. A moment before the turn began counts as
-    /// past.
+    /// One action of an outcome file. Spans count from the end of the turn. A time before the turn
+    /// began counts as past.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Action {
         #[serde(rename = "work.add")]
@@ -46,7 +46,7 @@ tagged! {
         #[serde(rename = "work.pick")]
         WorkPick {
             id: WorkId,
-            /// Why its blocker is cleared; absent: the blocker stays.
+            /// Reason for which the blocker is cleared; absent: the blocker stays.
             #[serde(default)]
             clear_blocker: Option<String>,
         },
@@ -69,10 +69,11 @@ tagged! {
         Wait {
             kind: WaitKind,
             reason: String,
-            /// For an operator wait: the answers that are offered.
+            /// Answers that an operator wait offers.
             #[serde(default)]
             options: Vec<String>,
-            /// Absent in a wait for a task: the task of the `task.start` before it.
+            /// Resource that the wait names. Absent in a wait for a task: the task of the preceding
+            /// `task.start`.
             #[serde(default)]
             resource: Option<String>,
             #[serde(default)]
@@ -85,10 +86,10 @@ tagged! {
             at: Option<Time>,
             #[serde(default)]
             past_ok: bool,
-            /// The time between two moments at which the agent is told to look.
+            /// Interval at which the agent is told to check.
             #[serde(default)]
             recheck_after: Option<Span>,
-            /// The one moment at which the agent is told to look; excludes `recheck_after`.
+            /// Single time at which the agent is told to check; excludes `recheck_after`.
             #[serde(default)]
             recheck_at: Option<Time>,
             #[serde(default)]
@@ -100,13 +101,13 @@ tagged! {
             #[serde(default)]
             trigger_id: Option<TriggerId>,
         },
-        /// The task begins once the turn is settled.
+        /// Starts a task after the turn is settled.
         #[serde(rename = "task.start")]
         TaskStart {
-            /// The program and its arguments; excludes `delegate`.
+            /// Program and its arguments; excludes `delegate`.
             #[serde(default)]
             command: Vec<String>,
-            /// The child that gets `text`.
+            /// Child agent that gets `text`.
             #[serde(default)]
             delegate: Option<AgentName>,
             #[serde(default)]
@@ -134,7 +135,7 @@ tagged! {
             every: Option<Span>,
             #[serde(default)]
             cron: Option<String>,
-            /// Whether the first field of `cron` is seconds.
+            /// True if the first field of `cron` is seconds.
             #[serde(default)]
             seconds: bool,
             #[serde(default)]
@@ -150,7 +151,7 @@ tagged! {
         },
         #[serde(rename = "enqueue")]
         Enqueue {
-            /// Absent: the agent itself.
+            /// Receiving agent; absent: the agent itself.
             #[serde(default)]
             agent: Option<AgentName>,
             #[serde(default)]
@@ -167,7 +168,7 @@ tagged! {
             resource: Option<String>,
             #[serde(default)]
             work_item_id: Option<WorkId>,
-            /// The wait that it answers.
+            /// Wait that the message answers.
             #[serde(default)]
             wait_id: Option<WaitId>,
             #[serde(default)]

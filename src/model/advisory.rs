@@ -1,7 +1,7 @@
-//! The names of the warnings for people.
+//! Names of the warnings for people.
 
 names! {
-    /// What a warning is about (contract, semantics §15).
+    /// Subject of a warning (contract, semantics §15).
     "advisory" AdvisoryKind {
         ClockInFuture = "clock_in_future",
         IdlePostureHasRunnableWork = "idle_posture_has_runnable_work",

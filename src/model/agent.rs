@@ -1,5 +1,4 @@
-//! The identity of an agent: written when the agent is made, and again only where an agent gets
-//! another name.
+//! Identity of an agent: written when the agent is created, and again when it is renamed.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +7,7 @@ use super::record::{Extra, Record};
 use super::time::Time;
 
 names! {
-    /// Where an agent comes from.
+    /// Origin of an agent.
     "kind of agent" AgentKind {
         Named = "named",
         Child = "child",
@@ -16,7 +15,7 @@ names! {
 }
 
 names! {
-    /// To whom an agent is shown.
+    /// Audience of an agent.
     "visibility" Visibility {
         Public = "public",
         Private = "private",
@@ -37,14 +36,14 @@ pub struct Identity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     pub created_at: Time,
-    /// The names that it had before it was renamed, the first one first.
+    /// Earlier names of the agent, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_names: Vec<FormerName>,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// A name that an agent had.
+/// Earlier name of a renamed agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FormerName {
@@ -60,14 +59,15 @@ impl Record for Identity {
 }
 
 names! {
-    /// The coarse label of an agent (contract, semantics §2). Only `stopped` is a gate.
+    /// Coarse label of an agent (contract, semantics §2). Only `stopped` keeps the agent from
+    /// running.
     "status" Status {
         Booting = "booting",
         AwakeIdle = "awake_idle",
         AwakeRunning = "awake_running",
         AwaitingTask = "awaiting_task",
         Asleep = "asleep",
-        /// Old records say `paused`; it is read as this and never written.
+        /// Old records have `paused`, which is read as this and never written.
         Stopped = "stopped" | "paused",
     }
 }

@@ -1,5 +1,5 @@
-//! Matters for a person: faults, questions and stalls, and the mark that stays until a person has
-//! looked at them.
+//! Attention: faults, questions and stalls that a person should look at, and the mark that stays
+//! until they are acknowledged.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
 use super::time::Time;
 
 names! {
-    /// The reason for which an agent needs a person.
+    /// Reason for which an agent needs a person.
     "attention subject" Subject {
         DeadLetter = "dead_letter",
         MessageDropped = "message_dropped",
@@ -22,7 +22,7 @@ names! {
 }
 
 impl Subject {
-    /// For people: what has happened, before the ids of what it happened to.
+    /// Returns a description for people, which precedes the ids of the records.
     pub const fn words(self) -> &'static str {
         match self {
             Subject::DeadLetter => "dead letter",
@@ -37,8 +37,8 @@ impl Subject {
         }
     }
 
-    /// True if something has failed, so that a command that reports it exits with 7. A question and
-    /// a stall are no failures.
+    /// True if a command that reports this subject exits with 7. Questions and stalls are no
+    /// failures.
     pub const fn is_failure(self) -> bool {
         match self {
             Subject::DeadLetter
@@ -53,7 +53,7 @@ impl Subject {
     }
 }
 
-/// The records that an attention is about: as many as apply.
+/// Records that an attention is about. Several fields may be set.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct About {
@@ -67,7 +67,7 @@ pub struct About {
     pub work_item_id: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// The name of a dropped file.
+    /// Name of a dropped file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
@@ -77,7 +77,7 @@ impl About {
         About { message_id: Some(id), ..About::default() }
     }
 
-    /// All ids and names as text; a message comes before its run.
+    /// Returns all ids and names as text; a message id comes before the id of its run.
     pub fn ids(&self) -> Vec<String> {
         let About { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
         let ids = [
@@ -96,39 +96,39 @@ impl About {
     }
 }
 
-/// One thing that a person should look at.
+/// Fault, question or stall that a person should look at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Attention {
-    /// The sequence number of its event.
+    /// Sequence number of its event.
     pub seq: u64,
     pub at: Time,
     pub subject: Subject,
-    /// With a `count`, the ids are those of the first attention.
+    /// Records of the attention. With a `count` these are the records of the first attention.
     #[serde(flatten)]
     pub about: About,
-    /// For a question: its text, cut after [`Attention::QUESTION`] characters.
+    /// Reason. A question has its text here, cut after [`Attention::QUESTION`] characters.
     pub reason: String,
-    /// For a question: the answers that its turn has offered.
+    /// Answers that the turn offered with its question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// For a question that is shown: the command that answers it. Never stored.
+    /// Command that answers a question. Set on output only, never stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_with: Option<String>,
-    /// How many equal attentions one transaction raised, if more than one.
+    /// Number of equal attentions that one transaction raised, if more than one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
-    /// The hook `on-attention` has not been told of it yet.
+    /// True if the hook `on-attention` has not been notified yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub untold: bool,
 }
 
 impl Attention {
-    /// Maximum length of the text of a question in `state.json`, in characters. Its wait has all of
-    /// it.
+    /// Maximum length of the text of a question in `state.json`, in characters. The wait has the
+    /// whole text.
     pub const QUESTION: usize = 400;
 
-    /// The attention as it is shown: a question has the command that answers it.
+    /// Returns the attention with the command that answers its question, if it is one.
     pub fn shown(mut self, agent: &AgentName) -> Attention {
         let of_wait = self.about.wait_id.map(|wait| format!("--wait {wait}"));
         let names = of_wait.or(self.about.work_item_id.map(|item| format!("--work-item {item}")));
@@ -148,7 +148,6 @@ const fn is_one(count: &u64) -> bool {
 }
 
 impl std::fmt::Display for Attention {
-    /// For people: one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.subject == Subject::Asked {
             write!(f, "asks: {}", self.reason)?;
@@ -158,7 +157,7 @@ impl std::fmt::Display for Attention {
             return self.answer_with.iter().try_for_each(|command| write!(f, "; answer: {command}"));
         }
         f.write_str(self.subject.words())?;
-        // One id is enough, since a message leads to its run.
+        // A message leads to its run, so one id is enough.
         if let Some(id) = self.about.ids().first() {
             write!(f, " {id}")?;
         }
@@ -169,23 +168,23 @@ impl std::fmt::Display for Attention {
     }
 }
 
-/// How many unacknowledged attentions are kept. Older ones are only counted.
+/// Maximum number of unacknowledged attentions that are stored. Older ones are only counted.
 const NEWEST: usize = 10;
 
-/// The mark of an agent that a person should look at. It stays until it is acknowledged.
+/// Mark of an agent that a person should look at. It stays until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Mark {
-    /// How many attentions are not acknowledged.
+    /// Number of unacknowledged attentions.
     pub count: u64,
-    /// When the first of them was raised.
+    /// Time at which the first of them was raised.
     pub since: Time,
-    /// The newest of them, oldest first.
+    /// Newest of them, oldest first.
     pub newest: Vec<Attention>,
 }
 
 impl Mark {
-    /// The mark with one more attention on it.
+    /// Returns the mark with one more attention.
     pub fn with(mark: Option<Mark>, attention: Attention) -> Mark {
         let mut mark = mark.unwrap_or(Mark { count: 0, since: attention.at, newest: Vec::new() });
         mark.count = mark.count.saturating_add(attention.count);
@@ -196,7 +195,8 @@ impl Mark {
         mark
     }
 
-    /// The mark without the attentions that were dealt with; `None` if none is left.
+    /// Returns the mark without the attentions for which the predicate is true; `None` if none is
+    /// left.
     pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<Mark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
         self.newest = newest;
@@ -209,14 +209,14 @@ impl Mark {
         (self.count > 0).then_some(self)
     }
 
-    /// Whether the death of message `id`, at `at`, is still to be looked at. If the mark counts
-    /// more than it keeps, that is assumed of everything older than what it keeps.
+    /// True if the dead letter `id`, parked at `at`, is unacknowledged. A mark that counts more
+    /// attentions than it stores answers true for everything older than its oldest stored one.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)
     }
 
-    /// Whether the mark keeps every attention that it counts.
+    /// True if the mark stores every attention that it counts.
     pub fn knows_all(&self) -> bool {
         counted(&self.newest) == self.count
     }

@@ -1,5 +1,5 @@
-//! Inbox files that another user than the owner has written. Such a file says no more than an
-//! outsider may.
+//! Inbox files of users other than the owner. Such a file has at most the rights of an outside
+//! sender.
 
 use super::continuation::TriggerKind;
 use super::message::{
@@ -8,36 +8,35 @@ use super::message::{
 };
 use super::record::Extra;
 
-/// The prefix of a user's name as the id of a channel or the source of a hint.
+/// Prefix of a user's name in the id of an origin and in the source of a hint.
 const USER: &str = "uid:";
 
-/// A user as the source of a hint.
+/// Returns the source of a user's hints.
 pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }
 
-/// Whether an id or a source is reserved for users that are known as the owners of files. Nothing
-/// else may claim it.
+/// True if an id or a source is reserved for the owners of files. No other sender may use it.
 pub fn is_users(id: &str) -> bool {
     id.starts_with(USER)
 }
 
 impl Origin {
-    /// The origin of a file that this user owns.
+    /// Returns the origin of a file that this user owns.
     pub fn of_user(user: &str) -> Origin {
         Origin { kind: OriginKind::Channel, id: Some(source(user)) }
     }
 
-    /// Whether the origin is such a user.
+    /// True if the origin is the owner of a file.
     pub fn is_of_user(&self) -> bool {
         self.kind == OriginKind::Channel && self.id.as_deref().is_some_and(is_users)
     }
 }
 
 impl Message {
-    /// The message as an outsider's, in the name of the user who wrote its file, whatever it claims
-    /// to be. Fields that an outsider may set are kept; those that only the executor sets are
-    /// cleared. `Err` says why the message is refused.
+    /// Returns the message with the user who wrote its file as its origin, whatever origin it
+    /// claims. Fields that only the executor sets are cleared. `Err` is the reason for which the
+    /// message is refused.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));
@@ -70,7 +69,7 @@ impl Message {
 }
 
 impl WakeHint {
-    /// The hint as an outsider's, in the name of the user who wrote its file.
+    /// Returns the hint with the user who wrote its file as its source.
     pub fn said_by(self, user: &str) -> WakeHint {
         WakeHint {
             source: source(user),

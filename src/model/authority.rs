@@ -1,9 +1,10 @@
-//! `[authority]` of `agent.toml`: what turns and tasks of an agent may do to other agents.
+//! `[authority]` of `agent.toml`: the actions that turns and tasks of an agent may apply to other
+//! agents.
 
 use serde::Deserialize;
 
 names! {
-    /// Which agents the turns and tasks of an agent may create, start, stop, recover and tick.
+    /// Agents that the turns and tasks of an agent may create, start, stop, recover and tick.
     #[derive(Default)]
     "reach of an agent" Reach {
         #[default]
@@ -12,11 +13,11 @@ names! {
     }
 }
 
-/// What turns and tasks of the agent may do to other agents.
+/// Rights of the agent's turns and tasks over other agents.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Authority {
-    /// The reach of its lifecycle commands: its own children, or all agents.
+    /// Reach of its lifecycle commands: its own children, or all agents.
     pub lifecycle: Reach,
 }

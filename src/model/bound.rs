@@ -1,25 +1,25 @@
-//! Limits of size for what comes from outside.
+//! Size limits for input from outside.
 
 use super::policy::Size;
 use super::refusal::Refusal;
 
-/// A limit of size, with everything that its error says.
+/// Size limit, with the texts of its error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// The error's `kind`, a word for scripts.
+    /// Error `kind`, for scripts.
     pub kind: &'static str,
-    /// What is measured, as in "the body".
+    /// Name of the measured thing, as in "the body".
     pub what: &'static str,
-    /// The name of the limit.
+    /// Name of the limit.
     pub name: &'static str,
     pub most: Size,
     pub hint: &'static str,
 }
 
-/// The most that a file of settings may have, in bytes.
+/// Maximum size of a settings file, in bytes.
 pub const MAX_SETTINGS: u64 = 1 << 20;
 
-/// The prose plan of a work item.
+/// Limit of the prose plan of a work item.
 pub const PLAN: Bound = Bound {
     kind: "plan_too_large",
     what: "the plan",
@@ -28,7 +28,7 @@ pub const PLAN: Bound = Bound {
     hint: "put what is large into a file, and say in the plan where that is",
 };
 
-/// The template that `turn.prompt` names.
+/// Limit of the template that `turn.prompt` names.
 pub const PROMPT: Bound = Bound {
     kind: "prompt_too_large",
     what: "the template",
@@ -45,7 +45,7 @@ pub const CHECKPOINT: Bound = Bound {
     hint: "put what is large into a file of its own, and save the path of that file",
 };
 
-/// A brief. The last one is part of `state.json`.
+/// Limit of a brief. The last brief is part of `state.json`.
 pub const BRIEF: Bound = Bound {
     kind: "brief_too_large",
     what: "it",
@@ -54,7 +54,7 @@ pub const BRIEF: Bound = Bound {
     hint: "put what is large into a file, and say in the brief where that is",
 };
 
-/// The messages that wait for delivery, as files. A step reads all of them.
+/// Limit of all undelivered messages as files. A step reads all of them.
 pub const OUTBOX: Bound = Bound {
     kind: "outbox_too_large",
     what: "the outbox",
@@ -63,8 +63,7 @@ pub const OUTBOX: Bound = Bound {
     hint: "find out why its messages are not delivered, or send less at once",
 };
 
-/// One record when it is made. Readers accept twice as much, because a record grows with what
-/// happens to it.
+/// Limit of one record when it is created. Readers accept twice as much, because records grow.
 pub const RECORD: Bound = Bound {
     kind: "record_too_large",
     what: "the record",
@@ -74,7 +73,7 @@ pub const RECORD: Bound = Bound {
 };
 
 impl Bound {
-    /// The body of a message; `most` is `limits.max_message`.
+    /// Returns the limit of a message body; `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
         Bound {
             kind: "message_too_large",
@@ -85,7 +84,7 @@ impl Bound {
         }
     }
 
-    /// The outcome file of a turn; `most` is `limits.max_outcome`.
+    /// Returns the limit of a turn's outcome file; `most` is `limits.max_outcome`.
     pub const fn outcome(most: Size) -> Bound {
         Bound {
             kind: "outcome_too_large",
@@ -96,7 +95,8 @@ impl Bound {
         }
     }
 
-    /// All that one outcome makes: records, messages, events. `most` is `limits.max_effects`.
+    /// Returns the limit of all records, messages and events that one outcome creates. `most` is
+    /// `limits.max_effects`.
     pub const fn effects(most: Size) -> Bound {
         Bound {
             kind: "outcome_too_large",
@@ -107,12 +107,12 @@ impl Bound {
         }
     }
 
-    /// Refuses what has more bytes than the limit.
+    /// Refuses a number of bytes above the limit.
     pub fn check(&self, bytes: u64) -> Result<(), Refusal> {
         if bytes > self.most.0 { Err(self.refuse(&bytes.to_string())) } else { Ok(()) }
     }
 
-    /// The refusal of something of this size. `bytes` is text, because it may say "at least".
+    /// Returns the refusal of a size. `bytes` is text, because it may begin with "at least".
     pub fn refuse(&self, bytes: &str) -> Refusal {
         let Bound { kind, what, name, most, hint } = self;
         Refusal::new(kind, format!("{what} has {bytes} bytes, more than {name} = {most}")).hint(*hint)

@@ -1,4 +1,4 @@
-//! How a turn left the agent (contract, semantics §6).
+//! Closure: the condition in which a turn left the agent (contract, semantics §6).
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,7 @@ names! {
 }
 
 names! {
-    /// Recorded beside a closure; never changes its outcome.
+    /// Runtime health that is recorded with a closure. It never changes the closure's outcome.
     "runtime posture" RuntimePosture {
         Awake = "awake",
         Sleeping = "sleeping",
@@ -36,14 +36,14 @@ pub struct Closure {
     pub outcome: ClosureOutcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<WaitingReason>,
-    /// The wait that the closure is about, if it is about one.
+    /// Wait that the closure names, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
-    /// The work item that the closure is about, if it is about one.
+    /// Work item that the closure names, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     pub runtime_posture: RuntimePosture,
-    /// Every fact that was looked at, in a fixed order.
+    /// Facts from which the closure was derived, in a fixed order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
 }

@@ -1,5 +1,5 @@
-//! Why a message is taken up, and how that relates to what the agent waited for (contract,
-//! semantics §7).
+//! Continuation: the reason for which a message is taken up, and its relation to the agent's waits
+//! (contract, semantics §7).
 
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ names! {
 }
 
 names! {
-    /// What runs when a message or hint is taken up.
+    /// Effect of taking up a message or hint.
     "effect" Runs {
         Turn = "turn",
         Nothing = "nothing",
-        /// It depends on what happens before a step takes the message or hint up.
+        /// The effect depends on events before a step takes up the message or hint.
         Undecided = "undecided",
     }
 }
@@ -41,13 +41,13 @@ names! {
 pub struct Continuation {
     pub trigger_kind: TriggerKind,
     pub class: ContinuationClass,
-    /// Whether the turn command runs.
+    /// True if the turn command runs.
     pub model_reentry: bool,
     pub prior_closure_outcome: ClosureOutcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prior_waiting_reason: Option<WaitingReason>,
     pub matched_waiting_reason: bool,
-    /// The waits that the message satisfies: bound when it is taken up, resolved when its turn has
+    /// Waits that the message satisfies: bound when it is taken up, resolved when its turn has
     /// completed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resolves: Vec<WaitId>,

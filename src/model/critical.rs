@@ -1,20 +1,19 @@
-//! The limits below which a machine counts as low on memory or disk (contract, execution §6).
+//! Limits below which a machine counts as low on memory or disk (contract, execution §6).
 
 use serde::{Deserialize, Deserializer, de};
 
-/// How little of the machine's memory and disk may be left while a turn runs. Nothing is measured
-/// where neither is set.
+/// Minimum of free memory and disk while a turn runs. Without limits nothing is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Critical {
-    /// Available memory, of all memory.
+    /// Available memory, as a share of all memory.
     pub memory: Option<Percent>,
-    /// Free space of the file system of the state directory, of its size.
+    /// Free space of the file system of the state directory, as a share of its size.
     pub disk: Option<Percent>,
 }
 
-/// A part of a hundred, written like `"5%"`.
+/// Percentage, written like `"5%"`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Percent(pub f64);
 

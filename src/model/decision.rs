@@ -1,5 +1,4 @@
-//! What one step decides (contract, semantics §8): the value that rules work with, and the report
-//! of it.
+//! Decision of one step (contract, semantics §8): the value that rules work with, and its report.
 
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +29,8 @@ names! {
 }
 
 impl DecisionKind {
-    /// Whether a decision of this kind moves the agent on. After any other, and if nothing new has
-    /// come, the next step decides the same.
+    /// True if a decision of this kind changes the agent. After any other kind, and without new
+    /// input, the next step decides the same.
     pub fn moves(self) -> bool {
         match self {
             DecisionKind::StartRecovery
@@ -52,7 +51,7 @@ impl DecisionKind {
 }
 
 names! {
-    /// Why a failed agent recovers now.
+    /// Reason for which a failed agent recovers now.
     "cause of a recovery" RecoveryCause {
         Retry = "retry",
         AfterStop = "after_stop",
@@ -60,14 +59,14 @@ names! {
 }
 
 names! {
-    /// Why a held run goes on now.
+    /// Reason for which a held run resumes now.
     "cause of a resumption" ResumeCause {
         Suspended = "resume_suspended",
         ResourcesAvailable = "resources_available",
     }
 }
 
-/// What a system tick is emitted for. Under one key at most one tick is emitted.
+/// Reason for which a system tick is emitted. At most one tick is emitted for each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     WakeHint {
@@ -85,14 +84,14 @@ pub enum Tick {
         work_item_id: WorkId,
         revision: u64,
     },
-    /// The agent itself waits for the system.
+    /// The agent's own wait for the system.
     OwnSystemWait {
         wait_id: WaitId,
     },
 }
 
 impl Tick {
-    /// The idempotency key.
+    /// Returns the idempotency key.
     pub fn key(&self) -> String {
         match self {
             Tick::WakeHint { key } => key.clone(),
@@ -128,7 +127,7 @@ impl Tick {
     }
 }
 
-/// A tick that has been emitted already.
+/// Tick that has been emitted already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DuplicateTick {
     WakeHint,
@@ -146,7 +145,7 @@ impl DuplicateTick {
     }
 }
 
-/// What the agent rests for.
+/// Event for which the agent rests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rest {
     AgentOperatorWait {
@@ -155,7 +154,7 @@ pub enum Rest {
     AgentExternalWait {
         wait_id: WaitId,
     },
-    /// A timer, or a timer wait of the agent's own.
+    /// A timer, or a timer wait of the agent itself.
     Timers {
         timer_id: Option<TimerId>,
         wait_id: Option<WaitId>,
@@ -170,21 +169,21 @@ pub enum Rest {
         wait_id: Option<WaitId>,
         task_id: Option<TaskId>,
     },
-    /// A system wait of the agent's own, or of a work item: its tick has been emitted.
+    /// A system wait of the agent or of a work item, whose tick has been emitted.
     SystemWait {
         wait_id: WaitId,
         work_item_id: Option<WorkId>,
     },
 }
 
-/// What a message is about.
+/// Origin and kind of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct About {
     pub work_item_id: Option<WorkId>,
     pub task_id: Option<TaskId>,
 }
 
-/// What the step does next. It carries everything that its transition needs, so that no other place
+/// Next action of the step. It has everything that its transition needs, so that no other part
 /// decides again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
@@ -213,10 +212,10 @@ pub enum Decision {
     WaitForResources {
         missing: String,
         until: Option<Time>,
-        /// When the resource is back, if that is known.
+        /// Time at which the resource is available again, if known.
         back_at: Option<Time>,
     },
-    /// A claim that finds a resource missing: the message stays claimed, and no turn runs.
+    /// Claim that lacks a resource: the message stays claimed, and no turn runs.
     Lack {
         message_id: MessageId,
         continuation: Continuation,
@@ -242,11 +241,11 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// The reason of a step beside a turn that runs.
+    /// Reason of a step that finds a turn running.
     pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
 
-    /// Its kind and its reason in the words of the contract. The reason of a claim that can't go on
-    /// is the name of what is missing.
+    /// Returns the kind and the reason in the contract's words. The reason of a claim without its
+    /// resource is the name of that resource.
     fn words(&self) -> (DecisionKind, &str) {
         use DecisionKind as Kind;
         match self {
@@ -273,12 +272,12 @@ impl Decision {
         self.words().0
     }
 
-    /// Whether it moves the agent on.
+    /// True if the decision changes the agent.
     pub fn moves(&self) -> bool {
         self.kind().moves()
     }
 
-    /// Whether it claims a message for a turn, which needs resources.
+    /// True if the decision claims a message for a turn, which needs resources.
     pub fn is_claim(&self) -> bool {
         self.kind() == DecisionKind::StartModelTurn
     }
@@ -362,7 +361,7 @@ impl Rest {
     }
 }
 
-/// A decision as `tick`, `explain` and the ledger show it.
+/// Decision as `tick`, `explain` and the ledger show it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DecisionReport {

@@ -1,4 +1,4 @@
-//! The record of a `dedupe_key`, kept for its window.
+//! Record of a `dedupe_key`, kept for its window.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::message::MessageStatus;
 use super::record::{Extra, Record};
 use super::time::Time;
 
-/// One key of one agent: the message that was admitted under it.
+/// Key of one agent, with the message that was admitted under it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DedupeEntry {
@@ -15,7 +15,7 @@ pub struct DedupeEntry {
     pub message_id: MessageId,
     pub admitted_at: Time,
     pub status: MessageStatus,
-    /// The revision of the agent that wrote this entry.
+    /// Revision of the agent that wrote this entry.
     pub revision: u64,
     #[serde(flatten)]
     pub extra: Extra,

@@ -1,30 +1,29 @@
-//! SHA-256 in words: 64 hexadecimal digits, or the first of them where a name or a line has to be
-//! short.
+//! SHA-256 in hexadecimal: 64 digits, or the first of them in short names and lines.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-/// The first `digits` hexadecimal digits, at most 64, of the SHA-256 of these bytes, one part after
-/// the other.
+/// Returns the first `digits` hexadecimal digits, at most 64, of the SHA-256 of the concatenated
+/// parts.
 pub fn hex(parts: &[&[u8]], digits: usize) -> String {
     let mut text = of(parts.iter().fold(Sha256::new(), |hash, part| hash.chain_update(part)));
     text.truncate(digits);
     text
 }
 
-/// Of everything that was given to a hash piece by piece.
+/// Returns the hexadecimal digits of a finished hash.
 pub fn of(hash: Sha256) -> String {
     let hash = hash.finalize();
     let mut text = String::with_capacity(2 * hash.len());
     for byte in hash {
-        // Nothing is written to but a string.
+        // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
     }
     text
 }
 
-/// All of it.
+/// Returns the SHA-256 of these bytes as 64 hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
     hex(&[bytes], 64)
 }

@@ -1,4 +1,4 @@
-//! Evidence: what happened, one line of the ledger each.
+//! Events: each is one line of the ledger.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,14 +48,14 @@ names! {
 }
 
 names! {
-    /// The kind of occasion at which the status of an agent changes. It stands in the event that
-    /// tells of the change.
+    /// Kind of occasion at which the status of an agent changes. It is part of the event that
+    /// records the change.
     "boundary" Boundary {
         /// A control action on a living agent.
         Control = "control",
-        /// The agent is made, or started for the first time.
+        /// The agent is created, or started for the first time.
         Bootstrap = "bootstrap",
-        /// The agent closes its own gate, or a stop ends its run.
+        /// The agent stops itself, or a stop ends its run.
         Shutdown = "shutdown",
         /// The agent comes to rest.
         LifecycleSleep = "lifecycle_sleep",
@@ -68,7 +68,7 @@ names! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Event {
     pub schema: EventSchema,
-    /// +1 with every event of the agent.
+    /// Sequence number: +1 with every event of the agent.
     pub seq: u64,
     pub id: EventId,
     pub at: Time,
@@ -81,7 +81,7 @@ pub struct Event {
 }
 
 names! {
-    /// The version of an event's shape.
+    /// Version of an event's shape.
     "event schema" EventSchema {
         V1 = "dormouse/event/1",
     }

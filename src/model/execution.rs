@@ -6,8 +6,8 @@ use super::id::MessageId;
 use super::time::Time;
 
 names! {
-    /// How the agent's turn is carried out (contract, execution §1). The number that is shown
-    /// beside it is its place in this list.
+    /// State of the execution of the agent's turn (contract, execution §1). The shown number is the
+    /// position in this list.
     "execution state" ExecutionState {
         Initializing = "initializing",
         Runnable = "runnable",
@@ -25,25 +25,25 @@ names! {
 }
 
 impl ExecutionState {
-    /// The number of the published machine: shown, never stored.
+    /// Returns the number in the published state machine: shown, never stored.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// True if the state ends the work on one message. The agent goes on with the next one.
+    /// True if the state ends the work on one message. The agent continues with the next message.
     pub const fn is_terminal(self) -> bool {
         matches!(self, ExecutionState::Completed)
     }
 }
 
-/// The execution as `state.json` holds it. Timeouts are computed from `since`.
+/// Execution as `state.json` stores it. Timeouts count from `since`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Execution {
     pub state: ExecutionState,
-    /// When the state was entered.
+    /// Time at which the state was entered.
     pub since: Time,
-    /// The message that is being worked on.
+    /// Message that the execution works on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

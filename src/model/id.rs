@@ -1,5 +1,5 @@
-//! Identifiers: a prefix that says what is named, and a UUIDv7 in 32 hex digits, so that sorting by
-//! id sorts by time.
+//! Identifiers: a prefix for the kind of record and a UUIDv7 in 32 hex digits, so that ids sort by
+//! time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::text;
 use super::time::Time;
 
-/// Text that does not have the shape of an identifier or name.
+/// Error when a text does not have the shape of an identifier or name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub String);
@@ -97,24 +97,24 @@ ids! {
 }
 
 impl MessageId {
-    /// When the id was made, to the millisecond.
+    /// Returns the time at which the id was made, in milliseconds.
     pub fn minted_at(&self) -> Option<Time> {
         minted_at(self.0)
     }
 }
 
-/// When an id was made, to the millisecond.
+/// Returns the time at which an id was made, in milliseconds.
 pub fn minted_at(id: Uuid) -> Option<Time> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     let millis = i64::try_from(seconds).ok()?.saturating_mul(1000);
     Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
 }
 
-/// The longest name an agent can have, in bytes.
+/// Maximum length of an agent's name, in bytes.
 pub const AGENT_NAME_MAX: usize = 64;
 
-/// The name of an agent, which is also the name of its directory. No other text from outside ever
-/// becomes part of a path.
+/// Name of an agent, which is also the name of its directory. No other text from outside becomes
+/// part of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct AgentName(String);

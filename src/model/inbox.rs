@@ -1,17 +1,17 @@
-//! `[inbox]` of `agent.toml`: what becomes of messages that arrive.
+//! `[inbox]` of `agent.toml`: the treatment of arriving messages.
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::message::{Origin, OriginKind};
 
 names! {
-    /// What becomes of input with content that the agent does not wait for.
+    /// Treatment of input that has content and that the agent does not wait for.
     #[derive(Default)]
     "way with unmatched input" Unmatched {
-        /// It is set aside for the next turn.
+        /// The input is set aside for the next turn.
         #[default]
         Reduce = "reduce",
-        /// It gets a turn of its own at once.
+        /// The input gets its own turn at once.
         Run = "run",
     }
 }
@@ -21,17 +21,17 @@ names! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct InboxPolicy {
     pub unmatched: Unmatched,
-    /// The origin of a dropped file that names none. Such a file may name another origin of no more
-    /// authority.
+    /// Origin of a dropped file that names none. A dropped file may name another origin with no
+    /// more authority.
     pub drops_as: DropsAs,
 }
 
-/// An origin that is open to the outside: `KIND` or `KIND:ID`.
+/// Origin that is open to the outside: `KIND` or `KIND:ID`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DropsAs(pub Origin);
 
 impl Default for DropsAs {
-    /// Nothing in a file shows where it comes from, so it counts as external evidence.
+    /// A file does not prove where it comes from, so it counts as external evidence.
     fn default() -> Self {
         DropsAs(Origin { kind: OriginKind::Channel, id: Some("file".to_owned()) })
     }

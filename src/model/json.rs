@@ -1,9 +1,10 @@
-//! The one reader of JSON that was written elsewhere: records, outcomes, dropped files, batches,
+//! Reader of all JSON that comes from elsewhere: records, outcomes, dropped files, batches,
 //! deliveries.
 //!
-//! It differs from serde's own in two ways. An object is an object: serde reads the fields of a
-//! struct out of an array, too, by their position. And no key means anything to the reader itself:
-//! serde_json takes an object with one of its private keys for something else.
+//! It differs from serde's own reader in two ways. It refuses an array in place of an object,
+//! whereas serde fills the fields of a struct from an array by position. And it gives no key a
+//! special meaning, whereas serde_json treats an object with one of its private keys as another
+//! value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,7 +17,7 @@ use serde_json::{Map, Number, Value};
 
 use super::strict::Strict;
 
-/// Reads a value of a type, and nothing behind it.
+/// Reads one value that fills the whole input.
 pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> serde_json::Result<T> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = T::deserialize(Strict(&mut reader))?;
@@ -28,7 +29,7 @@ pub fn value(bytes: &[u8]) -> serde_json::Result<Value> {
     read(bytes).map(|Plain(value)| value)
 }
 
-/// Any JSON, read key by key.
+/// JSON value that is read key by key.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plain(pub Value);
 
@@ -101,7 +102,7 @@ impl<'de> Visitor<'de> for PlainVisitor {
     }
 }
 
-/// Fields that this version does not know. They survive a read and a write.
+/// Unknown fields of a record. They survive a read and a write.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Extra(Map<String, Value>);
 
@@ -168,11 +169,11 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 }
 
-/// A body in JSON as its sender wrote it, beside the value that this program can hold.
+/// JSON body as its sender wrote it, with the value that this program can represent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
     pub value: Value,
-    /// The text, if the value does not hold all of it.
+    /// Original text, if the value does not represent all of it.
     pub text: Option<String>,
 }
 
@@ -183,8 +184,8 @@ impl From<Value> for Sent {
 }
 
 impl Sent {
-    /// Reads a text that [`outside`] has mended. A number beyond the range of a double is in the
-    /// value as a string.
+    /// Reads a text that [`outside`] has repaired. A number beyond the range of a double becomes a
+    /// string in the value.
     pub fn read(text: &str) -> serde_json::Result<Sent> {
         let parsed: &RawValue = serde_json::from_str(text)?;
         let (written, held) = rewritten(parsed.get())?;
@@ -225,7 +226,7 @@ impl schemars::JsonSchema for Sent {
 }
 
 /// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with
-/// the numbers as they are, and with numbers that no double holds as strings.
+/// the numbers as they are, and with the numbers beyond the range of a double as strings.
 fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     let (mut written, mut held) = (String::with_capacity(text.len()), String::with_capacity(text.len()));
     let mut rest = text;
@@ -257,19 +258,19 @@ fn rewritten(text: &str) -> serde_json::Result<(String, String)> {
     Ok((written, held))
 }
 
-/// The length of the string with which a text begins, quotes included.
+/// Returns the length of the string at the start of a text, quotes included.
 fn string_length(text: &str) -> Option<usize> {
     let mut is_escaped = true;
     let end = text.bytes().position(|byte| {
         let is_end = byte == b'"' && !is_escaped;
-        // The first quote is passed over like an escaped one.
+        // The first quote is skipped like an escaped one.
         is_escaped = !is_escaped && byte == b'\\';
         is_end
     })?;
     Some(end + 1)
 }
 
-/// JSON from outside after the repairs that leave no doubt, and a note for each kind of repair.
+/// Returns JSON from outside after the unambiguous repairs, and a note for each kind of repair.
 pub fn outside(text: &str) -> (Cow<'_, str>, Vec<&'static str>) {
     let mut notes = Vec::new();
     let text = match text.strip_prefix('\u{feff}') {
@@ -286,7 +287,7 @@ pub fn outside(text: &str) -> (Cow<'_, str>, Vec<&'static str>) {
     (whole, notes)
 }
 
-/// Replaces each escape of half a surrogate pair by that of U+FFFD, which is as long.
+/// Replaces each escaped half of a surrogate pair by an escaped U+FFFD, which has the same length.
 fn whole_characters(text: &str) -> Cow<'_, str> {
     let surrogate = |at: usize| -> Option<u32> {
         let digits = text.get(at..)?.strip_prefix("\\u")?.get(..4)?;
@@ -302,7 +303,7 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
                 halves.push(at);
                 6
             }
-            // The character behind is escaped, and may be a backslash.
+            // The next character is escaped, and may be a backslash.
             None => 1 + text[at + 1..].chars().next().map_or(0, char::len_utf8),
         };
     }
@@ -316,13 +317,13 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// An error's words without the place, which is one within a part of the document.
+/// Returns an error message without its position, which is relative to a part of the document.
 pub fn without_place(words: &str) -> &str {
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
 }
 
-/// Reads an enum from an object whose field `tag` names the variant, out of text that is in memory.
-/// [`tagged!`] makes the `Deserialize` that calls this.
+/// Reads an enum from an object in memory whose field `tag` names the variant. The `Deserialize` of
+/// [`tagged!`] calls this.
 pub fn read_tagged<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
     tag: &'static str,
@@ -356,7 +357,7 @@ impl<'de> Visitor<'de> for TaggedVisitor {
     }
 }
 
-/// A variant by its name, and its fields, which are still to be read.
+/// Name of a variant, and its unread fields.
 struct TaggedVariant<'de> {
     name: String,
     fields: Vec<(String, &'de RawValue)>,
@@ -436,8 +437,8 @@ impl<'de> MapAccess<'de> for TaggedFields<'de> {
     }
 }
 
-/// Declares an enum that stands in JSON as an object with a field that names the variant. serde's
-/// own reader of such objects keeps no text of numbers, and takes arrays for objects inside them.
+/// Declares an enum whose JSON is an object with a field that names the variant. serde's own reader
+/// of such objects drops the text of numbers, and accepts arrays for objects inside them.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]

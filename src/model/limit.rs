@@ -1,10 +1,10 @@
-//! Limits of time that can be switched off.
+//! Time limits that can be switched off.
 
 use serde::{Deserialize, Deserializer, de};
 
 use super::time::Span;
 
-/// A span, or none: `0` and `"never"` switch the limit off.
+/// Span, or no limit: `0` and `"never"` switch the limit off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(pub Option<Span>);
 

@@ -1,4 +1,4 @@
-//! What an agent gets: messages and wake hints.
+//! Input of an agent: messages and wake hints.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -38,7 +38,7 @@ names! {
 }
 
 impl Priority {
-    /// The first character of the file name, so that file names sort in processing order.
+    /// Returns the first character of the file name, so that file names sort in processing order.
     pub const fn digit(self) -> u8 {
         self as u8
     }
@@ -89,7 +89,8 @@ names! {
 }
 
 names! {
-    /// `queued` and `dequeued` replay after a crash; the others never do.
+    /// Status of a message. Messages that are `queued` and `dequeued` are processed again after a
+    /// crash; others never.
     "message status" MessageStatus {
         Queued = "queued",
         Dequeued = "dequeued",
@@ -100,7 +101,7 @@ names! {
     }
 }
 
-/// The sender of a message: a kind, and a name within it (`webhook:ci`).
+/// Sender of a message: a kind, and a name within it (`webhook:ci`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Origin {
@@ -120,15 +121,14 @@ impl std::fmt::Display for Origin {
 
 tagged! {
     "type", [rename_all = "snake_case"]
-    /// The content of a message.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Body {
         Text { text: String },
         Json {
             #[serde(deserialize_with = "super::json::plain")]
             value: Value,
-            /// The JSON as its sender wrote it, if `value` does not hold all of it: a number with
-            /// more digits than a double has, or a key that is there twice.
+            /// JSON as its sender wrote it, if `value` lost part of it: a number with more digits
+            /// than a double has, or a repeated key.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             sent: Option<String>,
         },
@@ -136,7 +136,7 @@ tagged! {
 }
 
 impl Body {
-    /// Text that is not blank, or any JSON.
+    /// True for text that is not blank, and for any JSON.
     pub fn is_contentful(&self) -> bool {
         match self {
             Body::Text { text } => !text.trim().is_empty(),
@@ -144,7 +144,7 @@ impl Body {
         }
     }
 
-    /// The length of the text, or of the JSON as [`Body::to_text`] returns it, in bytes.
+    /// Returns the length of the text, or of the JSON as [`Body::to_text`] returns it, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Body::Text { text } | Body::Json { sent: Some(text), .. } => text.len(),
@@ -152,8 +152,8 @@ impl Body {
         }
     }
 
-    /// The text itself, or the JSON: as its sender wrote it if the value does not hold all of it,
-    /// else on one line.
+    /// Returns the text. JSON is returned as its sender wrote it if the value lost part of it, else
+    /// on one line.
     pub fn to_text(&self) -> String {
         match self {
             Body::Text { text } | Body::Json { sent: Some(text), .. } => text.clone(),
@@ -169,7 +169,7 @@ impl<J: Into<Sent>> From<J> for Body {
     }
 }
 
-/// How a message ended. A message in the inbox has none.
+/// End of a message. A message in the inbox has no settlement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Settlement {
@@ -179,23 +179,24 @@ pub struct Settlement {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// Parked after its last attempt: `queue dead` lists it, `queue requeue` brings it back.
+    /// True if the message was parked after its last attempt: `queue dead` lists it, `queue
+    /// requeue` puts it back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dead_letter: bool,
 }
 
 impl Settlement {
-    /// An end without a reason, of no run.
+    /// Returns a settlement without a reason and without a run.
     pub fn new(status: MessageStatus, at: Time) -> Settlement {
         Settlement { status, at, reason: None, run_id: None, dead_letter: false }
     }
 
-    /// Whether the message was taken up without a turn.
+    /// True if the message was taken up without a turn.
     pub fn is_reduced(&self) -> bool {
         self.status == MessageStatus::Processed && self.run_id.is_none()
     }
 
-    /// Whether another message has its `dedupe_key`. An operator may give the same reason for a
+    /// True if another message has its `dedupe_key`. An operator may give the same reason for a
     /// drop.
     pub fn is_of_duplicate(&self) -> bool {
         self.status == MessageStatus::Dropped && self.reason.as_deref() == Some(DUPLICATE)
@@ -206,7 +207,7 @@ fn first() -> u32 {
     1
 }
 
-/// The wake hint from which a `system_tick` was made.
+/// Wake hint from which a `system_tick` was made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hinted {
@@ -214,16 +215,16 @@ pub struct Hinted {
     pub source: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// How many hints of the same scope it stands for.
+    /// Number of merged hints with the same scope.
     pub count: u32,
-    /// What an outside system sent with the hint. It stays on record as evidence, and no turn is
-    /// told of it.
+    /// Payload that an outside system sent with the hint. It is recorded as evidence and not shown
+    /// to turns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Body>,
 }
 
-/// A message: its envelope and body as admitted (contract, semantics §9), and what the executor
-/// has noted since. Provenance is never rewritten.
+/// Message: its envelope and body as admitted (contract, semantics §9), and the later notes of the
+/// executor. Provenance is never rewritten.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Message {
@@ -243,7 +244,7 @@ pub struct Message {
     pub work_item_id: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    /// The status of the task that this message is about.
+    /// Status of the task that this message is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_status: Option<TaskStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -260,39 +261,39 @@ pub struct Message {
     pub source_refs: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
-    /// Of a `system_tick`: the key under which at most one is emitted.
+    /// Key of a `system_tick`: at most one tick is emitted under it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-    /// Of a `system_tick` that was made from a wake hint: its source and reason.
+    /// Source and reason of the wake hint from which a `system_tick` was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Hinted>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
-    /// How many agents' turns this message has come through.
+    /// Number of agents' turns that this message has come through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// Which try the next run of this message is, from 1.
+    /// Number of the next attempt, from 1.
     #[serde(default = "first")]
     pub attempt: u32,
     pub created_at: Time,
-    /// What the first attempt found the message to mean; a retry keeps it.
+    /// Continuation that the first attempt derived; a retry keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
-    /// How often the message has come to nothing since its last attempt failed. While a run is live
-    /// or held, `state.json` has it instead.
+    /// Consecutive setbacks since the last failed attempt. While a run is live or held,
+    /// `state.json` has them instead.
     #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
     pub setbacks: Setbacks,
-    /// Of a message that was brought back: a step had taken it up before. Its trigger has counted
-    /// it then.
+    /// True for a requeued message that a step had taken up before. Its trigger has counted it
+    /// already.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken_up: bool,
-    /// What the operator said to earlier runs of this message while they were running.
+    /// Operator messages that earlier runs of this message got while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
-    /// The last checkpoint that its runs have saved: the next run goes on from there. While a run
-    /// is live or held, `state.json` has it instead.
+    /// Last checkpoint that its runs saved; the next run continues from it. While a run is live or
+    /// held, `state.json` has it instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,19 +311,18 @@ impl Message {
         InboxKey { priority: self.priority, id: self.id }
     }
 
-    /// Whether a step has taken it up at least once before, and that came to nothing.
+    /// True if a step has taken the message up before and put it back.
     pub fn was_taken_up(&self) -> bool {
         self.taken_up || self.continuation.is_some() || !self.failures.is_empty()
     }
 
-    /// True if the message says something: by its body, or by the payload of the hint that it was
-    /// made from.
+    /// True if the body has content, or the payload of the hint that the message was made from.
     pub fn is_contentful(&self) -> bool {
         let payload = self.hint.as_ref().and_then(|hint| hint.payload.as_ref());
         self.body.is_contentful() || payload.is_some_and(Body::is_contentful)
     }
 
-    /// The same message with another trigger kind, if one is given.
+    /// Returns the message with another trigger kind, if one is given.
     pub fn triggering(self, kind: Option<TriggerKind>) -> Message {
         Message { trigger_kind: kind.or(self.trigger_kind), ..self }
     }
@@ -331,7 +331,8 @@ impl Message {
         self.idempotency_key.as_deref().is_some_and(|key| key.starts_with(HINT_KEY))
     }
 
-    /// What the scheduler emitted this tick for; `None` for every other message.
+    /// Returns the reason for which the scheduler emitted this tick; `None` for every other
+    /// message.
     pub fn scheduler_tick(&self) -> Option<SchedulerTick> {
         let key = self.idempotency_key.as_deref().filter(|_| !self.is_wake_hint())?;
         Some(if key.starts_with(EXPIRY_KEY) {
@@ -344,14 +345,14 @@ impl Message {
     }
 }
 
-/// Why a message was dropped whose `dedupe_key` another has.
+/// Reason of a drop when another message has the `dedupe_key`.
 pub const DUPLICATE: &str = "duplicate";
 
-/// The prefix of the keys of ticks that wake hints have become.
+/// Prefix of the keys of ticks that were made from wake hints.
 const HINT_KEY: &str = "wake_hint:";
 
-/// The prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for
-/// waits that had ended before the agent was told.
+/// Prefixes of the keys of ticks about a wait's deadlines. Version 1 had `wait:expired:`, for waits
+/// that had ended before the agent was told.
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
@@ -369,7 +370,7 @@ impl Record for Message {
     }
 }
 
-/// A message of a turn to another agent is open until it is delivered.
+/// A turn's message to another agent is open until it is delivered.
 impl Kept for Message {
     type Id = MessageId;
     const PLANE: Plane = Plane::Outbox;
@@ -379,7 +380,7 @@ impl Kept for Message {
     }
 }
 
-/// The file name of a message in the inbox, without its extension. Keys sort in processing order.
+/// File name of a message in the inbox, without its extension. Keys sort in processing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxKey {
     pub priority: Priority,
@@ -387,7 +388,7 @@ pub struct InboxKey {
 }
 
 impl InboxKey {
-    /// Reads what `Display` writes.
+    /// Parses the text that `Display` writes.
     pub fn parse(text: &str) -> Option<InboxKey> {
         let (digit, id) = text.split_once('-')?;
         let digit = digit.parse::<u8>().ok().filter(|_| digit.len() == 1)?;
@@ -401,7 +402,7 @@ impl std::fmt::Display for InboxKey {
     }
 }
 
-/// A liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then
+/// Liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then
 /// the pending hint.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -421,27 +422,27 @@ pub struct WakeHint {
     pub body: Option<Body>,
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
-    /// How it came.
+    /// References to the delivery's origin.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_refs: Vec<String>,
     pub created_at: Time,
-    /// How many hints of the same scope have been merged into this one.
+    /// Number of merged hints with the same scope, this one included.
     #[serde(default = "first")]
     pub count: u32,
-    /// How many agents' turns led to this hint.
+    /// Number of agents' turns that led to this hint.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     #[serde(flatten)]
     pub extra: Extra,
 }
 
-/// What stands between the reasons of hints that were merged, and how many bytes they have together
-/// at most. What is longer keeps the newest; the ledger has them all.
+/// Separator of the reasons of merged hints, and the maximum of their joined length in bytes. A
+/// longer text keeps the newest reasons; the ledger has all of them.
 const JOINED: &str = "; ";
 const REASONS_MAX: usize = 4096;
 
 impl WakeHint {
-    /// What the hint is about: the wait, else the trigger, else the resource, else the source.
+    /// Returns the scope: the wait, else the trigger, else the resource, else the source.
     pub fn scope(&self) -> String {
         if let Some(wait) = self.wait_id {
             format!("wait:{wait}")
@@ -458,11 +459,11 @@ impl WakeHint {
         self.body.as_ref().is_some_and(Body::is_contentful)
     }
 
-    /// Merges a later hint that goes with this one: the count and the hops grow, and no reason is
-    /// lost. The first payload stays, because it only makes the hint contentful.
+    /// Merges a later hint with the same scope: the count and the hops grow, and its reason is
+    /// appended. The first payload stays, because a payload only makes the hint contentful.
     pub fn absorb(&mut self, later: &WakeHint) {
         self.count = self.count.saturating_add(later.count);
-        // A hint that is merged carries on its chain.
+        // The tick of a merged hint belongs to the longest chain of its hints.
         self.hops = self.hops.max(later.hops);
         self.body = self.body.take().filter(Body::is_contentful).or_else(|| later.body.clone());
         self.reason = match (self.reason.take(), &later.reason) {
@@ -475,8 +476,8 @@ impl WakeHint {
         self.source_refs.clone_from(&later.source_refs);
     }
 
-    /// True if one tick can stand for both: they name the same wait, trigger and resource. The
-    /// source matters only where no resource is named.
+    /// True if one tick can stand for both hints: they name the same wait, trigger and resource.
+    /// Sources are compared only if no resource is named.
     pub fn goes_with(&self, other: &WakeHint) -> bool {
         let named = |hint: &WakeHint| {
             let source = hint.resource.is_none().then(|| hint.source.clone());
@@ -485,7 +486,7 @@ impl WakeHint {
         named(self) == named(other)
     }
 
-    /// The key under which the tick for this hint is emitted at most once.
+    /// Returns the key of the tick for this hint.
     pub fn tick_key(&self) -> String {
         format!("{HINT_KEY}{}:{}", self.scope(), self.id)
     }

@@ -1,6 +1,5 @@
-//! What the turns of an agent have come to so far, as numbers that only grow: what watches from
-//! outside compares two readings of them. They are counted as things happen, so that no reader has
-//! to go through the past for them.
+//! Counters of an agent's turns that only grow, so that a monitor can compare two readings. They
+//! are counted as events happen, so that readers need no history.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::run::Terminal;
 use super::time::Span;
 
-/// Counted since the agent was made, or since it was first changed by a version that counts this.
+/// Counters since the agent was created, or since a version that counts them first changed it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Meters {
-    /// How many turns ended in each way.
+    /// Number of turns by their end.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<Terminal, u64>,
-    /// How long the turns took whose end a process saw.
+    /// Durations of the turns whose end a process saw.
     #[serde(skip_serializing_if = "Lengths::is_nothing")]
     pub turns: Lengths,
-    /// How long commands waited for the agent's lock, of those that waited at all and then changed
-    /// something.
+    /// Lock waits of the commands that had to wait for the agent's lock and then changed something.
     #[serde(skip_serializing_if = "Waited::is_nothing")]
     pub lock: Waited,
 }
@@ -31,7 +29,7 @@ impl Meters {
         *self == Meters::default()
     }
 
-    /// Counts a turn. `took`: absent if no process saw its end.
+    /// Counts a turn. `took` is `None` if no process saw its end.
     pub fn count_turn(&mut self, terminal: Terminal, took: Option<Span>) {
         let ended = self.ended.entry(terminal).or_default();
         *ended = ended.saturating_add(1);
@@ -41,21 +39,21 @@ impl Meters {
     }
 }
 
-/// How many spans were how long.
+/// Histogram of durations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Lengths {
     pub count: u64,
     pub sum_ms: u64,
-    /// By each of [`Lengths::BOUNDS`], in seconds: how many were at most as long, and longer than
-    /// the bound before it. What is longer than all of them is only in `count`.
+    /// Number of durations in each bucket of [`Lengths::BOUNDS`], in seconds: at most the bound and
+    /// more than the previous bound. Longer ones are only in `count`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub within: BTreeMap<u64, u64>,
 }
 
 impl Lengths {
-    /// In seconds: from a script that only looks to a turn of four hours.
+    /// Upper bounds of the buckets, in seconds: from a short script to a turn of four hours.
     pub const BOUNDS: [u64; 8] = [1, 5, 15, 60, 300, 900, 3600, 14_400];
 
     fn is_nothing(&self) -> bool {
@@ -71,7 +69,7 @@ impl Lengths {
         }
     }
 
-    /// How many were at most so many seconds long, as far as the bounds tell.
+    /// Returns the number of durations of at most so many seconds, as far as the bounds tell.
     pub fn at_most(&self, bound: u64) -> u64 {
         self.within.range(..=bound).fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
     }

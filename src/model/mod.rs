@@ -1,4 +1,4 @@
-//! The records as plain data: what is stored, and what rules take and return. No I/O, no clock.
+//! Records as plain data: stored by the store, and read and returned by rules. No I/O, no clock.
 
 #[macro_use]
 mod names;

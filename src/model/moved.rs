@@ -1,4 +1,4 @@
-//! The mark of an agent that has left its place, or is about to.
+//! Mark of an agent that was moved or renamed, or is about to be.
 
 use std::fmt;
 
@@ -6,32 +6,31 @@ use serde::{Deserialize, Serialize};
 
 use super::time::Time;
 
-/// Where an agent has gone.
+/// Destination of a moved agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Moved {
-    /// In the words of the person who moved it: a host, a URL. Of an agent that is being removed:
-    /// the file with its stream, or nothing. Of one that is being renamed: its new name.
+    /// Destination as its operator named it: a host, a URL. For a removed agent: the file with its
+    /// export, or empty. For a renamed agent: its new name.
     pub to: String,
     pub at: Time,
-    /// How it goes.
+    /// Kind of the move.
     #[serde(default, skip_serializing_if = "Leave::is_by_move")]
     pub by: Leave,
 }
 
 names! {
-    /// How an agent leaves its place.
+    /// Reason for which an agent is no longer stepped here.
     "way to leave" Leave {
         Move = "move",
         Remove = "remove",
-        /// To another name. The agent of the new name has the same mark until there is none of the
-        /// old name any more.
+        /// To another name. The agent of the new name has the same mark until the old name is gone.
         Rename = "rename",
     }
 }
 
 impl Default for Leave {
-    /// The only way that there was before the others.
+    /// Marks without the field were written by the only kind that existed then.
     fn default() -> Leave {
         Leave::Move
     }
@@ -44,8 +43,7 @@ impl Leave {
 }
 
 impl Moved {
-    /// Whether another agent may take the name. One that is being renamed has all that there is of
-    /// it here.
+    /// True if another agent may take the name. A renamed agent still has all its records here.
     pub fn makes_room(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,

@@ -1,7 +1,7 @@
-//! One macro: an enum whose variants are words of the contract, the same in Rust, JSON and on the
+//! Macro for enums whose variants are words of the contract, the same in Rust, JSON and on the
 //! command line.
 
-/// A word that is not among the names of an enum.
+/// Error when a word is not among the names of an enum.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not a {what}: expected one of {expected}")]
 pub struct UnknownName {
@@ -22,11 +22,11 @@ macro_rules! names {
         pub enum $type { $($(#[$vmeta])* $variant),+ }
 
         impl $type {
-            /// Every value, in the order of the contract.
+            /// All values, in the order of the contract.
             #[allow(dead_code, reason = "some of these enums are only enumerated by tests")]
             pub const ALL: &'static [$type] = &[$($type::$variant),+];
 
-            /// The word of the contract.
+            /// Returns the word of the contract.
             pub const fn name(self) -> &'static str {
                 match self { $($type::$variant => $name),+ }
             }

@@ -1,11 +1,11 @@
-//! Size of an agent's outbox, as its state keeps it.
+//! Size of an agent's outbox, as its state stores it.
 
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
 use super::record::size;
 
-/// Number of messages that are still to be delivered to other agents, and their size.
+/// Number and size of the messages that are still to be delivered to other agents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]

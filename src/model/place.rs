@@ -1,13 +1,13 @@
-//! The place of a state directory: from which one the processes of a run or a task were started
-//! (contract, execution §9).
+//! State directory from which the processes of a run or a task were started (contract, execution
+//! §9).
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Identity of a state directory: the numbers of its device and its inode. A move keeps them. A
-/// copy, a clone, a worktree and a restore have others.
+/// Identity of a state directory: the numbers of its device and its inode. A move keeps them; a
+/// copy, a clone, a worktree and a restore get others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PlaceId {
@@ -16,8 +16,8 @@ pub struct PlaceId {
 }
 
 impl PlaceId {
-    /// True if both mean one directory. A device may get another number when the machine starts,
-    /// and no process outlives that, so device numbers are compared within one boot only.
+    /// True if both identify one directory. A device may get another number at the next boot, which
+    /// no process survives, so device numbers are compared within one boot only.
     pub fn is_same(self, other: PlaceId, is_same_boot: bool) -> bool {
         self.inode == other.inode && (self.device == other.device || !is_same_boot)
     }
@@ -67,22 +67,21 @@ impl schemars::JsonSchema for PlaceId {
     }
 }
 
-/// A state directory as a record names it.
+/// State directory as a record names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StatePlace {
     pub id: PlaceId,
-    /// The path that it had when the record was written, for people.
+    /// Path at the time of the record, for people.
     pub path: String,
 }
 
-/// Another place at which a run or a task may still go on.
+/// Another place at which a run or a task may still be running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Away {
     /// Another machine with the same state directory.
     Machine { host: String },
-    /// Another state directory. `path` is `None` if its path is not known, `host` if it is on this
-    /// machine.
+    /// Another state directory. `path` is `None` if unknown, `host` if it is on this machine.
     Directory { path: Option<String>, host: Option<String> },
 }
 

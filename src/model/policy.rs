@@ -1,4 +1,4 @@
-//! Policy: what people write in `agent.toml`. Every default is here.
+//! Policy: the settings of `agent.toml`, and all their defaults.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
 use super::time::Span;
 
-/// `agent.toml` over the defaults.
+/// Settings of `agent.toml` over the defaults.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
-    /// The table of `dormouse.toml` whose keys are its defaults, `[profiles.NAME]`.
+    /// Table `[profiles.NAME]` of `dormouse.toml` that gives the agent its defaults.
     pub profile: Option<String>,
     pub description: Option<String>,
     pub turn: TurnPolicy,
@@ -52,7 +52,7 @@ impl Default for Policy {
     }
 }
 
-/// A command as argv, or, with `shell = true`, as one string.
+/// Command as argv, or, with `shell = true`, as one string.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -62,7 +62,7 @@ pub enum CommandSpec {
 }
 
 names! {
-    /// What a turn finds on its standard input.
+    /// Standard input of a turn.
     "stdin form" StdinForm {
         Context = "context",
         Prompt = "prompt",
@@ -80,15 +80,15 @@ pub struct TurnPolicy {
     pub workdir: String,
     pub timeout: Limit,
     pub stdin: StdinForm,
-    /// With `stdin = "prompt"`: the agent's own template, relative to the directory that holds the
+    /// Template of the agent's own for `stdin = "prompt"`, relative to the directory that holds the
     /// state directory.
     pub prompt: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// The variables a turn inherits; absent: all.
+    /// Variables that a turn inherits; absent: all.
     pub inherit_env: Option<Vec<String>>,
-    /// How much of stdout and of stderr is kept, each.
+    /// Maximum of stdout and of stderr that is stored, each.
     pub max_output: Size,
-    /// What a turn does whose machine has lost its database for as long as its lease lasts.
+    /// Treatment of a turn whose machine can't reach its database for the whole lease.
     pub on_disconnect: OnDisconnect,
 }
 
@@ -110,18 +110,19 @@ impl Default for TurnPolicy {
 }
 
 names! {
-    /// What becomes of a turn that its machine can't keep alive any more, because the database
-    /// can't be reached.
+    /// Treatment of a turn whose lease its machine can't renew, because the database can't be
+    /// reached.
     "end of a turn without its database" OnDisconnect {
-        /// It is ended, before another machine may begin.
+        /// The turn is ended, before another machine may start one.
         End = "end",
-        /// It goes on. It counts if nobody has taken over by then.
+        /// The turn continues. It is settled unless another machine has taken over by then.
         Finish = "finish",
     }
 }
 
 names! {
-    /// Whether other agents may work in a workspace at the same time: none, or those that share it.
+    /// Condition under which other agents may work in a workspace at the same time: never, or if
+    /// they share it.
     "workspace mode" WorkspaceMode {
         Exclusive = "exclusive",
         Shared = "shared",
@@ -134,7 +135,7 @@ names! {
 pub struct WorkspacePolicy {
     /// Relative to the directory that holds the state directory.
     pub path: String,
-    /// `None`: there is no `[workspace]` at all, and the agent occupies none.
+    /// `None`: there is no `[workspace]` table, and the agent occupies no workspace.
     pub mode: Option<WorkspaceMode>,
 }
 
@@ -145,7 +146,7 @@ impl Default for WorkspacePolicy {
 }
 
 names! {
-    /// Which processes of a turn get SIGTERM first. All that still run after the grace are killed.
+    /// Processes of a turn that get SIGTERM first. All that are alive after the grace are killed.
     #[derive(Default)]
     "first to be told" FirstTold {
         #[default]
@@ -154,14 +155,15 @@ names! {
     }
 }
 
-/// How a turn is made to yield, or to end.
+/// Limits for a turn that is asked to yield or is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreemptionPolicy {
-    /// How long a turn may take to yield after it was asked, if the request does not say.
+    /// Grace of a request to yield that names none.
     pub grace: Span,
-    /// How long critical sections protect a turn at a stretch, whatever their deadlines.
+    /// Maximum time for which consecutive critical sections protect a turn, whatever their
+    /// deadlines.
     pub max_section: Span,
     pub signal: FirstTold,
     pub critical: Critical,
@@ -186,20 +188,20 @@ pub struct Timeouts {
     pub resources: Limit,
     pub suspend: Limit,
     pub recovery: Limit,
-    /// Can't be switched off.
+    /// Limit of a stop. It can't be switched off.
     #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
-    /// Of one hook. Unless it is set, `on-startup` and `on-recovery-start` have the limit of the
-    /// state in which they run, and every other hook has [`HOOK`].
+    /// Limit of one hook. If it is absent, `on-startup` and `on-recovery-start` have the limit of
+    /// the state in which they run, and every other hook has [`HOOK`].
     pub hook: Option<Limit>,
 }
 
-/// How long a hook may take if no setting says so.
+/// Default limit of a hook.
 const HOOK: Limit = Limit(Some(Span::from_secs(30)));
 
 impl Timeouts {
-    /// The limit of a hook. `of_state` is the limit of the state that waits for the hook, if one
-    /// does.
+    /// Returns the limit of a hook. `of_state` is the limit of the state that waits for the hook,
+    /// if any.
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,
@@ -209,7 +211,7 @@ impl Timeouts {
     }
 }
 
-/// A stop has to end at some time, so this limit can't be switched off.
+/// A stop must end, so this limit can't be switched off.
 fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
     let limit = Limit::deserialize(deserializer)?;
     limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
@@ -245,15 +247,15 @@ impl schemars::JsonSchema for Limit {
     }
 }
 
-/// A number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
+/// Number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
 
-/// The highest value of `limits.max_effects`. All of it is in one line of the journal, where a byte
+/// Maximum value of `limits.max_effects`. All effects are in one line of the journal, where a byte
 /// may take six.
 pub const MAX_EFFECTS: Size = Size(32 << 20);
 
-/// The highest value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.
+/// Maximum value of `limits.max_outcome`. An outcome is stored whole with the end of its turn.
 const MAX_OUTCOME: Size = Size(8 << 20);
 
 impl std::fmt::Display for Size {
@@ -323,30 +325,30 @@ impl schemars::JsonSchema for Size {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Limits {
-    /// The largest body of a message.
+    /// Maximum size of a message's body.
     pub max_message: Size,
-    /// The largest outcome file of a turn.
+    /// Maximum size of a turn's outcome file.
     pub max_outcome: Size,
-    /// How many bytes all may have together that one outcome makes.
+    /// Maximum total size of everything that one outcome creates.
     pub max_effects: Size,
-    /// How many actions one outcome may have.
+    /// Maximum number of actions in one outcome.
     pub max_actions: u64,
-    /// How many work items may be open. Lowering this closes none.
+    /// Maximum number of open work items. Lowering it closes none.
     pub max_open_work: u64,
-    /// How many dropped files a step takes in before it decides.
+    /// Maximum number of dropped files that a step takes in before it decides.
     pub max_drops_per_step: u64,
-    /// How many turns in a row may each cause the next, without a pause between them.
+    /// Maximum length of a chain of turns that each cause the next without a pause.
     pub max_hops: u32,
-    /// What a turn causes later than this no longer belongs to its chain.
+    /// Time after which an effect of a turn no longer belongs to its chain.
     pub chain_pause: Span,
-    /// How long a `dedupe_key` is remembered.
+    /// Retention of a `dedupe_key`.
     pub dedupe_window: Span,
-    /// Per calendar hour in UTC. The limits below are per calendar day in UTC.
+    /// Limit per calendar hour in UTC. The limits below are per calendar day in UTC.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
-    /// In US dollars, as turns report them.
+    /// Limit in US dollars, as turns report them.
     pub cost_per_day: Option<f64>,
-    /// Input and output together.
+    /// Limit of input and output together.
     pub tokens_per_day: Option<u64>,
 }
 
@@ -371,7 +373,7 @@ impl Default for Limits {
 }
 
 impl Policy {
-    /// What the types can't say: `Err` names the key and what is wrong with it.
+    /// Checks constraints between fields. `Err` names the key and its fault.
     pub fn check(&self) -> Result<(), String> {
         match &self.turn.command {
             Some(CommandSpec::Argv(argv)) if argv.first().is_none_or(String::is_empty) => {

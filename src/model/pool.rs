@@ -1,17 +1,16 @@
-//! Pools: which machines tick which agents, where several machines share a store in a database.
+//! Pools: the assignment of agents to machines that share a store in a database.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
-/// The name of a pool: 1 to 64 of a-z 0-9 . _ -; without a name it is the pool of all that name
-/// none.
+/// Name of a pool: 1 to 64 of a-z 0-9 . _ -; the empty name is the pool of all agents without one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pool(String);
 
 impl Pool {
-    /// The pool of all that name none.
+    /// Pool of all agents and machines that name none.
     pub const COMMON: Pool = Pool(String::new());
 
     pub fn as_str(&self) -> &str {
@@ -26,9 +25,9 @@ impl Pool {
         Err(format!("`{word}` is no pool: 1 to 64 of a-z 0-9 . _ -"))
     }
 
-    /// The pool that the text of an `agent.toml` names. A text that can't be read names none. What
-    /// machines have as their defaults does not count, because an agent is the same for all of
-    /// them.
+    /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if the text can't
+    /// be read. The defaults of a machine are not applied, because an agent is the same for all
+    /// machines.
     pub fn of(policy: &str) -> Pool {
         let settings: Option<toml::Table> = policy.parse().ok();
         let named = settings.as_ref().and_then(|all| all.get("scheduler")?.get("pool")?.as_str());
@@ -48,7 +47,7 @@ impl<'de> Deserialize<'de> for Pool {
     }
 }
 
-/// The pools of a machine: it ticks the agents of these, and no others.
+/// Pools of a machine: it ticks the agents of these pools only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pools(Vec<Pool>);
 

@@ -1,7 +1,7 @@
-//! What an agent is doing, in one word: derived for people, never stored and never read back.
+//! Posture: the present activity of an agent in one word, derived for people and never stored.
 
 names! {
-    /// Contract, semantics §3, in the order in which they take precedence.
+    /// Posture of an agent, in the order of precedence (contract, semantics §3).
     "posture" Posture {
         Archived = "archived",
         ActiveTurn = "active_turn",

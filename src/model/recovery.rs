@@ -1,5 +1,4 @@
-//! What follows a turn that did not go well: pauses, attempts, and how often a message may come to
-//! nothing.
+//! Policy for turns that fail: pauses, attempts, and the limits of interruptions and deferrals.
 
 use serde::Deserialize;
 
@@ -14,7 +13,7 @@ names! {
 }
 
 names! {
-    /// What happens to an agent after the last attempt of a message.
+    /// Treatment of an agent after the last attempt of a message.
     "way to go on" OnExhausted {
         Park = "park",
         Stop = "stop",
@@ -28,14 +27,14 @@ pub struct RecoveryPolicy {
     pub strategy: Strategy,
     pub base: Span,
     pub max_delay: Span,
-    /// By what share of itself the delay may grow at random.
+    /// Maximum random increase of the delay, as a share of it.
     pub jitter: f64,
     pub max_attempts: u32,
-    /// After how many interruptions in a row a message is held for the operator.
+    /// Number of consecutive interruptions after which a message is held for the operator.
     pub max_interruptions: u32,
-    /// After how many deferrals, or suspensions, a message is held for the operator.
+    /// Number of deferrals, or of suspensions, after which a message is held for the operator.
     pub max_deferrals: u32,
-    /// How far ahead a turn may put its message off.
+    /// Maximum time for which a turn may defer its message.
     pub max_deferral: Span,
     pub on_exhausted: OnExhausted,
 }

@@ -1,11 +1,11 @@
-//! A request that the rules turn down: an answer, not a failure.
+//! Refusal: the rules' answer to a request that is not allowed. It is no failure.
 
 use super::execution::ExecutionState;
 
-/// Why a request was refused. Nothing has changed when one is returned.
+/// Reason of a refused request. Nothing has changed when a refusal is returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// A word for scripts.
+    /// Kind of the refusal, for scripts.
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
@@ -23,17 +23,17 @@ impl Refusal {
         self
     }
 
-    /// A pair of states that no edge joins (contract, execution §1).
+    /// Returns the refusal of a pair of states without an edge (contract, execution §1).
     pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
         Refusal::action(from, to, format!("invalid state transition: {from} -> {to}"))
     }
 
-    /// An action that would lead from one state to another, and is not allowed now.
+    /// Returns the refusal of an action that would change the state, and is not allowed now.
     pub fn action(from: ExecutionState, to: ExecutionState, message: impl Into<String>) -> Refusal {
         Refusal::between(from.name(), to.name(), message)
     }
 
-    /// A transition of any record from one state to another.
+    /// Returns the refusal of a transition of any record.
     pub fn between(from: &'static str, to: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { edge: Some((from, to)), ..Refusal::new("invalid_state_transition", message) }
     }

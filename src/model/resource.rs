@@ -1,4 +1,4 @@
-//! The resources that a turn needs besides its message, and what a claim finds missing (contract,
+//! Resources that a turn needs besides its message, and the shortage that a claim finds (contract,
 //! execution §8).
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::time::{Span, Time};
 
 names! {
-    /// What a claim can find missing.
+    /// Resource that a claim may lack.
     "resource" Resource {
         Command = "command",
         Workspace = "workspace",
@@ -19,7 +19,7 @@ names! {
 }
 
 impl Resource {
-    /// Whether it is the agent's own allowance, which comes back by itself at a known moment.
+    /// True if the resource is the agent's own allowance, which is available again at a known time.
     pub const fn is_limit(self) -> bool {
         match self {
             Resource::Command | Resource::Workspace | Resource::Slot => false,
@@ -31,8 +31,8 @@ impl Resource {
     }
 }
 
-/// What a turn that exits with status 75 may say in its outcome. At most one of `until` and `after`
-/// is given; a span counts from the end of the turn.
+/// Deferral in the outcome of a turn that exits with status 75. At most one of `until` and `after`
+/// is set; a span counts from the end of the turn.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -44,14 +44,14 @@ pub struct Deferral {
 }
 
 impl Deferral {
-    /// When the resource is back, if the turn said so at `now`.
+    /// Returns the time at which the resource is available again, if the turn named one at `now`.
     pub fn until(&self, now: Time) -> Option<Time> {
         self.until.or_else(|| self.after.map(|span| now.after(span)))
     }
 }
 
-/// Why a message was put off: which resource is missing, why, and when it is back, as far as that
-/// is known.
+/// Reason of a deferred message: the missing resource, a text, and the time at which it is
+/// available again, as far as known.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferred {
@@ -59,17 +59,17 @@ pub struct Deferred {
     pub resource: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When the resource is back, if that is known. No step tries before.
+    /// Time at which the resource is available again, if known. No step tries before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
-    /// The moment that the turn named, if it lies further ahead than `recovery.max_deferral`
-    /// allows. `until` is the end of that span then.
+    /// Time that the turn named, if it is further ahead than `recovery.max_deferral` allows.
+    /// `until` is the end of that span then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_until: Option<Time>,
 }
 
 impl Deferred {
-    /// One line for records and people; `None` if the turn said nothing.
+    /// Returns one line for records and people; `None` if the turn gave no details.
     pub fn describe(&self) -> Option<String> {
         let cut = self.asked_until.zip(self.until).map(|(asked, until)| {
             format!("cut to {until} (recovery.max_deferral): the turn asked for {asked}")
@@ -80,20 +80,20 @@ impl Deferred {
     }
 }
 
-/// A resource that a claim lacks.
+/// Resource that a claim lacks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shortage {
     pub resource: Resource,
-    /// Which agents have it, or how much of it is used.
+    /// Agents that have the resource, or the used amount of it.
     pub evidence: Vec<String>,
-    /// When the resource is back, if that is known.
+    /// Time at which the resource is available again, if known.
     pub back_at: Option<Time>,
     /// True if live agents that are known have the resource.
     pub is_occupied: bool,
 }
 
 impl Shortage {
-    /// One line for records and people.
+    /// Returns one line for records and people.
     pub fn describe(&self) -> String {
         format!("{}: {}", self.resource, self.evidence.join(", "))
     }

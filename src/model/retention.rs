@@ -1,5 +1,5 @@
-//! `[retention]` of `dormouse.toml` and `agent.toml`: what is kept of turns, tasks and messages
-//! that have ended, and for how long.
+//! `[retention]` of `dormouse.toml` and `agent.toml`: retention periods of ended turns, tasks and
+//! messages.
 
 use serde::{Deserialize, Deserializer, de};
 
@@ -7,7 +7,7 @@ use super::policy::Size;
 use super::run::Terminal;
 use super::time::{Span, Time};
 
-/// How long something is kept once it is over; absent: for ever.
+/// Retention period of an ended record; absent: for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep(pub Option<Span>);
 
@@ -18,17 +18,17 @@ impl Keep {
         Keep(Some(Span::from_secs(days * DAY)))
     }
 
-    /// Whether what was over at a time is kept no longer.
+    /// True if a record that ended at `over_at` is past its retention period.
     pub fn is_past(self, over_at: Time, now: Time) -> bool {
         self.0.is_some_and(|span| over_at.after(span) <= now)
     }
 
-    /// Of two the one that keeps longer.
+    /// Returns the longer of two retention periods.
     pub fn longer(self, other: Keep) -> Keep {
         Keep(self.0.zip(other.0).map(|(one, other)| one.max(other)))
     }
 
-    /// Of two the one that keeps less long.
+    /// Returns the shorter of two retention periods.
     pub fn shorter(self, other: Keep) -> Keep {
         Keep(self.0.into_iter().chain(other.0).min())
     }
@@ -75,7 +75,7 @@ impl schemars::JsonSchema for Keep {
 }
 
 names! {
-    /// The runs whose context stays in their directory.
+    /// Runs whose context stays in their directory.
     #[derive(Default)]
     "choice of runs" ContextOf {
         None = "none",
@@ -90,17 +90,17 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retention {
-    /// The directories of runs that went well.
+    /// Retention of the directories of runs that completed.
     pub runs: Keep,
-    /// The directories of runs that failed, were ended or were interrupted.
+    /// Retention of the directories of runs that failed, were ended or were interrupted.
     pub failed_runs: Keep,
-    /// The directories of tasks that have ended.
+    /// Retention of the directories of ended tasks.
     pub tasks: Keep,
-    /// What the directories of ended runs and tasks may have together: the oldest go first.
+    /// Maximum total size of the directories of ended runs and tasks; the oldest are deleted first.
     pub output: Size,
-    /// The months of the archive and of the ledger, once they are over.
+    /// Retention of the months of the archive and of the ledger, after their end.
     pub archive: Keep,
-    /// The runs whose context stays, as long as their directory does.
+    /// Runs whose context stays as long as their directory.
     pub context: ContextOf,
 }
 
@@ -118,12 +118,12 @@ impl Default for Retention {
 }
 
 impl Retention {
-    /// How long the directory of a run that has ended in this way is kept.
+    /// Returns the retention of the directory of a run that ended in this way.
     pub fn of_run(&self, terminal: Terminal) -> Keep {
         if has_failed(terminal) { self.failed_runs } else { self.runs }
     }
 
-    /// Whether the context of a run that has ended in this way is kept.
+    /// True if the context of a run that ended in this way is kept.
     pub fn keeps_context(&self, terminal: Terminal) -> bool {
         match self.context {
             ContextOf::None => false,

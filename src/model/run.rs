@@ -11,7 +11,7 @@ use super::record::{Extra, Record};
 use super::time::Time;
 
 names! {
-    /// How a turn ended (contract, semantics §6).
+    /// End of a turn (contract, semantics §6).
     "terminal kind" Terminal {
         Completed = "completed",
         Failed = "failed",
@@ -23,7 +23,7 @@ names! {
     }
 }
 
-/// What a turn says it used.
+/// Usage that a turn reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -84,7 +84,7 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 
 tagged! {
     "how", [rename_all = "snake_case"]
-    /// How the process of a turn ended.
+    /// End of a turn's process.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Exit {
         Code {
@@ -93,11 +93,11 @@ tagged! {
         Signal {
             signal: i32,
         },
-        /// The command could not be started at all.
+        /// The command could not be started.
         NotStarted {
             error: String,
         },
-        /// Its tick is gone, and no other process saw the end.
+        /// The tick died, and no other process saw the end.
         Unknown,
     }
 }
@@ -126,7 +126,7 @@ pub struct Run {
     pub attempt: u32,
     pub started_at: Time,
     pub ended_at: Time,
-    /// Wall time, measured with a clock that can't jump; absent if no process saw the end.
+    /// Wall time by a monotonic clock, in milliseconds; absent if no process saw the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     pub terminal: Terminal,
@@ -137,7 +137,7 @@ pub struct Run {
     pub brief: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// The repairs without which the outcome file could not have been read.
+    /// Repairs that made the outcome file readable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ impl Record for Run {
     }
 }
 
-/// One line of `archive/<yyyy-mm>/brief.jsonl`: what a turn said of itself.
+/// One line of `archive/<yyyy-mm>/brief.jsonl`: a turn's own summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Brief {

@@ -7,7 +7,6 @@ pub enum SchedulerTick {
     Expiry,
     /// A wait's `recheck_at` has come.
     Recheck,
-    /// Runnable work, blocked work to look at, input that was set aside, or a wait that was
-    /// repaired.
+    /// Runnable work, blocked work to check, input that was set aside, or a wait that was repaired.
     Other,
 }

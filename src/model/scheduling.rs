@@ -1,5 +1,4 @@
-//! `[scheduler]` of `agent.toml`: which machines tick an agent, and when its turn comes among
-//! others.
+//! `[scheduler]` of `agent.toml`: the machines that tick an agent, and its priority among others.
 
 use serde::Deserialize;
 
@@ -7,29 +6,29 @@ use super::limit::Limit;
 use super::pool::Pool;
 use super::time::Span;
 
-/// The agent's place among others, for a tick that goes through many.
+/// Priority and pool of the agent, for a tick of many agents.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SchedulingPolicy {
     /// From -19, the most urgent, to 20.
     pub priority: i8,
-    /// Which machines tick the agent, where several share a database: those of this pool.
+    /// Machines that tick the agent, where several share a database: those of this pool.
     pub pool: Pool,
-    /// The time after which something that is due or queued shows that nobody ticks. Absent: that
-    /// of `dormouse.toml`. Only what is shown uses it.
+    /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
+    /// Absent: the setting of `dormouse.toml`. It affects only output.
     pub overdue_after: Option<Limit>,
 }
 
 impl SchedulingPolicy {
     pub const MOST_URGENT: i8 = -19;
     pub const LEAST_URGENT: i8 = 20;
-    /// The place of an agent that is stopped or not started yet.
+    /// Policy of an agent that is stopped or not started yet.
     pub const LEAST: SchedulingPolicy = SchedulingPolicy {
         priority: SchedulingPolicy::LEAST_URGENT,
         pool: Pool::COMMON,
         overdue_after: None,
     };
-    /// The `overdue_after` of an agent where no file says otherwise.
+    /// Default of `overdue_after`.
     pub const OVERDUE_AFTER: Limit = Limit(Some(Span::from_secs(600)));
 }
