@@ -1,4 +1,4 @@
-//! Failed attempts of a message, and its setbacks: turns and claims that cost no attempt.
+//! Failed attempts of a message, and its setbacks: turns and claims that use up no attempt.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,20 +6,20 @@ use super::id::RunId;
 use super::run::Terminal;
 use super::time::Time;
 
-/// The row of turns and claims of one message that neither completed it nor used up an attempt. An
-/// attempt that fails ends the row, and so does the operator who has the message tried again.
+/// Consecutive turns and claims of one message that neither completed it nor used up an attempt. A
+/// failed attempt resets the counts, and so does an operator's request to try the message again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setbacks {
-    /// Runs in a row that something outside of their turn has ended.
+    /// Consecutive runs that something outside of their turn ended.
     #[serde(skip_serializing_if = "is_zero")]
     pub interruptions: u32,
-    /// How often a turn or a claim has put the message off. Waiting for a live holder that is
-    /// known, or for an own limit, is not counted.
+    /// Number of deferrals by a turn or a claim. Waiting for a live holder that is known, or for an
+    /// own limit, is not counted.
     #[serde(skip_serializing_if = "is_zero")]
     pub deferrals: u32,
-    /// How often a turn of the message has yielded.
+    /// Number of turns of the message that yielded.
     #[serde(skip_serializing_if = "is_zero")]
     pub suspensions: u32,
 }
@@ -33,34 +33,34 @@ impl Setbacks {
         *self == Setbacks::default()
     }
 
-    /// The row with one more interruption.
+    /// Returns the counts with one more interruption.
     pub const fn interrupted(self) -> Setbacks {
         Setbacks { interruptions: self.interruptions.saturating_add(1), ..self }
     }
 
-    /// The row with one more deferral by a turn. The turn ended by itself, so no interruption goes
-    /// before it.
+    /// Returns the counts with one more deferral by a turn. The turn ended by itself, so the
+    /// interruptions start from 0.
     pub const fn deferred(self) -> Setbacks {
         Setbacks { interruptions: 0, ..self.lacking() }
     }
 
-    /// The row with one more deferral by a claim that lacked a resource.
+    /// Returns the counts with one more deferral by a claim that lacked a resource.
     pub const fn lacking(self) -> Setbacks {
         Setbacks { deferrals: self.deferrals.saturating_add(1), ..self }
     }
 
-    /// The row with one more suspension.
+    /// Returns the counts with one more suspension.
     pub const fn suspended(self) -> Setbacks {
         Setbacks { interruptions: 0, suspensions: self.suspensions.saturating_add(1), ..self }
     }
 }
 
-/// An attempt that did not go well.
+/// Attempt that did not complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Failure {
     pub attempt: u32,
-    /// Its last run; absent if none had begun.
+    /// Last run of the attempt; absent if none had begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     pub terminal: Terminal,

@@ -1,4 +1,4 @@
-//! Settings of the state directory itself, which people write in `dormouse.toml`.
+//! Settings of the state directory in `dormouse.toml`.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -12,7 +12,7 @@ use super::scheduling::SchedulingPolicy;
 use super::time::Span;
 use super::trigger::Trigger;
 
-/// `dormouse.toml`: the state directory's own settings.
+/// Settings of `dormouse.toml`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreConfig {
@@ -27,40 +27,41 @@ pub struct StoreConfig {
     pub sharing: SharingSettings,
     #[serde(default)]
     pub ingress: IngressSettings,
-    /// What every agent keeps of turns that have ended. The defaults below go over it.
+    /// Retention for every agent. The defaults below take precedence.
     #[serde(default)]
     pub retention: toml::Table,
-    /// Settings for every agent. Its `agent.toml` goes over them.
+    /// Settings for every agent. Its `agent.toml` takes precedence.
     #[serde(default)]
     pub defaults: toml::Table,
-    /// Settings by profile name, for the agents of that profile. They go over the defaults.
+    /// Settings by profile name, for the agents of that profile. They take precedence over the
+    /// defaults.
     #[serde(default)]
     pub profiles: BTreeMap<String, toml::Table>,
 }
 
-/// The format of the state directory that this program reads and writes.
+/// Format of the state directory that this program reads and writes.
 pub const FORMAT: u32 = 1;
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StoreSettings {
     pub durability: Durability,
-    /// Where the records are kept, if not here: a database. The state directory then has what
-    /// belongs to the machine.
+    /// Database of the records; absent: the records are in the state directory. With a database the
+    /// state directory has only the files of this machine.
     pub url: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerSettings {
-    /// How many turns may run at once, of all agents together; absent: any number.
+    /// Maximum number of concurrent turns of all agents; absent: no maximum.
     pub max_running: Option<NonZeroU32>,
-    /// How much more urgent an agent must be than a running one for the running turn to leave its
-    /// slot, when all slots are taken. Absent: no turn leaves its slot.
+    /// Difference of priority at which a running turn leaves its slot to a more urgent agent when
+    /// all slots are taken. Absent: no turn leaves its slot.
     pub preempt_margin: Option<NonZeroU32>,
-    /// The pools whose agents this machine ticks, where the records are in a database.
+    /// Pools whose agents this machine ticks, where the records are in a database.
     pub pool: Pools,
-    /// The time after which something that is due or queued shows that nobody ticks.
+    /// Time after which an unprocessed due or queued item shows that nothing ticks the agents.
     pub overdue_after: Limit,
 }
 
@@ -75,15 +76,15 @@ impl Default for SchedulerSettings {
     }
 }
 
-/// What `tick --commit` lets git do.
+/// Settings for the use of git by `tick --commit`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GitSettings {
-    /// Whether a commit runs the repository's hooks and its file system monitor.
+    /// True if a commit runs the repository's hooks and its file system monitor.
     pub hooks: bool,
-    /// Whether a commit is signed if git is configured so. Signing may ask for a passphrase.
+    /// True if a commit is signed when git is configured so. Signing may ask for a passphrase.
     pub sign: bool,
-    /// How long one call of git may take.
+    /// Timeout of one call of git.
     pub timeout: Span,
 }
 
@@ -93,30 +94,30 @@ impl Default for GitSettings {
     }
 }
 
-/// Which users besides the owner may put messages and hints into the inboxes.
+/// Users besides the owner who may put messages and hints into the inboxes.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharingSettings {
-    /// The users of this group; absent: no other users.
+    /// Group whose users may; absent: no other users.
     pub group: Option<Group>,
 }
 
-/// What `dormouse ingress` lets in, and what it tells.
+/// Settings of `dormouse ingress`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IngressSettings {
-    /// Where a server that runs `dormouse ingress` is reached. Absent: no server is.
+    /// Base URL of a server that runs `dormouse ingress`. Absent: there is no server.
     pub base_url: Option<String>,
-    /// How far the moment that a signature names may be from now.
+    /// Maximum distance between the time of a signature and now.
     pub tolerance: Span,
-    /// How many deliveries a trigger takes in a minute.
+    /// Maximum number of deliveries that a trigger takes per minute.
     pub per_minute: NonZeroU32,
-    /// Whether anyone may read how the public agents stand.
+    /// True if anyone may read the status of the public agents.
     pub read: bool,
-    /// The headers by which a sender says that it repeats a delivery. The first that a request has
-    /// counts.
+    /// Headers by which a sender marks a repeated delivery. The first one that a request has is
+    /// used.
     pub dedupe_headers: Vec<String>,
-    /// The headers that are kept with a delivery as its provenance.
+    /// Headers that are stored with a delivery as its provenance.
     pub source_headers: Vec<String>,
 }
 
@@ -135,9 +136,9 @@ impl Default for IngressSettings {
 }
 
 impl IngressSettings {
-    /// Where deliveries through a trigger go to, if something serves them. `{agent}` and
-    /// `{trigger}` in `base_url` stand for their names; a `base_url` without them is what comes
-    /// before the path.
+    /// Returns the URL for deliveries through a trigger, if a server is configured. `{agent}` and
+    /// `{trigger}` in `base_url` are replaced by the names; a `base_url` without them is followed
+    /// by the path.
     pub fn url(&self, trigger: &Trigger) -> Option<String> {
         let base = self.base_url.as_deref()?;
         let (agent, id) = (trigger.agent.as_str(), trigger.id.to_string());
@@ -149,7 +150,7 @@ impl IngressSettings {
     }
 }
 
-/// A group of users of the machine.
+/// Group of users of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Group {
     Name(String),
@@ -177,7 +178,7 @@ impl<'de> Deserialize<'de> for Group {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Group, E> {
-                // The highest number stands for no group at all.
+                // The highest number means no group.
                 let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
                 number.map(Group::Number).ok_or_else(|| E::custom("not the number of a group"))
             }
@@ -195,7 +196,8 @@ impl<'de> Deserialize<'de> for Group {
 }
 
 names! {
-    /// What an acknowledged write survives: a power cut, or only the death of the process.
+    /// Guarantee of an acknowledged write: it survives a power cut, or only the death of the
+    /// process.
     #[derive(Default)]
     "durability" Durability {
         #[default]

@@ -1,15 +1,15 @@
-//! What a rule gets to know of the present: the time, and enough randomness to name new things.
+//! Time and randomness of one transition, passed to the rules.
 
 use uuid::Uuid;
 
 use super::time::Time;
 
-/// The moment of one transition, drawn once at the edge. Ids that a transition mints from it sort
-/// in the order in which they were minted.
+/// Time and randomness of one transition, drawn once by the caller. Ids minted from a stamp sort in
+/// the order of minting.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,
-    /// A number in `0.0..1.0` for jitter.
+    /// Random number in `0.0..1.0` for jitter.
     pub chance: f64,
     entropy: u128,
     minted: u32,
@@ -21,15 +21,15 @@ impl Stamp {
         Stamp { now, chance, entropy, minted: 0 }
     }
 
-    /// A new UUIDv7: the moment, then a counter that orders what is minted within it, then chance.
+    /// Returns a new UUIDv7: the time of the stamp, a counter that orders its ids, then randomness.
     pub fn mint(&mut self) -> Uuid {
         self.mint_at(self.now)
     }
 
-    /// A new UUIDv7 for something that belongs to another moment.
+    /// Returns a new UUIDv7 for another time.
     pub fn mint_at(&mut self, moment: Time) -> Uuid {
         let millis = u128::from(u64::try_from(moment.as_millis()).unwrap_or(0)) & 0xffff_ffff_ffff;
-        // The counter is cut in two around the variant bits, so that ids still sort by it.
+        // The variant bits split the counter, so that ids still sort by it.
         let upper = u128::from(self.minted >> 14) & 0x0fff;
         let lower = u128::from(self.minted & 0x3fff);
         self.minted = self.minted.wrapping_add(1);

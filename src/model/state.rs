@@ -1,4 +1,4 @@
-//! `state.json`: the executor's own record, and the only record that is rewritten again and again.
+//! `state.json`: the executor's own record, and the only record that is rewritten often.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use super::run::Terminal;
 use super::setbacks::Setbacks;
 use super::time::{Span, Time};
 
-/// A run that is live, or whose tick is gone without having settled it.
+/// Run that is live, or whose tick died before the settlement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CurrentRun {
@@ -31,53 +31,56 @@ pub struct CurrentRun {
     pub work_item_id: Option<WorkId>,
     pub attempt: u32,
     pub claimed_at: Time,
-    /// The machine, and its boot, on which it runs. Elsewhere the run counts as live until the
-    /// lease ends.
+    /// Machine and boot on which the run's processes are. Other machines treat the run as live
+    /// until the lease ends.
     pub host: String,
     pub boot_id: String,
-    /// The state directory from which its processes were started. In another one the run counts as
-    /// live until the lease ends.
+    /// State directory from which its processes were started. In other directories the run counts
+    /// as live until the lease ends.
     pub place: StatePlace,
-    /// The tick's own process id.
+    /// Process id of the tick.
     pub pid: u32,
     pub lease_expires_at: Time,
-    /// The hops of the message. Messages that the turn sends carry them on.
+    /// Hops of the message. Messages that the turn sends have one more.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     pub continuation: Continuation,
-    /// How often the message has come to nothing before this run.
+    /// Setbacks of the message before this run.
     #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
     pub setbacks: Setbacks,
-    /// When the row of deferrals began: with a turn, or with a claim that lacked a resource.
+    /// Time of the first of the consecutive deferrals, by a turn or by a claim that lacked a
+    /// resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
-    /// Why it was put off last.
+    /// Reason of the last deferral.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     /// Set while `stop` ends this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
-    /// Set once the run has been asked to yield.
+    /// Set after the run was asked to yield.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
-    /// When its turn asked to be suspended. The run is then suspended, however the turn ends.
+    /// Time at which the turn asked to be suspended. The run is then suspended, however the turn
+    /// ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
-    /// How long after that the run goes on by itself, if its turn has said so.
+    /// Duration of the suspension, if the turn named one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
-    /// The last checkpoint that was saved for its message, by an earlier run or by this one.
+    /// Last checkpoint of the message, saved by an earlier run or by this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// The checkpoint that the run goes on from. Its turn may read it as long as it runs.
+    /// Checkpoint that the run continues from. Its turn may read it while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Checkpoint>,
-    /// Why the tick has told the turn to end, or will after the open section.
+    /// Reason for which the tick has told the turn to end, or will after the open section.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
-    /// Why the run fails, however its turn ends. Written before its processes are ended.
+    /// Reason for which the run fails, however its turn ends. Written before its processes are
+    /// ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
     /// True if the run is condemned because it did not yield in time. This costs its message no
@@ -86,12 +89,12 @@ pub struct CurrentRun {
     pub forced: bool,
 }
 
-/// The clone that alone may step an agent until it lets go of it, or until its time is over. It has
-/// taken the agent by a push: of two clones that tried only one was heard.
+/// Clone that alone may step an agent until it releases it or until the claim expires. The claim is
+/// made by a push, so of two competing clones only one succeeds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TickedBy {
-    /// Known only to the clone that made it. Two clones may be on one machine.
+    /// Id of the claim, known only to the clone that made it. Two clones may be on one machine.
     pub id: String,
     pub host: String,
     pub since: Time,
@@ -102,80 +105,80 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A stop that has closed the gate and has not yet seen the run end.
+/// Stop whose run has not ended yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stopping {
     pub requested_at: Time,
-    /// When the run's processes are killed.
+    /// Time at which the run's processes are killed.
     pub kill_at: Time,
-    /// Whether the message goes back to the queue instead of being aborted.
+    /// True if the message goes back to the queue instead of being aborted.
     pub requeue: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// When a failed agent may recover, and for what.
+/// Time and subject of a failed agent's recovery.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
-    /// The message that failed; absent if a start or a recovery failed.
+    /// Message that failed; absent if a start or a recovery failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// The attempt that comes next, which is the same one after an interruption; absent when the
-    /// message was parked.
+    /// Number of the next attempt, unchanged after an interruption; absent when the message was
+    /// parked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub not_before: Time,
     pub reason: String,
 }
 
-/// A run that waits to go on: suspended, or without a resource. Its message stays claimed.
+/// Held run: suspended, or without a resource. Its message stays claimed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Held {
     pub message_id: MessageId,
-    /// What is missing, or what suspended the run.
+    /// Missing resource, or the cause of the suspension.
     pub missing: String,
-    /// Set if a claim found it missing: every step then looks for it again.
+    /// Set if a claim lacked the resource: every step then checks for it again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
-    /// When the run may go on by itself, if that is known; with a `resource`, when to look again.
+    /// Time at which the run may resume by itself, if known; with a `resource`, the time of the
+    /// next check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
-    /// How often the message has come to nothing so far.
+    /// Setbacks of the message so far.
     #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
     pub setbacks: Setbacks,
-    /// True if only the operator brings the message on: it came to nothing too often.
+    /// True if the message had too many setbacks, so that only the operator can resume it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub needs_operator: bool,
     /// True if a live agent that is known has the `resource`. Waiting for it is not counted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_occupied: bool,
-    /// When the row of deferrals began. Claims that lack a resource belong to it as well.
+    /// Time of the first of the consecutive deferrals, claims that lack a resource included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
-    /// Why it was put off last.
+    /// Reason of the last deferral.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
-    /// How often the `resource` was looked for in vain.
+    /// Number of checks that found the `resource` missing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub looks: u32,
-    /// The checkpoint that the run goes on from.
+    /// Checkpoint that the run continues from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    /// The state that was entered for a turn that has not started yet. The hook of that state is
-    /// still to run.
+    /// State that was entered for a turn that has not started yet. The hook of that state has not
+    /// run yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
-    /// The more urgent agent to which the run has left its `resource`.
+    /// More urgent agent to which the run has left its `resource`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_way_for: Option<AgentName>,
 }
 
 impl Held {
-    /// A claim about which nothing else is known yet.
     pub const fn new(message_id: MessageId, continuation: Continuation) -> Held {
         Held {
             message_id,
@@ -196,11 +199,10 @@ impl Held {
     }
 }
 
-/// A committed transition of which its hook has not been told yet.
+/// Committed transition whose hook has not been notified yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Untold {
-    /// The sequence number of its event.
     pub seq: u64,
     pub from: ExecutionState,
     pub to: ExecutionState,
@@ -209,10 +211,11 @@ pub struct Untold {
     pub task_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// The failure for which a recovery begins or ends.
+    /// Failure for which a recovery begins or ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureTold>,
-    /// The hook was killed while it was told. It is told once more, and not again after that.
+    /// True if the hook was killed while it was notified. It is notified once more, and not again
+    /// after that.
     #[serde(default, skip_serializing_if = "is_false")]
     pub again: bool,
 }
@@ -221,7 +224,7 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The failure that an agent recovers from, as hooks are told of it.
+/// Failure that an agent recovers from, as hooks are told of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureTold {
@@ -229,15 +232,14 @@ pub struct FailureTold {
     /// Absent if a start or a recovery failed that no message caused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    /// The attempt that failed.
+    /// Number of the failed attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// Its run, if the failure is that of a turn.
+    /// Run of the failed attempt, if a turn failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
 }
 
-/// The last turn that was settled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LastTurn {
@@ -250,18 +252,18 @@ pub struct LastTurn {
     pub brief: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The model that the turn said it used.
+    /// Model that the turn reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
-/// Input with content that steps took in without a turn, and of which no turn has been told yet.
+/// Input with content that steps took in without a turn, and that no turn has been told of yet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct SetAside {
     #[serde(default)]
     pub count: u64,
-    /// The newest, oldest of them first: at most [`SetAside::KEPT`].
+    /// Newest of the messages, oldest first: at most [`SetAside::KEPT`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub newest: Vec<KeptOut>,
 }
@@ -274,7 +276,7 @@ impl SetAside {
     }
 }
 
-/// A message that was set aside, and what the agent waited for at that time.
+/// Message that was set aside, and the agent's wait at that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptOut {
@@ -283,17 +285,16 @@ pub struct KeptOut {
     pub wait_id: Option<WaitId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
-    /// Whether a step has emitted the tick that makes the agent look at it.
+    /// True if a step has emitted the tick that makes the agent check it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ticked: bool,
 }
 
-/// What has happened so far, as numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Counters {
-    /// The sequence number of the last event.
+    /// Sequence number of the last event.
     pub events: u64,
     pub turns: u64,
     pub turns_failed: u64,
@@ -313,7 +314,7 @@ pub struct Counters {
     pub extra: Extra,
 }
 
-/// What the agent has used since an hour or a day began, in UTC.
+/// Usage of the agent since the start of an hour or a day, in UTC.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spent {
@@ -332,7 +333,6 @@ impl Spent {
     }
 }
 
-/// The two sums that limits are compared with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spending {
@@ -355,31 +355,31 @@ pub struct State {
     /// +1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
     pub status: Status,
-    /// The operator or the agent (possibly itself) that stopped it. Absent unless it is stopped.
+    /// Operator or agent (possibly itself) that stopped the agent. Absent unless it is stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<Origin>,
     pub execution: Execution,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,
-    /// The clone that steps the agent now, where several clones tick it by `tick --push`.
+    /// Clone that steps the agent now, where several clones tick it by `tick --push`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_by: Option<TickedBy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// How many recoveries have failed in a row.
+    /// Number of consecutive failed recoveries.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recovery_failures: u32,
-    /// The current work item.
+    /// Current work item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<WorkId>,
-    /// When the next step is due for an agent that rests.
+    /// Time of the next due step of an agent that rests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleeping_until: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_wake_hint: Option<WakeHint>,
-    /// The key of the last hint that became a tick.
+    /// Key of the last hint that became a tick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake_key: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -388,56 +388,56 @@ pub struct State {
     pub last_closure: Option<Closure>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_continuation: Option<Continuation>,
-    /// What broke in dormouse itself since the last turn that completed.
+    /// Fault in dormouse itself since the last turn that completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_error: Option<String>,
     #[serde(default, skip_serializing_if = "SetAside::is_nothing")]
     pub set_aside: SetAside,
-    /// The advisories that still hold and are in the ledger already.
+    /// Advisories that still hold and are in the ledger already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advised: Vec<String>,
-    /// When a step has something to do even if nothing arrives.
+    /// Time at which a step has work even if nothing arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
-    /// The decision of the last step that found nothing to do. It holds until a transition, an
-    /// arrival or `next_due_at`, so that a step before that need not look at anything else.
+    /// Decision of the last step that found nothing to do. It holds until a transition, an arrival
+    /// or `next_due_at`, so that a step before that reads no other record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
-    /// When that step was. A time that is still to come was written by a wrong clock, and the
-    /// decision then does not hold.
+    /// Time of that step. A time in the future was written by a wrong clock, and the decision then
+    /// does not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
-    /// When the last step of the agent was that changed something.
+    /// Time of the agent's last step that changed something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stepped_at: Option<Time>,
-    /// The beginning of the stall of which a person was told.
+    /// Start of the stall that a person was told of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<Time>,
-    /// The messages to other agents that are still to be delivered. Each is a record of its own.
+    /// Size of the outbox: the messages that are still to be delivered to other agents. Each is a
+    /// record of its own.
     #[serde(default, skip_serializing_if = "Outbox::is_empty")]
     pub outbox: Outbox,
-    /// How many tasks are open. If there are none, a step that has nothing else to do need not look
-    /// for them.
+    /// Number of open tasks. At 0 a step without other work does not read the tasks.
     #[serde(default, skip_serializing_if = "is_none")]
     pub open_tasks: u64,
-    /// What was used in the current hour and day, as of the last turn that ended.
+    /// Usage in the current hour and day, as of the last turn that ended.
     #[serde(default, skip_serializing_if = "Spending::is_nothing")]
     pub spending: Spending,
-    /// What a person should look at and has not acknowledged.
+    /// Unacknowledged attentions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
-    /// The open questions to the operator that a person has been told of, oldest first.
+    /// Open questions to the operator that a person has been told of, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Attention>,
-    /// Set while the agent is in another store: nothing of it changes here then.
+    /// Set while the agent is in another store: its records here do not change then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,
     #[serde(default, skip_serializing_if = "Meters::is_nothing")]
     pub meters: Meters,
-    /// Transitions of which the hook `on-state-change` is still to be told, oldest first. Empty for
-    /// an agent without that hook.
+    /// Transitions that the hook `on-state-change` has not been told of yet, oldest first. Empty
+    /// for an agent without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub untold: Vec<Untold>,
     #[serde(flatten)]
@@ -449,26 +449,26 @@ fn is_none(count: &u64) -> bool {
 }
 
 impl State {
-    /// The decision that holds as long as nothing happens. `None` if a wrong clock wrote it.
+    /// Returns the decision that holds until something happens. `None` if a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }
 
-    /// Whether the last step has found nothing to do, or nothing is to be done.
+    /// True if the last step found nothing to do, or the agent is stopped.
     pub fn is_at_rest(&self) -> bool {
         self.resting.is_some() || self.status == Status::Stopped
     }
 
-    /// Whether a hook is still to be told of something. The process that was to tell it is still at
-    /// that, or was killed.
+    /// True if a hook has still to be notified. The process that notifies it is still running, or
+    /// was killed.
     pub fn is_to_be_told(&self) -> bool {
         let newest = self.attention.iter().flat_map(|mark| &mark.newest);
         !self.untold.is_empty() || newest.chain(&self.asked).any(|attention| attention.untold)
     }
 
-    /// Everything that a person should look at, as one mark: first what has gone wrong, and last
-    /// the open questions, unless the agent is stopped. Readers show it backwards, so that
-    /// questions come first.
+    /// Returns everything that a person should look at as one mark: failures first, open questions
+    /// last unless the agent is stopped. Readers show it in reverse order, so that questions come
+    /// first.
     pub fn to_look_at(&self) -> Option<Mark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {

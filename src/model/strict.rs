@@ -1,12 +1,10 @@
-//! A deserializer around another one that reads the fields of a struct out of an object and nothing
-//! else.
+//! Deserializer that wraps another one and refuses an array in place of an object.
 
 use std::fmt;
 
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
-/// Passes everything on to the deserializer that it holds, and refuses an array in place of an
-/// object.
+/// Forwards everything to the wrapped deserializer, and refuses an array in place of an object.
 pub struct Strict<D>(pub D);
 
 /// Reads settings.
@@ -14,7 +12,7 @@ pub fn from_toml<T: de::DeserializeOwned>(text: &str) -> Result<T, toml::de::Err
     T::deserialize(Strict(toml::Deserializer::parse(text)?))
 }
 
-/// Passes on to `inner` what is read. `of_object`: the fields of an object are read.
+/// Visitor that forwards to `inner`. `of_object` is true while the fields of an object are read.
 struct Guard<V> {
     inner: V,
     of_object: bool,

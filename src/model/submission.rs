@@ -1,4 +1,4 @@
-//! A request to admit a message: a line of `enqueue --batch`, or a file dropped into the inbox.
+//! Request to admit a message: a line of `enqueue --batch`, or a file dropped into the inbox.
 
 use serde::Deserialize;
 
@@ -7,14 +7,14 @@ use super::json::Sent;
 use super::message::{Body, MessageKind, Origin, OriginKind, Priority};
 use super::time::{Span, Time};
 
-/// A request as JSON. `text` and `body` exclude each other; everything else has a default.
+/// Request as JSON. `text` and `body` exclude each other; everything else has a default.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Submission {
-    /// A body of type text.
+    /// Body of type text.
     pub text: Option<String>,
-    /// A body of type JSON.
+    /// Body of type JSON.
     pub body: Option<Sent>,
     pub kind: Option<MessageKind>,
     /// `KIND` or `KIND:ID`.
@@ -25,15 +25,15 @@ pub struct Submission {
     pub expires_at: Option<Time>,
     pub resource: Option<String>,
     pub work_item_id: Option<WorkId>,
-    /// The wait that it answers.
+    /// Wait that the message answers.
     pub wait_id: Option<WaitId>,
     pub correlation_id: Option<String>,
-    /// Whether an empty text is meant.
+    /// True if an empty text is intended.
     pub allow_empty: bool,
 }
 
 impl Submission {
-    /// Takes the body out. `Err` says what is wrong with it.
+    /// Takes the body out. `Err` describes its fault.
     pub fn take_body(&mut self) -> Result<Body, String> {
         match (self.text.take(), self.body.take()) {
             (Some(text), None) => Ok(Body::Text { text }),
@@ -44,27 +44,27 @@ impl Submission {
     }
 }
 
-/// In whose name a message is sent.
+/// Sender of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Speaker<'a> {
-    /// A caller from outside any turn or task: any origin that is open to the outside.
+    /// Caller from outside any turn or task: any origin that is open to the outside.
     Outside,
-    /// A turn or task: in the name of its agent.
+    /// Turn or task, which sends in the name of its agent.
     Work(&'a Caller),
-    /// A dropped file: this origin, or another one of no more authority.
+    /// Dropped file: this origin, or another one with no more authority.
     File(&'a Origin),
-    /// A dropped file of another user than the owner: in the name of that user, whatever the file
+    /// Dropped file of a user other than the owner: the origin is that user, whatever the file
     /// claims.
     User(&'a str),
 }
 
-/// The turn or task from which a command was called, and its agent.
+/// Turn or task from which a command was called, and its agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub agent: AgentName,
     pub by: CalledBy,
-    /// The hops of the message that this work goes back to. Absent: the work has taken so long that
-    /// what it sends begins a new chain.
+    /// Hops of the message that caused this work. Absent: the work has taken so long that its
+    /// messages begin a new chain.
     pub hops: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ pub enum CalledBy {
         run_id: RunId,
         message_id: MessageId,
     },
-    /// A background task, and the turn that started it, if a turn did.
+    /// Background task, and the turn that started it, if any.
     Task {
         task_id: TaskId,
         run_id: Option<RunId>,
@@ -82,7 +82,7 @@ pub enum CalledBy {
 }
 
 impl Caller {
-    /// What its messages name as their cause: the message of the turn, or the task.
+    /// Returns the cause that its messages name: the message of the turn, or the task.
     pub fn causation_id(&self) -> String {
         match self.by {
             CalledBy::Turn { message_id, .. } => message_id.to_string(),
@@ -90,7 +90,7 @@ impl Caller {
         }
     }
 
-    /// The run of the turn, or of the turn that started the task.
+    /// Returns the run of the turn, or of the turn that started the task.
     pub fn run_id(&self) -> Option<RunId> {
         match self.by {
             CalledBy::Turn { run_id, .. } => Some(run_id),
@@ -98,7 +98,7 @@ impl Caller {
         }
     }
 
-    /// Whether the caller is a turn of this agent.
+    /// True if the caller is a turn of this agent.
     pub fn is_turn_of(&self, agent: &AgentName) -> bool {
         match self.by {
             CalledBy::Turn { .. } => self.agent == *agent,
@@ -110,7 +110,7 @@ impl Caller {
 impl std::str::FromStr for Origin {
     type Err = super::UnknownName;
 
-    /// `KIND` or `KIND:ID`
+    /// Parses `KIND` or `KIND:ID`.
     fn from_str(text: &str) -> Result<Origin, Self::Err> {
         let (kind, id) = match text.split_once(':') {
             Some((kind, id)) => (kind, (!id.is_empty()).then(|| id.to_owned())),

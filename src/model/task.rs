@@ -35,25 +35,25 @@ impl TaskStatus {
 
 tagged! {
     "kind", [rename_all = "snake_case", deny_unknown_fields]
-    /// What a task does.
+    /// Job of a task.
     #[derive(Debug, Clone, PartialEq)]
     pub enum TaskJob {
         Command {
             argv: Vec<String>,
         },
-        /// Ends when the child has dealt with the message and has nothing left to do.
+        /// Ends when the child has settled the message and has nothing left to do.
         ChildAgent {
             child: AgentName,
             message_id: MessageId,
-            /// What the child has not been given yet. Until it has it, the task is `queued`.
+            /// Assignment that the child has not got yet. Until then the task is `queued`.
             #[serde(default, skip_serializing_if = "Option::is_none")]
             assignment: Option<Box<Assignment>>,
         },
     }
 }
 
-/// What a delegation gives to its child: the message, and an `agent.toml` in case the child does
-/// not exist yet.
+/// Assignment of a delegation: the message for the child, and an `agent.toml` in case the child
+/// does not exist yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Assignment {
@@ -61,23 +61,24 @@ pub struct Assignment {
     pub message: Message,
 }
 
-/// How a delegation ended, as the parent sees its child.
+/// End of a delegation, as the parent sees its child.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildEnd {
     pub status: TaskStatus,
     pub reason: Option<String>,
-    /// The child's last brief.
+    /// Last brief of the child.
     pub brief: Option<String>,
 }
 
 impl ChildEnd {
-    /// An end that the child did not bring about.
+    /// Returns an end that the child did not cause.
     pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
         ChildEnd { status, reason, brief: None }
     }
 }
 
-/// Background work. While it is open it has a file of its own; its last state goes to the archive.
+/// Background work. While it is open it has its own file; its last state is appended to the
+/// archive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Task {
@@ -89,27 +90,26 @@ pub struct Task {
     pub summary: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
-    /// The turn that started it.
+    /// Turn that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    /// Whether its end may start a turn.
+    /// True if its end may start a turn.
     #[serde(default = "yes")]
     pub notify: bool,
-    /// Whether its command takes input.
+    /// True if its command takes input.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interactive: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
-    /// The hops of the message whose turn started it. Its result carries them on.
+    /// Hops of the message whose turn started it. Its result has the same.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// The machine of its supervisor, and its boot. Processes elsewhere can't see how the task
-    /// stands.
+    /// Machine of its supervisor, and its boot. Other machines can't see whether the task is alive.
     #[serde(default)]
     pub host: String,
     #[serde(default)]
     pub boot_id: String,
-    /// The state directory from which its processes were started.
+    /// State directory from which its processes were started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<StatePlace>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,10 +121,10 @@ pub struct Task {
     pub ended_at: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
-    /// Why it ended, if the exit doesn't say.
+    /// Reason of the end, if the exit does not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The message that tells the agent of its end.
+    /// Message that tells the agent of its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +136,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The agent to which the task is delegated.
+    /// Returns the agent to which the task is delegated.
     pub fn child(&self) -> Option<&AgentName> {
         match &self.job {
             TaskJob::Command { .. } => None,
@@ -153,18 +153,18 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// The end of a task's command as its supervisor saw it. It is written beside the logs before it is
+/// End of a task's command as its supervisor saw it. It is written next to the logs before it is
 /// committed, so that a task whose end was seen never counts as interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskEnd {
     pub exit: Exit,
     pub timed_out: bool,
-    /// The signal that the supervisor itself got, if that ended the command.
+    /// Signal that ended the supervisor, if that ended the command.
     pub cancelled_by: Option<i32>,
     pub ended_at: Time,
     pub stdout_bytes: u64,
     pub stderr_bytes: u64,
-    /// The last line of stdout that is not blank, or else of stderr.
+    /// Last line of stdout that is not blank, or else of stderr.
     pub last_line: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Values that stand in records as text.
+//! Values that records store as text.
 
 use std::fmt;
 
 use serde::{Deserializer, de};
 
-/// Reads a value from its text, of which no copy is made.
+/// Reads a value from its text without copying it.
 pub fn read<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     deserializer: D,
     parse: impl FnOnce(&str) -> Result<T, E>,
@@ -12,7 +12,7 @@ pub fn read<'de, D: Deserializer<'de>, T, E: fmt::Display>(
     deserializer.deserialize_str(Reader(parse))
 }
 
-/// Bytes of which each is a character.
+/// Returns ASCII bytes as text.
 pub fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

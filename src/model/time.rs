@@ -13,17 +13,16 @@ use super::id::Malformed;
 use super::text;
 use super::zone::{self, Zone};
 
-/// A point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with
-/// milliseconds.
+/// Point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(i64);
 
-/// The first and last moments that four digits of a year can write: 0000-01-01 and 9999-12-31.
+/// First and last times with a year of four digits: 0000-01-01 and 9999-12-31.
 const MIN_MS: i64 = -62_167_219_200_000;
 const MAX_MS: i64 = 253_402_300_799_999;
 
 impl Time {
-    /// Milliseconds since the Unix epoch, kept within the years 0 to 9999.
+    /// Returns a time from milliseconds since the Unix epoch, clamped to the years 0 to 9999.
     pub fn from_millis(millis: i64) -> Time {
         Time(millis.clamp(MIN_MS, MAX_MS))
     }
@@ -32,44 +31,44 @@ impl Time {
         self.0
     }
 
-    /// This moment in the UTC calendar.
+    /// Returns the time in the UTC calendar.
     pub fn utc(self) -> DateTime<Utc> {
         DateTime::from_timestamp_millis(self.0).unwrap_or_default()
     }
 
-    /// `yyyy-mm`: the month that names ledger files and archive directories.
+    /// Returns `yyyy-mm`: the month that names ledger files and archive directories.
     pub fn month(self) -> String {
         self.utc().format("%Y-%m").to_string()
     }
 
-    /// `yyyy-mm-dd`
+    /// Returns `yyyy-mm-dd`.
     pub fn day(self) -> String {
         self.utc().format("%Y-%m-%d").to_string()
     }
 
-    /// This moment as clocks in a zone show it.
+    /// Returns the local time in a zone.
     fn shown_in(self, zone: &Zone) -> DateTime<FixedOffset> {
         let offset = i32::try_from(zone.offset(self.0.div_euclid(1000))).ok().and_then(FixedOffset::east_opt);
         self.utc().with_timezone(&offset.unwrap_or(Utc.fix()))
     }
 
-    /// This moment in the local time zone, or in UTC if that zone is not known.
+    /// Returns the time in the local time zone, or in UTC if that zone is not known.
     fn here(self) -> DateTime<FixedOffset> {
         self.shown_in(zone::local().unwrap_or(&Zone::UTC))
     }
 
-    /// `yyyy-mm-dd` in the local time zone.
+    /// Returns `yyyy-mm-dd` in the local time zone.
     pub fn local_day(self) -> String {
         self.here().format("%Y-%m-%d").to_string()
     }
 
-    /// `yyyy-mm-dd hh:mm:ss` in the local time zone.
+    /// Returns `yyyy-mm-dd hh:mm:ss` in the local time zone.
     pub fn local_second(self) -> String {
         self.here().format("%Y-%m-%d %H:%M:%S").to_string()
     }
 
-    /// In the local time zone, and in 11 columns at most: the time of day, and on another day than
-    /// that of `now` the day before it. This text stays true while time goes on.
+    /// Returns the time in the local time zone in at most 11 columns: the time of day, preceded by
+    /// the day if that is another one than the day of `now`.
     pub fn local_short(self, now: Time) -> String {
         let (at, now) = (self.here(), now.here());
         let format = if at.date_naive() == now.date_naive() {
@@ -82,35 +81,34 @@ impl Time {
         at.format(format).to_string()
     }
 
-    /// This moment and a span later; the end of time if that lies beyond it.
+    /// Returns the time a span later; at most the maximum.
     pub fn after(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_add(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
-    /// This moment and a span earlier; the beginning of time if that lies before it.
+    /// Returns the time a span earlier; at least the minimum.
     pub fn before(self, span: Span) -> Time {
         Time::from_millis(self.0.saturating_sub(i64::try_from(span.0).unwrap_or(i64::MAX)))
     }
 
-    /// The time since an earlier moment; zero if that moment is still to come.
+    /// Returns the span since an earlier time; zero if that time is in the future.
     pub fn since(self, earlier: Time) -> Span {
         Span(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// This moment as text for people: RFC 3339 like everywhere else, but in the local time zone
-    /// and with its offset.
+    /// Returns RFC 3339 in the local time zone with its offset, for people.
     pub fn local(self) -> String {
         self.here().to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
-    /// This moment as RFC 3339 in a zone, with its offset.
+    /// Returns RFC 3339 in a zone with its offset.
     pub fn in_zone(self, zone: &Zone) -> String {
         self.shown_in(zone).to_rfc3339_opts(SecondsFormat::Millis, true)
     }
 
-    /// A moment as people say it: what [`Time::parse`] takes, or `now`, `in 2h`, `2h ago`, `17:30`,
-    /// `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its beginning. A
-    /// time of day or a weekday alone is the nearest one in that direction from `now`.
+    /// Parses a time as people write it: the forms of [`Time::parse`], or `now`, `in 2h`, `2h ago`,
+    /// `17:30`, `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day is its
+    /// beginning. A time of day or a weekday alone is the nearest one in that direction from `now`.
     pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
         let unknown = || {
             Err(Malformed(format!(
@@ -152,7 +150,7 @@ impl Time {
                 Err(_) => return on_calendar(text).unwrap_or_else(unknown),
             },
         };
-        // `near` is today, or the last such weekday: the one that is meant is at most a week away.
+        // `near` is today, or the last such weekday: the intended day is at most a week away.
         let days = if day.is_some() { 7 } else { 1 };
         let found = at_local(near, time)?;
         match direction {
@@ -162,7 +160,7 @@ impl Time {
         }
     }
 
-    /// RFC 3339, or a date with an optional time of day in the local time zone.
+    /// Parses RFC 3339, or a date with an optional time of day in the local time zone.
     pub fn parse(text: &str) -> Result<Time, Malformed> {
         on_calendar(text).unwrap_or_else(|| {
             Err(Malformed(format!(
@@ -172,15 +170,15 @@ impl Time {
     }
 }
 
-/// Where a time of day or a weekday is looked for.
+/// Direction in which a time of day or a weekday is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     Ahead,
     Back,
 }
 
-/// A moment with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints, which
-/// leave out the colon of the offset, or the seconds.
+/// Parses a time with its offset from UTC: RFC 3339, and the forms of ISO 8601 that `date` prints,
+/// which omit the colon of the offset, or the seconds.
 fn with_offset(text: &str) -> Option<Time> {
     let iso = || {
         let (day, time) = text.split_once(['T', ' '])?;
@@ -194,7 +192,7 @@ fn with_offset(text: &str) -> Option<Time> {
     Some(Time::from_millis(at.timestamp_millis()))
 }
 
-/// The moment that a date and a time of day name; `None` where the text is none of these.
+/// Parses a date with a time of day; `None` if the text has another form.
 fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
     if let Some(at) = with_offset(text) {
         return Some(Ok(at));
@@ -206,15 +204,15 @@ fn on_calendar(text: &str) -> Option<Result<Time, Malformed>> {
     Some(at_local(local.date(), local.time()))
 }
 
-/// The local time zone, where a local time can't be read without it.
+/// Returns the local time zone. Error when it is not known.
 fn known_zone() -> Result<&'static Zone, Malformed> {
     zone::local().map_err(|problem| {
         Malformed(format!("a local time can't be read, because {problem}; or write a time with its offset"))
     })
 }
 
-/// The moment at which clocks here show this: the first of two, where they are put back. Where they
-/// are put forward some times of day are shown never, and that is an error.
+/// Returns the time of a local time: the first of two where clocks are put back. Error when clocks
+/// skip it.
 fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     let zone = known_zone()?;
     match zone.moments(date.and_time(time)).first() {
@@ -225,8 +223,8 @@ fn at_local(date: NaiveDate, time: NaiveTime) -> Result<Time, Malformed> {
     }
 }
 
-/// How a moment is written, and where in that the digits of its parts stand. They are read and
-/// written without the freedom that RFC 3339 leaves, since every record has several.
+/// Format of a time, which also gives the positions of its digits. Records have many times, so they
+/// are read and written by position instead of by a general parser of RFC 3339.
 const FORM: [u8; 24] = *b"0000-00-00T00:00:00.000Z";
 const PARTS: [std::ops::Range<usize>; 7] = [0..4, 5..7, 8..10, 11..13, 14..16, 17..19, 20..23];
 
@@ -247,7 +245,7 @@ impl Time {
         text
     }
 
-    /// A moment that is written like that.
+    /// Parses a time in exactly this format.
     fn read(text: &str) -> Option<Time> {
         let text: &[u8; FORM.len()] = text.as_bytes().try_into().ok()?;
         let is_like =
@@ -305,19 +303,18 @@ impl schemars::JsonSchema for Time {
     }
 }
 
-/// A span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
+/// Span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span(u64);
 
 impl Span {
     pub const ZERO: Span = Span(0);
 
-    /// The sum of both.
     pub const fn plus(self, other: Span) -> Span {
         Span(self.0.saturating_add(other.0))
     }
 
-    /// So many of it.
+    /// Returns a multiple of the span.
     pub const fn times(self, number: u64) -> Span {
         Span(self.0.saturating_mul(number))
     }

@@ -10,7 +10,7 @@ use super::time::{Span, Time};
 
 tagged! {
     "type", [rename_all = "snake_case", deny_unknown_fields]
-    /// When a timer fires.
+    /// Schedule of a timer.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Schedule {
         At { at: Time },
@@ -20,7 +20,7 @@ tagged! {
 }
 
 names! {
-    /// What becomes of fires that were due while no tick came.
+    /// Treatment of fires that were due while no tick came.
     "catch-up" CatchUp {
         Once = "once",
         All = "all",
@@ -31,7 +31,7 @@ names! {
 names! {
     "timer status" TimerStatus {
         Active = "active",
-        /// It has fired for the last time.
+        /// The timer has fired for the last time.
         Done = "done",
         Cancelled = "cancelled",
     }
@@ -42,30 +42,30 @@ names! {
 pub struct Timer {
     pub id: TimerId,
     pub agent: AgentName,
-    /// The name that its user gave it. An agent has at most one active timer of a name.
+    /// Name that its creator gave it. An agent has at most one active timer of a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub schedule: Schedule,
     pub catch_up: CatchUp,
-    /// How late a fire of a timer with [`CatchUp::Skip`] may be and still send its message.
+    /// Maximum delay at which a fire of a timer with [`CatchUp::Skip`] still sends its message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
-    /// When the timer fires next: computed from the schedule, not from when a step noticed the last
-    /// fire.
+    /// Time of the next fire: computed from the schedule, not from the time at which a step noticed
+    /// the last fire.
     pub next_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
-    /// A message that was put off: it is admitted as it is when the timer fires.
+    /// Deferred message: it is admitted unchanged when the timer fires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<Message>>,
-    /// The hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
+    /// Hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// How often it has fired.
+    /// Number of fires.
     #[serde(default)]
     pub fired: u64,
     #[serde(default)]
-    /// How many fires were due while no tick came.
+    /// Number of fires that were due while no tick came.
     pub missed: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fired_at: Option<Time>,
@@ -82,7 +82,7 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl Schedule {
-    /// True if both say the same, whenever their intervals began.
+    /// True if both define the same fires, whatever the start of their intervals.
     pub fn is_like(&self, other: &Schedule) -> bool {
         match (self, other) {
             (Schedule::Every { every, .. }, Schedule::Every { every: other, .. }) => every == other,
@@ -92,7 +92,7 @@ impl Schedule {
 }
 
 impl Timer {
-    /// The text of what it sends.
+    /// Returns the text of its message.
     pub fn text(&self) -> String {
         let body = self.body.as_ref().or(self.message.as_ref().map(|message| &message.body));
         body.map(Body::to_text).unwrap_or_default()

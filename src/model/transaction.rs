@@ -1,4 +1,4 @@
-//! What one transition changes, as a value: the store commits it whole or not at all.
+//! Changes of one transition, as a value: the store commits all of them or none.
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
@@ -14,26 +14,26 @@ use super::trigger::Trigger;
 use super::wait::Wait;
 use super::work::WorkItem;
 
-/// A record to write, in place of the one of the same name if there is one.
+/// Record to write. It replaces the record of the same name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Put {
     Message(Box<Message>),
     Hint(Box<WakeHint>),
     Work(Box<WorkItem>),
-    /// The prose plan of a work item.
+    /// Prose plan of a work item.
     Plan(WorkId, String),
     Wait(Box<Wait>),
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// A message to another agent, for the outbox.
+    /// Message to another agent, for the outbox.
     Outgoing(Box<Message>),
     Dedupe(Box<DedupeEntry>),
 }
 
 impl Put {
-    /// Tells the record from all others. Of several with one name in a transaction the last is
-    /// written.
+    /// Returns a name that no other record has. Of several puts with one name in a transaction the
+    /// last is written.
     pub fn name(&self) -> String {
         match self {
             Put::Message(message) => message.id.to_string(),
@@ -49,7 +49,7 @@ impl Put {
         }
     }
 
-    /// The number of bytes that it has as a file.
+    /// Returns the number of bytes of the record as a file.
     pub fn size(&self) -> u64 {
         match self {
             Put::Message(message) | Put::Outgoing(message) => size(message),
@@ -65,24 +65,24 @@ impl Put {
     }
 }
 
-/// A record to remove. Removing what is not there is no error.
+/// Record to remove. Removing an absent record is no error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delete {
     Message(InboxKey),
     Hint(MessageId),
     Wait(WaitId),
-    /// A work item with its plan.
+    /// Work item with its plan.
     Work(WorkId),
     Timer(TimerId),
     Task(TaskId),
     Trigger(TriggerId),
-    /// A message that was in the outbox.
+    /// Message that was in the outbox.
     Outgoing(MessageId),
-    /// A checkpoint that a run has saved.
+    /// Checkpoint that a run saved.
     Checkpoint(Checkpoint),
 }
 
-/// A terminal record to append to the archive.
+/// Terminal record to append to the archive.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Archived {
     Message(Box<Message>),
@@ -91,13 +91,14 @@ pub enum Archived {
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// Settled, or, once more, with what only its tick could tell: the last line counts.
+    /// Settled run. It is appended again with details that only its tick knows: the last line
+    /// counts.
     Run(Box<Run>),
     Brief(Box<Brief>),
 }
 
 impl Archived {
-    /// The number of bytes that it has as a file, which is more than it has as a line.
+    /// Returns the number of bytes of the record as a file, which is more than its line has.
     pub fn size(&self) -> u64 {
         match self {
             Archived::Message(message) => size(message),
@@ -112,20 +113,20 @@ impl Archived {
     }
 }
 
-/// One atomic change of one agent (contract, store §2).
+/// Atomic change of one agent (contract, store §2).
 ///
-/// It applies to `base_revision` alone: a store whose `state.json` has another revision refuses it.
-/// Applying it twice is the same as applying it once.
+/// It applies only to `base_revision`: a store whose `state.json` has another revision refuses it.
+/// Applying it twice has the same result as applying it once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transaction {
     pub agent: AgentName,
     pub base_revision: u64,
-    /// The new `state.json`; its revision is `base_revision + 1`.
+    /// New `state.json`; its revision is `base_revision + 1`.
     pub state: State,
     pub puts: Vec<Put>,
     pub deletes: Vec<Delete>,
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
-    /// The transitions among the events, in order, as `on-state-change` is told of them.
+    /// Transitions among the events, in order, of which `on-state-change` is notified.
     pub moves: Vec<Untold>,
 }

@@ -1,8 +1,8 @@
-//! The files of a state directory in a commit.
+//! Files of a state directory in a git commit.
 
 use std::collections::BTreeMap;
 
-/// One of them: its mode as git writes it, and the object with its content.
+/// File in a commit: its mode as git writes it, and the object with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blob {
     pub mode: String,
@@ -10,7 +10,7 @@ pub struct Blob {
 }
 
 impl Blob {
-    /// Neither a symbolic link nor another repository.
+    /// True unless the entry is a symbolic link or another repository.
     pub fn is_file(&self) -> bool {
         self.mode.starts_with("100")
     }
@@ -20,5 +20,5 @@ impl Blob {
     }
 }
 
-/// All of them, by their path in the state directory.
+/// Files of a commit, by their path in the state directory.
 pub type Tree = BTreeMap<String, Blob>;

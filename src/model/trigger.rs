@@ -1,5 +1,5 @@
-//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). Of a
-//! secret only the hash is in the record.
+//! Triggers: capabilities by which outside systems reach an agent (contract, semantics §13). The
+//! record has only the hash of the secret.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -21,8 +21,7 @@ names! {
     }
 }
 
-/// How often a trigger was used lately. Uses are counted together for a minute from the first of
-/// them.
+/// Recent uses of a trigger. Uses are counted together for a minute from the first of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uses {
     pub since: Time,
@@ -30,13 +29,13 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// For how long uses are counted together.
+    /// Time for which uses are counted together.
     pub const WINDOW: Span = Span::from_secs(60);
 
-    /// With one use more, unless there were `most` in this minute. `Err`: how long it is until the
-    /// next one.
+    /// Returns the count with one more use, unless this minute has `most` already. `Err`: the time
+    /// until the next use is allowed.
     pub fn with_one(known: Option<Uses>, most: NonZeroU32, now: Time) -> Result<Uses, Span> {
-        // A minute that begins later than now was written by a clock that was wrong.
+        // A minute that begins in the future was written by a wrong clock.
         let current = known.filter(|uses| uses.since <= now && now.since(uses.since) < Uses::WINDOW);
         let Uses { since, count } = current.unwrap_or(Uses { since: now, count: 0 });
         if count >= most.get() {
@@ -46,14 +45,14 @@ impl Uses {
     }
 }
 
-/// What a delivery is about: `agent`, `resource:…` or `wait:…`.
+/// Scope of a trigger's deliveries: `agent`, `resource:…` or `wait:…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TriggerScope {
-    /// Nothing in particular.
+    /// No particular subject.
     Agent,
     /// This resource, as if the delivery had named it.
     Resource(String),
-    /// This wait, which a delivery ends. The trigger is revoked when the wait has ended.
+    /// Wait that a delivery ends. The trigger is revoked when the wait has ended.
     Wait(WaitId),
 }
 
@@ -136,7 +135,7 @@ names! {
 }
 
 names! {
-    /// The name of a [`Verify`].
+    /// Name of a [`Verify`].
     #[derive(Default)]
     "way to verify" VerifyKind {
         #[default]
@@ -149,22 +148,22 @@ names! {
     }
 }
 
-/// The way in which a delivery proves that its sender has the secret.
+/// Scheme by which a delivery proves that its sender has the secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "VerifyFields", into = "VerifyFields")]
 pub enum Verify {
-    /// The delivery has the secret in it: as a bearer token, as a password, or in GitLab's header.
+    /// The delivery contains the secret: as a bearer token, as a password, or in GitLab's header.
     #[default]
     Secret,
     /// The delivery has an HMAC-SHA256 of its body in this header, as GitHub sends it.
     HmacSha256 { header: String },
-    /// The delivery is signed as Standard Webhooks says: id, moment and body.
+    /// The delivery is signed by Standard Webhooks: id, time and body.
     StandardWebhooks,
-    /// The delivery is signed as Stripe does it: moment and body.
+    /// The delivery is signed by Stripe's scheme: time and body.
     Stripe,
-    /// The delivery is signed as Slack does it: moment and body.
+    /// The delivery is signed by Slack's scheme: time and body.
     Slack,
-    /// The delivery comes to an address that has the secret in it.
+    /// The delivery's URL contains the secret.
     Url,
 }
 
@@ -197,13 +196,13 @@ impl Verify {
     }
 }
 
-/// The fields of a trigger that say how its deliveries are verified.
+/// Fields of a trigger that define the verification of its deliveries.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct VerifyFields {
     #[serde(default)]
     pub verify: VerifyKind,
-    /// The header with the signature, where `verify` is `hmac_sha256`.
+    /// Header with the signature, where `verify` is `hmac_sha256`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature_header: Option<String>,
 }
@@ -237,7 +236,7 @@ impl TryFrom<VerifyFields> for Verify {
     }
 }
 
-/// The header in which GitHub and many others send the signature.
+/// Header in which GitHub and many others send the signature.
 pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -248,20 +247,20 @@ pub struct Trigger {
     pub agent: AgentName,
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
-    /// In whose name a delivery speaks, as an origin: `webhook:github`. Absent: `webhook`, or
-    /// `callback` where the scope is a wait.
+    /// Origin of the deliveries: `webhook:github`. Absent: `webhook`, or `callback` where the scope
+    /// is a wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub status: TriggerStatus,
     #[serde(flatten)]
     #[cfg_attr(test, schemars(with = "VerifyFields"))]
     pub verify: Verify,
-    /// The hash of the secret, in hexadecimal.
+    /// SHA-256 of the trigger's secret, in hexadecimal.
     pub secret_sha256: String,
-    /// The deliveries that steps have taken up. What still lies in the inbox is not among them.
+    /// Number of deliveries that steps have taken up. Deliveries in the inbox are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivery_count: u64,
-    /// When the last of these arrived.
+    /// Time at which the last of these arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_delivered_at: Option<Time>,
     pub created_at: Time,
@@ -280,8 +279,8 @@ impl Trigger {
         self.status == TriggerStatus::Active
     }
 
-    /// In whose name a delivery speaks. `Err`: the record names an origin that no outside system
-    /// has.
+    /// Returns the origin of the deliveries. `Err`: the record names an origin that no outside
+    /// system has.
     pub fn origin(&self) -> Result<Origin, String> {
         let default = match self.scope {
             TriggerScope::Agent | TriggerScope::Resource(_) => OriginKind::Webhook,
@@ -301,7 +300,7 @@ impl Trigger {
         }
     }
 
-    /// Notes deliveries that a step takes up, the last of which arrived at this moment.
+    /// Counts deliveries that a step takes up, the last of which arrived at this time.
     pub fn count(&mut self, deliveries: u64, last: Time) {
         self.delivery_count = self.delivery_count.saturating_add(deliveries);
         self.last_delivered_at = self.last_delivered_at.max(Some(last));
@@ -350,7 +349,7 @@ mod tests {
             (Some(uses(0, 2)), 59_999, Err(Span::from_millis(1))),
             (Some(uses(0, 9)), 0, Err(Span::from_secs(60))),
             (Some(uses(0, 2)), 60_000, Ok(uses(60_000, 1))),
-            // A minute that is still to come was written by a clock that was wrong.
+            // A minute in the future was written by a wrong clock.
             (Some(uses(1, 2)), 0, Ok(uses(0, 1))),
         ] {
             assert_eq!(Uses::with_one(known, most, at(now)), expected, "{known:?} {now}");

@@ -1,5 +1,5 @@
-//! Waits: why an agent or a work item can't go on, and what would end that (contract, semantics
-//! §5).
+//! Waits: the reason for which an agent or a work item can't continue, and the events that end it
+//! (contract, semantics §5).
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ names! {
 }
 
 names! {
-    /// Whether an external wait can end although nothing answers.
+    /// Ability of an external wait to end without an answer.
     "recoverability" Recoverability {
         Recoverable = "recoverable",
         ExplicitNoFallback = "explicit_no_fallback",
@@ -42,73 +42,71 @@ pub struct Wait {
     pub agent: AgentName,
     pub kind: WaitKind,
     pub reason: String,
-    /// For an `operator` wait: the answers that are offered.
+    /// Answers that an `operator` wait offers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// A task's id for kind `task`; else an opaque reference such as `github:org/repo#12`.
+    /// Task id for kind `task`; else an opaque reference such as `github:org/repo#12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    /// Absent: the wait is the agent's own.
+    /// Work item that waits. Absent: the agent itself waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_id: Option<TriggerId>,
-    /// When a `timer` wait is over.
+    /// End of a `timer` wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
-    /// When the agent is told next to go and look. That does not end the wait.
+    /// Time at which the agent is next told to check. That does not end the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Time>,
-    /// The time between two such moments; absent: there is one moment.
+    /// Interval between two such times; absent: there is one time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_every: Option<Span>,
-    /// The message that tells the agent to look, while that message is in the inbox. There is one
-    /// at most.
+    /// Message that tells the agent to check, while that message is in the inbox. There is at most
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_id: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
-    /// Something outside that will send word.
+    /// Outside system that is expected to answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Why the wait has no fallback, if it has none on purpose.
+    /// Reason for which the wait has no fallback, if that is intended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_fallback: Option<String>,
     pub status: WaitStatus,
-    /// The message that ends it, from the moment at which a step takes that message up. The wait is
-    /// resolved when a turn for the message has completed, and counts for nothing until then.
+    /// Message that satisfies the wait, set when a step takes that message up. The wait is resolved
+    /// when a turn for the message has completed, and blocks nothing until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<MessageId>,
-    /// The message that should have ended the wait. No turn has completed for it, so the answer is
+    /// Message that should have ended the wait. No turn has completed for it, so the answer is
     /// lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_answer: Option<MessageId>,
-    /// For a task that has ended: the message that reports its end and that no step has taken up
-    /// yet.
+    /// Message that reports the end of the task and that no step has taken up yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
-    /// When the agent was told that `expires_at` is past. The wait ends when a step takes that
-    /// message up.
+    /// Time at which the agent was told that `expires_at` is past. The wait ends when a step takes
+    /// that message up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_told_at: Option<Time>,
-    /// For a `system` wait of the agent's own: when a step emitted its one tick.
+    /// Time at which a step emitted the one tick of the agent's own `system` wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_at: Option<Time>,
-    /// The hops of the message that a deadline of the wait sends; 0 if all come too late to belong
-    /// to a chain.
+    /// Hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
+    /// chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
-    /// When the agent was woken because `wake_at` had come.
+    /// Time at which the agent was woken because `wake_at` had come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_at: Option<Time>,
-    /// When the agent was last told to go and look.
+    /// Time at which the agent was last told to check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rechecked_at: Option<Time>,
     pub created_at: Time,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
-    /// How it ended: the message that resolved it, `expires_at`, or a command and what that was
-    /// about.
+    /// Cause of the end: the message that resolved it, `expires_at`, or a command and its subject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     #[serde(flatten)]
@@ -124,20 +122,19 @@ impl Wait {
         self.status == WaitStatus::Active
     }
 
-    /// True if the wait keeps the agent or the work item from going on: it is active, and no step
+    /// True if the wait keeps the agent or the work item from continuing: it is active, and no step
     /// has taken up a message that satisfies it.
     pub fn is_waiting(&self) -> bool {
         self.is_active() && self.resolved_by.is_none()
     }
 
-    /// The next moment at which a step tells the agent to look, if none of these messages is
+    /// Returns the next time at which a step tells the agent to check, if none of these messages is
     /// queued.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_id.is_none())
     }
 
-    /// Moves a repeating recheck past `now`, in steps of its period. A single one has no further
-    /// moment.
+    /// Moves a repeating recheck past `now`, in steps of its period. A single one is removed.
     pub fn advance_recheck(&mut self, now: Time) {
         let Some(at) = self.recheck_at.filter(|at| *at <= now) else { return };
         self.recheck_at = self.recheck_every.map(|every| {
@@ -151,7 +148,7 @@ impl Wait {
         self.work_item_id.is_none()
     }
 
-    /// The task that a `task` wait names.
+    /// Returns the task that a `task` wait names.
     pub fn task_id(&self) -> Option<TaskId> {
         match self.kind {
             WaitKind::Task => self.resource.as_deref()?.parse().ok(),

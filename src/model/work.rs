@@ -1,4 +1,4 @@
-//! Work items: what an agent has set out to do (contract, semantics §4).
+//! Work items: the agent's own tasks and plans (contract, semantics §4).
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ names! {
 }
 
 names! {
-    /// Derived from an item and the waits on it, in order of precedence.
+    /// Scheduling state, derived from an item and the waits on it, in order of precedence.
     "scheduling state" SchedulingState {
         Completed = "completed",
         WaitingTask = "waiting_task",
@@ -36,7 +36,7 @@ names! {
 }
 
 names! {
-    /// The reduced view of a scheduling state.
+    /// Reduced view of a scheduling state.
     "readiness" Readiness {
         Runnable = "runnable",
         WaitingForOperator = "waiting_for_operator",
@@ -53,7 +53,7 @@ pub struct Todo {
     pub done: bool,
 }
 
-/// The item's revision, and the agent's count of wakes, when a tick was last emitted for the item.
+/// Revision of the item, and the agent's count of wakes, when a tick was last emitted for the item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Ticked {
@@ -81,12 +81,12 @@ pub struct WorkItem {
     pub result: Option<String>,
     /// From 1, +1 on every change.
     pub revision: u64,
-    /// The last tick that was emitted to go on with this item.
+    /// Last tick that was emitted to continue this item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked: Option<Ticked>,
     pub created_at: Time,
     pub updated_at: Time,
-    /// The prose plan, in the archive only. The plan of an open item is a file of its own.
+    /// Prose plan, in the archive only. The plan of an open item is a file of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! Time zones: those with a name, whose rules are built in, and those that a POSIX rule describes.
+//! Time zones: named ones, whose rules are built in, and those that a POSIX rule describes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use chrono_tz::Tz;
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 
-/// A time zone. Moments and offsets are in seconds; an offset is positive east of Greenwich.
+/// Time zone. Times and offsets are in seconds; an offset is positive east of Greenwich.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Zone {
     Named(Tz),
     Rule(Box<Rule>),
 }
 
-/// A POSIX rule of a time zone, such as `CET-1CEST,M3.5.0,M10.5.0/3`.
+/// POSIX rule of a time zone, such as `CET-1CEST,M3.5.0,M10.5.0/3`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     text: String,
@@ -32,7 +32,7 @@ struct Summer {
     ends: Change,
 }
 
-/// A day of every year, and the time of that day in seconds, at which summer time begins or ends.
+/// Day of every year, and the time of that day in seconds, at which summer time begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Change {
     day: Day,
@@ -41,9 +41,9 @@ struct Change {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Day {
-    /// The day of the year from 1 to 365; 29 February is not counted.
+    /// Day of the year from 1 to 365; 29 February is not counted.
     Julian(u32),
-    /// The day of the year from 0 to 365.
+    /// Day of the year from 0 to 365.
     Ordinal(u32),
     /// The nth such weekday of a month; the fifth is the last.
     Week { month: u32, week: u32, weekday: u32 },
@@ -52,7 +52,7 @@ enum Day {
 impl Zone {
     pub const UTC: Zone = Zone::Named(Tz::UTC);
 
-    /// The offset of local time at a moment.
+    /// Returns the offset of local time at a time.
     pub fn offset(&self, at: i64) -> i64 {
         let utc = DateTime::from_timestamp(at, 0).unwrap_or_default().naive_utc();
         match self {
@@ -61,8 +61,8 @@ impl Zone {
         }
     }
 
-    /// The moments at which clocks show a local time: one, two where clocks are put back, or none
-    /// where they are put forward. The earlier moment comes first.
+    /// Returns the times at which clocks show a local time: one, two where clocks are put back, or
+    /// none where they are put forward. The earlier time comes first.
     pub fn moments(&self, local: NaiveDateTime) -> Vec<i64> {
         let shown = local.and_utc().timestamp();
         let offsets = [shown - DAY, shown + DAY].map(|near| self.offset(near));
@@ -76,8 +76,8 @@ impl Zone {
         moments
     }
 
-    /// The first moment after `from`, up to and with `until`, from which on local time has another
-    /// offset.
+    /// Returns the first time after `from`, up to and including `until`, at which local time gets
+    /// another offset.
     pub fn next_change(&self, from: i64, until: i64) -> Option<i64> {
         // No zone changes its offset twice in a week.
         const STEP: i64 = 7 * DAY;
@@ -99,7 +99,7 @@ impl Zone {
     }
 }
 
-/// The names of all time zones, in order.
+/// Returns the names of all time zones, in order.
 pub fn names() -> impl Iterator<Item = &'static str> {
     chrono_tz::TZ_VARIANTS.iter().map(|zone| zone.name())
 }
@@ -138,7 +138,7 @@ impl Rule {
 }
 
 impl Change {
-    /// The local time of this change in a year, as seconds since 1970.
+    /// Returns the local time of this change in a year, as seconds since 1970.
     fn shown_in(&self, year: i32) -> i64 {
         let first = |month| NaiveDate::from_ymd_opt(year, month, 1).unwrap_or_default();
         let day = match self.day {
@@ -157,7 +157,7 @@ impl Change {
     }
 }
 
-/// Reads a POSIX rule from its beginning.
+/// Parser of a POSIX rule.
 struct Parser<'t> {
     left: &'t str,
 }
@@ -171,7 +171,7 @@ impl Parser<'_> {
         }
         self.name()?;
         let summer = if self.left.starts_with(',') { offset + HOUR } else { -self.time(24)? };
-        // A rule may leave out when summer time begins. No default holds everywhere.
+        // A rule may omit the start of summer time. No default is right everywhere.
         let begins = self.change()?;
         let ends = self.change()?;
         let summer = Some(Summer { offset: summer, begins, ends });
@@ -183,7 +183,7 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// Takes the longest beginning whose characters fit.
+    /// Takes the longest prefix whose characters fit.
     fn while_fits(&mut self, fits: impl Fn(char) -> bool) -> &str {
         let end = self.left.find(|c| !fits(c)).unwrap_or(self.left.len());
         let (taken, left) = self.left.split_at(end);
@@ -242,25 +242,26 @@ impl Parser<'_> {
     }
 }
 
-/// Finds the local time zone, or says why it is not known.
+/// Function that finds the local time zone, or returns the reason for which it is not known.
 pub type Source = fn() -> Result<Zone, String>;
 
 static SOURCE: OnceLock<Source> = OnceLock::new();
 static LOCAL: OnceLock<Result<Zone, String>> = OnceLock::new();
 
-/// Says where the local time zone comes from. The source is asked at most once, when the zone is
-/// needed first.
+/// Sets the source of the local time zone. It is called at most once, when the zone is first
+/// needed.
 pub fn set_source(source: Source) {
     let _ = SOURCE.set(source);
 }
 
-/// The local time zone, or why it is not known. Without a source it is UTC.
+/// Returns the local time zone, or the reason for which it is not known. Without a source it is
+/// UTC.
 pub fn local() -> Result<&'static Zone, &'static str> {
     let found = LOCAL.get_or_init(|| SOURCE.get().map_or(Ok(Zone::UTC), |source| source()));
     found.as_ref().map_err(String::as_str)
 }
 
-/// Why the local time zone is not known, if a command has asked for it in vain.
+/// Returns the reason for which the local time zone is not known, if a command needed it.
 pub fn problem() -> Option<&'static str> {
     LOCAL.get()?.as_ref().err().map(String::as_str)
 }

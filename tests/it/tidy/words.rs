@@ -18,9 +18,7 @@ const UNWRITTEN: &[(&str, usize)] = &[
     ("engine", 145),
     ("http", 1),
     ("main", 11),
-    ("model", 150),
     ("process", 88),
-    ("rules", 101),
     ("store/postgres", 102),
     ("workdir", 12),
 ];
