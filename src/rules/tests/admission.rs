@@ -1,5 +1,4 @@
-//! What may be said by whom: every origin with every kind, priorities, sizes, bodies, expiry and
-//! hops.
+//! Admission of messages: every origin with every kind, priorities, sizes, bodies, expiry and hops.
 
 use serde_json::json;
 
@@ -28,7 +27,7 @@ const TABLE: [(&str, &[&str], &str); 7] = [
     ("task", &["task_result", "task_status"], "runtime_instruction"),
 ];
 
-/// The origins that belong to the runtime.
+/// Origins that belong to the runtime.
 const RUNTIME: [&str; 3] = ["timer", "system", "task"];
 
 fn said(text: &str) -> Submission {
@@ -44,7 +43,7 @@ fn submit(submission: Submission) -> Result<Message, Refusal> {
     submit_with(submission, None, &Limits::default())
 }
 
-/// A turn of `writer`, whose own message came through `hops` turns.
+/// Returns a turn of `writer`, whose own message came through `hops` turns.
 fn caller(hops: u32) -> Caller {
     let by = CalledBy::Turn { run_id: run_id(5), message_id: message_id(6) };
     Caller { agent: "writer".parse().expect("a name"), by, hops: Some(hops) }
@@ -348,8 +347,8 @@ fn a_time_to_live_counts_from_admission_and_a_moment_goes_before_it() {
     }
 }
 
-/// What a dropped file may claim: no more than the files of the agent have, and nothing of the
-/// runtime's.
+/// A dropped file may claim at most the authority of the agent's files, and no origin of the
+/// runtime.
 #[test]
 fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
     let allowed = [
@@ -395,13 +394,13 @@ fn a_dropped_file_speaks_as_files_do_unless_it_claims_less() {
                 "origin_not_allowed"
             );
         }
-        // A kind alone claims who speaks in it.
+        // A kind without an origin claims the default origin of the kind.
         let prompt = drop(Submission { kind: Some(MessageKind::OperatorPrompt), ..said("x") });
         assert_eq!(prompt.is_ok(), most.kind == OriginKind::Operator, "{most}");
     }
 }
 
-/// Whether a user drops a request or puts a whole record there, it is the same message in the end.
+/// A dropped request and a dropped record of one user give the same message.
 #[test]
 fn a_file_of_another_user_says_no_more_as_a_record_than_as_a_request() {
     let said_as = |speaker, surface| {

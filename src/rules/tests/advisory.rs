@@ -1,4 +1,5 @@
-//! Warnings: each appears where its condition holds, and is absent right beside it.
+//! Warnings: each appears where its condition holds, and is absent in the nearest case where it
+//! does not.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -227,7 +228,7 @@ fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
         (dropped.inbox.drops, dropped.inbox.dropped_at) = (1, Some(at(-1000)));
         assert_eq!(late(&dropped), warned, "a dropped file, {after:?}");
         assert!(!late(&idle), "nothing, {after:?}");
-        // The message is as old, but a step was made since, or none could be.
+        // The message is as old, but a step was made since, or none was possible.
         let mut stepped = records.clone();
         stepped.state.stepped_at = Some(at(0));
         assert!(!late(&stepped), "stepped, {after:?}");

@@ -1,4 +1,4 @@
-//! What a turn may do to whom, as tables.
+//! Rights of a turn over other agents, as tables.
 
 use crate::model::agent::{AgentKind, Identity, Status, Visibility};
 use crate::model::authority::Reach;

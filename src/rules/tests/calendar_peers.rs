@@ -19,40 +19,39 @@ const ZONES: &[&str] = &[
 ];
 
 const YEAR: i64 = 366 * 24 * 3600;
-/// The beginning of 2026.
+/// Start of 2026.
 const SINCE: i64 = 1_767_225_600;
 
 const FIRES: usize = 5;
 
-/// A way in which a library differs from cron(8) in the night of a change.
+/// Known difference of a library from cron(8) in the night of a change.
 struct Deviation {
     peer: &'static str,
-    /// The zones in which it shows; all if there are none.
+    /// Affected zones; all if empty.
     zones: &'static [&'static str],
-    /// Expressions that follow clocks, or those of fixed times.
+    /// True for expressions that follow clocks, false for those of fixed times.
     follows_clocks: bool,
-    /// Clocks that are put forward, or back; both if `None`.
+    /// True if clocks are put forward, false if back; `None`: both.
     forward: Option<bool>,
 }
 
 const DEVIATIONS: &[Deviation] = &[
-    // It fires after the change for a time that clocks skip, also where stars follow clocks.
+    // The library fires after the change for a time that clocks skip, also where stars follow
+    // clocks.
     Deviation { peer: "croniter", zones: &[], follows_clocks: true, forward: Some(true) },
-    // It fires at a fixed time again when clocks show that time again.
+    // The library fires at a fixed time again when clocks show that time again.
     Deviation { peer: "croniter", zones: &[], follows_clocks: false, forward: Some(false) },
-    // They go from hour to hour in steps of an hour, and step over a part of one after half an
-    // hour's change.
+    // Both libraries advance by whole hours, and skip a part of one after a change of half an hour.
     Deviation { peer: "croniter", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
     Deviation { peer: "cronsim", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
-    // It begins a day at midnight, also one that clocks let begin at one o'clock.
+    // The library starts a day at midnight, also one that clocks start at one o'clock.
     Deviation { peer: "cronsim", zones: &["America/Havana"], follows_clocks: true, forward: Some(true) },
 ];
 
-/// The time around a change in which a deviation shows, in seconds.
+/// Time around a change in which a deviation shows, in seconds.
 const NIGHT: i64 = 3 * 3600;
 
-/// The fires that a library must have as well, of those of one list: all, but for those in a night
-/// in which that library deviates.
+/// Returns the fires outside of the night of a change, in which both lists must agree.
 fn outside_night(fires: &[i64], change: i64) -> impl Iterator<Item = i64> {
     fires.iter().copied().filter(move |fire| (fire - change).abs() > NIGHT)
 }
@@ -78,10 +77,10 @@ fn expressions() -> Vec<String> {
     all
 }
 
-/// The time before a change at which fires are looked for from, in seconds.
+/// Time before a change from which fires are compared, in seconds.
 const BEFORE: i64 = 26 * 3600;
 
-/// The changes of local time in the year, or the beginning and the middle of the year.
+/// Returns the changes of local time in the year, or the start and the middle of the year.
 fn changes(zone: &Zone) -> Vec<i64> {
     let next = |at: &i64| zone.next_change(*at, SINCE + YEAR);
     let changes: Vec<i64> = std::iter::successors(next(&SINCE), next).collect();

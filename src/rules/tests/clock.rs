@@ -1,5 +1,5 @@
-//! A clock that ran ahead parks nobody: every state × every stored moment in the far future × the
-//! clock set right.
+//! Corrections after a fast clock: every state × every stored time in the far future × the
+//! corrected clock.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -26,16 +26,16 @@ use super::{
     timer, word,
 };
 
-/// How far ahead the clock ran: some 76 years.
+/// Advance of the fast clock: some 76 years.
 const AHEAD: i64 = 2_400_000_000_000;
 
-/// What a moment says that was written then.
+/// Returns a time that the fast clock wrote.
 fn then(millis: i64) -> Time {
     at(AHEAD + millis)
 }
 
-/// What a clock that ran ahead may have written, each with how long it may keep the agent after
-/// that.
+/// Name of a field that a fast clock may have written, the time for which it may still delay the
+/// agent, and the function that writes it.
 type Wrong = (&'static str, Span, fn(&mut Records));
 
 const WRONG: [Wrong; 11] = [
@@ -88,7 +88,7 @@ const WRONG: [Wrong; 11] = [
     }),
 ];
 
-/// An agent in a state, with a message that it is about.
+/// Returns an agent in a state, with a message that it is about.
 fn standing(status: Status, state: ExecutionState) -> Records {
     let mut records = records_in(status, state);
     match state {
@@ -133,7 +133,7 @@ fn every_state_with_any_moment_in_the_far_future_is_due_within_the_span_of_its_p
                 }
                 let due = next_due(&draft.records);
                 assert!(due.is_some() || silent, "{name}: nothing ends the silence");
-                // What is suspended and of which nobody said for how long has its own time.
+                // A suspension without a duration has its own timeout.
                 assert!(due.is_none_or(|due| due <= now().after(span).after(secs(3601))), "{name}: {due:?}");
             }
         }

@@ -1,4 +1,4 @@
-//! The closure of a turn: every combination of its facts, against the rows of the contract.
+//! Closure of a turn: every combination of its facts, against the rows of the contract.
 
 use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::WaitId;
@@ -10,7 +10,7 @@ use super::{subsets, wait_id, work_id};
 
 use SchedulingState::{Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer};
 
-/// Which wait the closure is about.
+/// Wait that the closure names.
 #[derive(Debug, Clone, Copy)]
 enum About {
     Nothing,
@@ -117,7 +117,7 @@ const TABLE: [Row; 22] = [
     ("13", |_| true, "completed", None, About::Nothing),
 ];
 
-/// Nothing has gone wrong, nothing is open.
+/// Returns the facts of an agent without faults and without open records.
 fn quiet() -> ClosureFacts {
     ClosureFacts {
         runtime_error: false,
@@ -139,7 +139,7 @@ fn agent_waits(kinds: &[u32]) -> AgentWaits {
     AgentWaits { operator: own(1), external: own(2), timer: own(3), task: own(4), system: own(5) }
 }
 
-/// Every combination of the facts that a closure depends on.
+/// Returns every combination of the facts that a closure depends on.
 fn all_facts() -> impl Iterator<Item = ClosureFacts> {
     let terminals: Vec<Option<Terminal>> =
         std::iter::once(None).chain(Terminal::ALL.iter().copied().map(Some)).collect();
@@ -212,7 +212,7 @@ fn the_closure_is_the_first_row_that_holds_in_all_221184_combinations() {
     assert!(seen.iter().all(|count| *count > 0), "a row that never held: {seen:?}");
 }
 
-/// The facts in the order in which every closure lists them.
+/// Names of the facts in the order in which every closure lists them.
 const EVIDENCE: [&str; 14] = [
     "runtime_error",
     "turn_in_progress",

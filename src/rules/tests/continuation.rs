@@ -1,5 +1,4 @@
-//! What a message means to an agent: each row of the contract, and every trigger after every
-//! closure.
+//! Continuation of a message: each row of the contract, and every trigger after every closure.
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
@@ -314,7 +313,8 @@ fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
         (trigger(TriggerKind::TimerFire), true),
         (trigger(TriggerKind::InternalFollowup), true),
         (wake_hint(true), true),
-        // Without content it is only a signal, and of a task that goes on it is no input.
+        // An event without content is only a signal, and a message about a running task is no
+        // input.
         (Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }, false),
         (wake_hint(false), false),
         (result(1, TaskStatus::Running), false),
@@ -329,7 +329,7 @@ fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
     }
 }
 
-/// What a trigger names: wait, trigger, resource, work item.
+/// Names of a trigger: wait, trigger, resource, work item.
 type Names = (Option<u32>, Option<u128>, Option<&'static str>, Option<u32>);
 
 const NAMES: [Names; 17] = [
@@ -355,7 +355,7 @@ const NAMES: [Names; 17] = [
 struct Case {
     prior: Closure,
     trigger: Trigger<'static>,
-    /// Whether it satisfies any wait.
+    /// True if it satisfies any wait.
     ends: bool,
 }
 
@@ -373,15 +373,15 @@ impl Case {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
     }
     fn names_nothing(&self) -> bool {
-        // A trigger that no wait names is no name.
+        // A trigger that no wait names does not count as named.
         let trigger = self.trigger.trigger_id.filter(|id| *id == trigger_id(1));
         (self.trigger.wait_id, trigger, self.trigger.resource) == (None, None, None)
     }
-    /// The resources of the active external waits.
+    /// True if an active external wait has the named resource.
     fn resource_is_awaited(&self) -> bool {
         [Some(RESOURCE), Some("mail:inbox")].contains(&self.trigger.resource)
     }
-    /// Whether the tick is about a deadline of a wait that counts no more.
+    /// True if the tick is about a deadline of a wait that has ended or is bound.
     fn is_moot(&self) -> bool {
         let deadline =
             matches!(self.trigger.source, Source::Scheduler(SchedulerTick::Expiry | SchedulerTick::Recheck));
@@ -501,7 +501,7 @@ const TABLE: [Row; 16] = [
     ("free: the rest", |_| true, LivenessOnly, false, false),
 ];
 
-/// The row's verdict, unless the trigger must run all the same.
+/// Returns the row's verdict, unless the trigger must run all the same.
 fn expected(case: &Case, row: &Row, unmatched: Unmatched) -> (ContinuationClass, bool, bool) {
     let (_, _, class, reentry, matched) = *row;
     let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
@@ -525,7 +525,7 @@ fn priors() -> Vec<Closure> {
             priors.push(closure(Waiting, Some(*reason), None));
             priors.push(waiting(*reason));
         }
-        // The external wait of an item.
+        // External wait of an item.
         priors.push(closure(Waiting, Some(AwaitingExternalChange), Some(wait_id(5))));
     }
     priors
@@ -558,7 +558,7 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for prior in priors() {
         for kind in TriggerKind::ALL {
-            // Of other kinds what is said of a task makes no difference.
+            // Other kinds do not depend on the task.
             let about_tasks = if *kind == TriggerKind::TaskResult {
                 &results[..]
             } else {
@@ -717,7 +717,7 @@ fn the_key_of_a_tick_tells_whose_it_is() {
         (Some("wait:healed:wait_1"), Source::Scheduler(SchedulerTick::Other)),
         (Some(&expiry), Source::Scheduler(SchedulerTick::Expiry)),
         (Some(&recheck), Source::Scheduler(SchedulerTick::Recheck)),
-        // Of the first version, whose waits had ended before.
+        // Keys of the first version, whose waits had ended before the tick.
         (Some("wait:expired:wait_1:1"), Source::Scheduler(SchedulerTick::Other)),
     ];
     for (key, source) in rows {

@@ -1,5 +1,5 @@
-//! Counters at the end of their range: they stay there, or the change is refused. None panics or
-//! begins anew.
+//! Counters at the end of their range: they stop there, or the change is refused. None panics or
+//! wraps.
 
 use serde_json::json;
 
@@ -21,7 +21,8 @@ use super::{
     run_id, running, secs, shortage, timer,
 };
 
-/// Every counter at its highest; but the number of events, which is bounded when it is read.
+/// Returns counters at their maximum; except the number of events, which is checked when it is
+/// read.
 fn highest() -> Counters {
     let mut counters = json!(Counters::default());
     for (name, count) in counters.as_object_mut().expect("an object") {

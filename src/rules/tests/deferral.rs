@@ -1,5 +1,5 @@
-//! Rows of deferrals: what a turn says about them, how long and how often they go on, and how an
-//! operator ends them.
+//! Consecutive deferrals: the turn's details, their duration and number, and the operator's ways to
+//! end them.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -34,7 +34,7 @@ fn ending(deferral: Deferral) -> TurnEnd {
     TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) }
 }
 
-/// The records after the turn that runs has ended so, at this moment.
+/// Returns the records after the running turn has ended in this way, at this time.
 fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
     let mut draft = Draft::new(records, stamp_at(moment));
     let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
@@ -47,7 +47,7 @@ fn committed(draft: Draft) -> Records {
     Records { state: finish(draft).state, ..after }
 }
 
-/// The records after the held message was claimed again, at this moment.
+/// Returns the records after the held message was claimed again, at this time.
 fn again(records: Records, moment: Time) -> Records {
     let mut draft = Draft::new(records, stamp_at(moment));
     let message = draft.records.inbox.claimed.clone().expect("held");
@@ -110,7 +110,7 @@ fn no_step_tries_before_a_known_moment_and_none_is_late_before_it() {
             assert_eq!(report.evidence, if moment < at(7_200_000) { back.to_vec() } else { vec![] });
         }
     }
-    // A moment that is past says nothing about the next one.
+    // A time in the past does not determine the next try.
     for past in [
         Deferral { until: Some(at(-1)), ..Deferral::default() },
         Deferral { after: Some(secs(0)), ..Deferral::default() },
@@ -187,7 +187,7 @@ fn looks_of_a_claim_are_deferrals_of_the_same_row() {
     assert_eq!((run.setbacks.deferrals, run.deferred_since), (2, Some(now())));
 }
 
-/// A message that was put off until tomorrow, as a turn said.
+/// Returns the records with a message that its turn put off until tomorrow.
 fn until_tomorrow() -> Records {
     put_off(ending(Deferral { after: Some(secs(86_400)), ..Deferral::default() }))
 }
@@ -287,7 +287,7 @@ fn the_operator_can_fail_and_drop_what_is_held() {
     }
 }
 
-/// What the next step would do, when this has come into the inbox.
+/// Returns the decision of the next step after this arrival.
 fn with(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     let mut records = until_tomorrow();
     arrive(&mut records);
@@ -315,7 +315,7 @@ fn an_interjection_has_it_tried_at_once_and_a_hint_does_not() {
         if expected == put {
             continue;
         }
-        // Put off again: the interjection is still queued, and was heard.
+        // The message is put off again: the interjection is still queued, and has had its effect.
         let (records, _) = ended(again(records, moment), exited(75), at(61_000));
         let mut draft = Draft::new(records, stamp_at(at(61_500)));
         take_in(&mut draft).expect("taken in");
@@ -343,10 +343,10 @@ fn a_suspended_run_is_not_woken_by_a_hint() {
     assert_eq!(the_held(&draft.records).not_before, None);
 }
 
-/// Every verb of the operator that leads out of a state.
+/// Verbs of the operator that lead out of a state.
 const VERBS: [&str; 6] = ["start", "stop", "recover", "resume", "fail", "drop"];
 
-/// What it does; a refusal is its hint.
+/// Applies the verb; a refusal is its hint.
 fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
     let mut draft = Draft::new(records.clone(), stamp_at(at(1)));
     let hinted = |refusal: crate::model::refusal::Refusal| refusal.hint;
@@ -367,7 +367,7 @@ fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
                 drop_held(&mut draft, message, "x").map_err(hinted)?
             }
             Some(_) => return Err(Some("`dormouse stop worker` ends its turn".to_owned())),
-            // There is no message to ask for.
+            // There is no message to requeue.
             None => stop(&mut draft, secs(1), true, None, &OPERATOR).map(drop).map_err(hinted)?,
         },
     }
@@ -383,7 +383,7 @@ fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
             for verb in VERBS {
                 let Err(hint) = act(verb, &records) else { continue };
                 refused += 1;
-                // To start what is started is no way out of anything.
+                // `start` of a started agent leads out of no state.
                 if verb == "start" && status != Status::Stopped {
                     continue;
                 }
@@ -409,7 +409,7 @@ fn from_every_state_each_way_out_does_something_or_names_one_that_does() {
     assert!(refused > 30, "{refused}");
 }
 
-/// An agent as it stands in a state, with what belongs to that.
+/// Returns an agent in a state, with the records that belong to it.
 fn standing(status: Status, state: ExecutionState) -> Records {
     let mut records = match state {
         ExecutionState::Scheduled

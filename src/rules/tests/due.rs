@@ -1,5 +1,5 @@
-//! When an agent next has something to do by itself: each source by itself, the first of several,
-//! and never behind a closed gate.
+//! Next due time of an agent: each source by itself, the first of several, and none for a stopped
+//! agent.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -13,7 +13,7 @@ use super::{at, current_run, held, message_id, prompt, records, records_in, retr
 
 type Source = (&'static str, fn(&mut Records, i64), i64);
 
-/// Each source that is due `millis` after the moment, and how much later the step then finds it.
+/// Sources that are due `millis` after now, and the delay after which the step finds them.
 const SOURCES: [Source; 8] = [
     (
         "a timer wait's wake_at",
@@ -161,14 +161,14 @@ fn what_has_ended_or_was_consumed_or_is_switched_off_is_not_due() {
             Wait { woken_at: Some(at(1)), recheck_at: None, expiry_told_at: Some(at(4)), ..dated.clone() },
             None,
         ),
-        // What is bound is over in any case, or active again with all its moments.
+        // A bound wait ends in any case, or becomes active again with all its times.
         (Wait { resolved_by: Some(message_id(7)), ..dated }, None),
     ] {
         records.waits = vec![told.clone()];
         assert_eq!(next_due(&records), due, "{told:?}");
     }
 
-    // The end of a sleep is told of other moments, and is none itself.
+    // The end of a sleep follows from other times, and is no source itself.
     let mut asleep = super::records();
     asleep.state.sleeping_until = Some(at(1));
     assert_eq!(next_due(&asleep), None);

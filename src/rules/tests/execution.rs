@@ -1,5 +1,4 @@
-//! The machine of twelve states: every pair of states, every status beside every state, every
-//! timeout.
+//! State machine: every pair of states, every status in every state, every timeout.
 
 use crate::model::agent::Status;
 use crate::model::execution::{Execution, ExecutionState};
@@ -9,7 +8,7 @@ use crate::rules::execution::{agrees, can, check, is_over, next, statuses, timeo
 
 use super::{NOW_MS, now, secs};
 
-/// Contract, execution §1, one edge per row.
+/// Edges of contract, execution §1, one per row.
 const EDGES: [(&str, &str); 23] = [
     ("initializing", "runnable"),
     ("initializing", "failed"),
@@ -36,7 +35,7 @@ const EDGES: [(&str, &str); 23] = [
     ("recovering", "shutting_down"),
 ];
 
-/// Contract, execution §1, by number.
+/// States of contract, execution §1, by number.
 const STATES: [&str; 12] = [
     "initializing",
     "runnable",
@@ -109,7 +108,7 @@ fn no_state_leads_to_itself_and_every_state_is_reachable_from_the_first() {
     assert_eq!(reached.len(), 12);
 }
 
-/// Contract, execution §3, without `stopped`, which goes with every state.
+/// Statuses of contract, execution §3, without `stopped`, which every state allows.
 const STATUSES: [(&str, &[&str]); 12] = [
     ("initializing", &["booting"]),
     ("runnable", &["awake_idle", "asleep"]),
@@ -145,7 +144,8 @@ fn in_state(state: ExecutionState) -> Execution {
     Execution { state, since: now(), task_id: None, reason: None }
 }
 
-/// Contract, execution §4: the state, its default in milliseconds, the reason it fails with.
+/// Timeouts of contract, execution §4: the state, its default in milliseconds, and the failure
+/// reason.
 const TIMEOUTS: [(ExecutionState, u64, &str); 5] = [
     (ExecutionState::Initializing, 60_000, "init_timeout"),
     (ExecutionState::WaitingResources, 300_000, "resource_timeout"),

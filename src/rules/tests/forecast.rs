@@ -1,4 +1,4 @@
-//! What a hint is said to lead to agrees with what the steps do.
+//! The forecast for a hint agrees with the steps after it.
 
 use crate::model::agent::Status;
 use crate::model::continuation::Runs;
@@ -11,7 +11,7 @@ use super::liveness::{record, settle_down, waitings, world};
 use super::transition_sequences::{End, World};
 use super::{hint, message_id, records_in, text, wait_id};
 
-/// The hints of the search: what they name, and with or without content.
+/// Returns the hints of the search: every combination of names, with and without content.
 fn hints() -> Vec<WakeHint> {
     let plain = [
         hint(0),

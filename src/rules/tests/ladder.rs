@@ -1,5 +1,5 @@
-//! The ladder: every combination of what its rungs ask about, each rung by itself, and what is
-//! reported.
+//! Ladder: every combination of the facts that its rungs read, each rung by itself, and the
+//! reports.
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -24,7 +24,7 @@ use SchedulingState::{
     Blocked, Completed, Runnable, WaitingExternal, WaitingOperator, WaitingSystem, WaitingTask, WaitingTimer,
 };
 
-/// A fact with a moment of its own: it is not there, not yet, or by now.
+/// Fact with a time: absent, in the future, or past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
     Never,
@@ -32,35 +32,35 @@ enum When {
     Now,
 }
 
-/// What the rungs ask about, reduced to the choices that make a difference.
+/// Facts of the rungs, reduced to the choices that make a difference.
 #[derive(Debug, Clone, Copy)]
 struct Facts {
     gate: Gate,
     live: bool,
     backoff: When,
     held: When,
-    /// Whether a claim would lack a resource.
+    /// True if a claim would lack a resource.
     lacks: bool,
-    /// Whether the queued message re-enters.
+    /// True if the queued message runs a turn.
     message: Option<bool>,
-    /// Whether the pending hint was seen before.
+    /// True if the pending hint was seen before.
     hint: Option<bool>,
-    /// How the current item stands, and whether it has had its tick.
+    /// State of the current item, and true if it has had its tick.
     current: Option<(SchedulingState, bool)>,
-    /// How each queued item stands, and whether it has had its tick.
+    /// State of each queued item, and true if it has had its tick.
     queued: &'static [(SchedulingState, bool)],
     operator: bool,
     external: bool,
     timer_wait: bool,
     task: bool,
     system: bool,
-    /// Whether the agent's own system wait has had its tick.
+    /// True if the agent's own system wait has had its tick.
     system_ticked: bool,
     timer: bool,
     asleep: bool,
 }
 
-/// Nothing to do.
+/// Facts of an agent with nothing to do.
 const QUIET: Facts = Facts {
     gate: Gate::Open,
     live: false,
@@ -88,7 +88,7 @@ impl Facts {
     fn queued_ticked(&self, wanted: bool) -> bool {
         self.queued.contains(&(Runnable, wanted))
     }
-    /// Whether the oldest queued item that waits for anything but the system waits in this state.
+    /// True if the oldest queued item that waits for anything but the system waits in this state.
     fn other_is(&self, state: SchedulingState) -> bool {
         let waits = [WaitingOperator, WaitingTask, WaitingExternal, WaitingTimer];
         let first = self.queued.iter().find(|(other, _)| waits.contains(other));
@@ -133,10 +133,10 @@ const TABLE: [Row; 38] = [
     (18, |f| f.system && !f.system_ticked, "emit_system_tick", "system_wait"),
     (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "system_wait"),
     (18, |f| f.system || f.current_is(WaitingSystem), "wait_for_resources", "system_wait"),
-    // Another item's gets no tick of its own.
+    // Another item's system wait gets no tick of its own.
     (18, |f| f.queued.iter().any(|(state, _)| *state == WaitingSystem), "wait_for_resources", "system_wait"),
     (19, |f| f.asleep, "stay_idle", "already_asleep"),
-    // The last rung is written three times, so that each of what rungs 10, 11 and 18 leave is seen.
+    // The last rung has three rows, one for each condition that rungs 10, 11 and 18 leave to it.
     (20, |f| f.current.is_some(), "sleep", "no_pending_scheduler_facts"),
     (20, |f| !f.queued.is_empty(), "sleep", "no_pending_scheduler_facts"),
     (20, |_| true, "sleep", "no_pending_scheduler_facts"),
@@ -198,7 +198,7 @@ fn projection(facts: &Facts) -> Projection {
     }
 }
 
-/// Which rung decides, as its number.
+/// Returns the number of the rung that decides.
 fn rung(facts: &Projection) -> Option<u8> {
     LADDER.iter().find(|rung| (rung.holds)(facts).is_some()).map(|rung| rung.number)
 }
@@ -240,8 +240,8 @@ fn the_decision_is_that_of_the_first_row_that_holds_in_every_combination_of_fact
             for backoff in whens {
                 for (held, lacks) in whens.iter().flat_map(|held| [(*held, false), (*held, true)]) {
                     for message in options {
-                        // What stands below a rung that holds is varied for a part of the rungs
-                        // above.
+                        // Facts of lower rungs are varied for only some of the higher rungs, to
+                        // bound the number of cases.
                         let few = gate != Gate::Open
                             || live
                             || lacks
@@ -330,7 +330,7 @@ fn a_tick_is_keyed_by_what_it_is_for() {
     }
 }
 
-/// Records in which exactly one thing is to be found, the decision and its reason.
+/// Returns records with exactly one fact, the decision and its reason.
 fn single() -> Vec<(Records, &'static str, &'static str)> {
     let with = |change: &dyn Fn(&mut Records)| {
         let mut records = records();

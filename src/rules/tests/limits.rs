@@ -1,4 +1,4 @@
-//! The agent's allowance: each limit to the millisecond, what counts, and which one is told of.
+//! Allowance of an agent: each limit to the millisecond, the counted turns, and the reported limit.
 
 use crate::model::policy::Limits;
 use crate::model::resource::Resource;
@@ -9,7 +9,7 @@ use crate::rules::limits::{count_turn, count_usage, left, shortage};
 
 use super::{current_run, prompt, records};
 
-/// 22:13:20 is 800 seconds into its hour, and 80000 into its day.
+/// Start of the hour: 22:13:20 is 800 seconds into its hour, and 80000 into its day.
 const HOUR: i64 = super::NOW_MS - 800_000;
 const DAY: i64 = super::NOW_MS - 80_000_000;
 const HOUR_MS: i64 = 3_600_000;
@@ -32,7 +32,7 @@ fn usage(tokens: u64, cost_usd: f64) -> Usage {
     }
 }
 
-/// Turns claimed at these moments, and what each used.
+/// Returns the state after turns that were claimed at these times, with the usage of each.
 fn after(turns: &[i64], tokens: u64, cost_usd: f64) -> State {
     let mut spending = Spending::default();
     for at in turns {
@@ -50,8 +50,8 @@ fn limits(set: impl FnOnce(&mut Limits)) -> Limits {
 
 type Set = fn(&mut Limits);
 
-/// Two turns of 300 tokens and ten cents, ten milliseconds apart; one less of the limit lets a
-/// third one run.
+/// Limits that two turns of 300 tokens and ten cents, ten milliseconds apart, reach; with a limit
+/// higher by one a third turn runs.
 const ROWS: [(Resource, Set, Set, i64, i64); 4] = [
     (Resource::TurnsPerHour, |l| l.turns_per_hour = Some(2), |l| l.turns_per_hour = Some(3), HOUR, HOUR_MS),
     (Resource::TurnsPerDay, |l| l.turns_per_day = Some(2), |l| l.turns_per_day = Some(3), DAY, DAY_MS),

@@ -1,6 +1,5 @@
-//! No agent goes silent: whatever it waits for, whatever arrives and however its turns end. Once it
-//! has come to rest, something that can still happen ends the silence, or an advisory says what to
-//! do.
+//! No agent stays silent, whatever it waits for, whatever arrives and however its turns end. Once
+//! it rests, a possible event ends the silence, or an advisory tells the operator the remedy.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -48,7 +47,7 @@ fn trigger_id(number: u32) -> TriggerId {
     TriggerId(uuid::Uuid::from_u128(u128::from(number)))
 }
 
-/// Whose a wait is.
+/// Owner of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     Agent,
@@ -58,7 +57,7 @@ pub enum Owner {
 
 const OWNERS: [Owner; 3] = [Owner::Agent, Owner::Current, Owner::Other];
 
-/// A wait of the search; an external one names what ends it, or nothing.
+/// Wait of the search; an external one names the event that ends it, or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     pub kind: WaitKind,
@@ -71,8 +70,8 @@ pub fn waitings() -> Vec<Waiting> {
     kinds.flat_map(|(kind, is_bare)| OWNERS.map(move |owner| Waiting { kind, is_bare, owner })).collect()
 }
 
-/// Number 1 is the wait that arrivals name; of each number the resource, the source and so on are
-/// its own.
+/// Returns the record of a wait. Arrivals name wait 1; the resource, the source and so on have the
+/// number of their wait.
 pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
@@ -91,7 +90,8 @@ pub fn record(number: u32, waiting: Waiting) -> Wait {
     }
 }
 
-/// Item 9 is the current one; every other item has the number of its wait.
+/// Returns the item of a wait. Item 9 is the current one; every other item has the number of its
+/// wait.
 pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     match owner {
         Owner::Agent => None,
@@ -100,7 +100,7 @@ pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     }
 }
 
-/// The way in which a message names wait 1.
+/// Field by which a message names wait 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Wait,
@@ -128,7 +128,7 @@ pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
     }
 }
 
-/// What arrives, and how it names wait 1.
+/// Arrival, and the way in which it names wait 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     Nothing,
@@ -143,7 +143,7 @@ fn arrivals() -> Vec<Arrival> {
         (Word::Event { contentful: false }, &all),
         (Word::Hint { contentful: true }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
         (Word::Hint { contentful: false }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
-        // The end of the task that is waited for, and that of another one.
+        // Results of the task of the wait, and of another one.
         (Word::Result { ended: true }, &[By::Task, By::Nothing]),
         (Word::Result { ended: false }, &[By::Task, By::Wait]),
         (Word::Fire, &[By::Wait, By::Nothing]),
@@ -153,7 +153,7 @@ fn arrivals() -> Vec<Arrival> {
     std::iter::once(Arrival::Nothing).chain(said).collect()
 }
 
-/// When the agent is stopped and started again.
+/// Time at which the agent is stopped and started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     Never,
@@ -166,7 +166,8 @@ struct Case {
     waiting: Waiting,
     arrival: Arrival,
     second: Option<Waiting>,
-    /// Whether an item without the focus is runnable, and whether it has had its tick.
+    /// True if an item other than the focus has had its tick; `None` if there is no such runnable
+    /// item.
     runnable: Option<bool>,
     terminal: Option<Terminal>,
     stopped: Stopped,
@@ -176,7 +177,7 @@ struct Case {
     is_rechecked: bool,
 }
 
-/// The product of all of it: its size, and the case of each number below that.
+/// Product of all dimensions: its size, and the case of each number below that.
 struct Space {
     waitings: Vec<Waiting>,
     arrivals: Vec<Arrival>,
@@ -221,7 +222,7 @@ impl Space {
     }
 }
 
-/// An agent that has come to rest with these waits.
+/// Returns an agent that rests with these waits.
 pub fn world(
     waits: Vec<Wait>,
     runnable: Option<bool>,
@@ -268,7 +269,7 @@ pub fn end_by_stop(world: &mut World, requeue: bool) {
 
 pub fn stop_it(world: &mut World) {
     end_by_stop(world, false);
-    // Whoever stops an agent cancels its tasks.
+    // A stop cancels the tasks of its agent.
     let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
     for id in open {
         world.control(true, |draft| task::cancel(draft, id).map(drop));
@@ -363,8 +364,8 @@ pub fn is_told(world: &World) -> bool {
     newest.any(|one| one.subject == Subject::MessageHeld)
 }
 
-/// Every open item and every wait has a way out, or an advisory says what to do. While a message is
-/// held, a person was told, and everything else waits for the operator.
+/// Fails unless every open item and every wait can continue, or an advisory names the remedy. While
+/// a message is held, a person must have been told, and everything else waits for the operator.
 pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     if world.needs_operator() {
         return if is_told(world) { Ok(()) } else { Err("held, and nobody was told".to_owned()) };
@@ -425,8 +426,8 @@ pub fn nobody_is_silent(world: &World) -> Result<(), String> {
     a_person_is_told(&records)
 }
 
-/// What only a person can end was told to a person, or will be by a step that is due; and if nobody
-/// makes that step, readers say so.
+/// Fails unless a person was told of everything that only a person can end, or a due step will tell
+/// it; and if no step is made, readers show it.
 fn a_person_is_told(records: &Records) -> Result<(), String> {
     for question in questions(records) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
@@ -446,7 +447,7 @@ fn a_person_is_told(records: &Records) -> Result<(), String> {
     }
 }
 
-/// The closure, the posture and the decision at rest speak of the same waits, whoever has the
+/// Fails unless the closure, the posture and the decision at rest name the same waits, with any
 /// focus.
 pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     let records = world.load();
@@ -517,13 +518,13 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     if number == 1 {
         return if is_bare { by == By::Wait && ends(kind, word, by) } else { ends(kind, word, by) };
     }
-    // The other wait is named by nothing; two waits of one item are not at once.
+    // Nothing names the other wait; two waits of one item are not active together.
     let answers_all = !matches!(by, By::Wait | By::Item);
     let answers_its_item = by == By::Item && owner == Owner::Current && case.waiting.owner == Owner::Current;
     kind == WaitKind::Operator && word == Word::Operator && (answers_all || answers_its_item)
 }
 
-/// Whether the wait is for a task, and that has ended.
+/// True if the wait is for a task, and that has ended.
 fn has_ended(world: &World, number: u32, kind: WaitKind) -> bool {
     kind == WaitKind::Task && world.records.tasks.iter().all(|task| task.id != task_id(number))
 }
@@ -565,7 +566,8 @@ fn run(case: &Case) -> Result<(), String> {
         let as_expected = match (expected, case.turns_fail) {
             (false, _) => over.is_none() && !has_lost,
             (true, false) => is_resolved && !has_lost,
-            // Of a task nothing more is to be heard: a step mends what has lost its answer.
+            // No more messages come about an ended task: a step repairs a wait that has lost its
+            // answer.
             (true, true) if has_ended(&world, *number, waiting.kind) => is_resolved,
             (true, true) => over.is_none() && has_lost,
         };
@@ -584,7 +586,7 @@ fn run(case: &Case) -> Result<(), String> {
     questions_are_answered(&mut world)
 }
 
-/// Each day the agent is made to look once, as long as wait 1 lasts, whatever becomes of its turns.
+/// Fails unless the agent checks once a day as long as wait 1 is active, however its turns end.
 fn rechecks_go_on(world: &mut World, end: End) -> Result<(), String> {
     let looks = |world: &World| {
         let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
@@ -609,7 +611,7 @@ fn rechecks_go_on(world: &mut World, end: End) -> Result<(), String> {
     Ok(())
 }
 
-/// What the operator says answers every question that is left.
+/// Fails unless operator input answers every question that is left.
 fn questions_are_answered(world: &mut World) -> Result<(), String> {
     arrive(world, Arrival::Said(Word::Operator, By::Nothing), None);
     settle_down(world, End::Well)?;
@@ -617,8 +619,8 @@ fn questions_are_answered(world: &mut World) -> Result<(), String> {
     left.map_or(Ok(()), |wait| Err(format!("answered, and still asked: {wait:?}")))
 }
 
-/// The numbers of the cases to try: a part that is the same each time. With `DORMOUSE_LIVENESS` so
-/// many more times as it says; where it says `all`, all of them.
+/// Returns the numbers of the cases to try, the same in each run. `DORMOUSE_LIVENESS` multiplies
+/// them; `all` selects all.
 pub fn sample(size: u64, usually: u64) -> Vec<u64> {
     let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
     let wanted = match asked.parse::<u64>() {
@@ -626,7 +628,7 @@ pub fn sample(size: u64, usually: u64) -> Vec<u64> {
         Err(_) if asked == "all" => size,
         Err(_) => usually.min(size),
     };
-    // A step that shares no factor with the size comes by every value of every dimension.
+    // A stride without a common factor with the size reaches every value of every dimension.
     let step = (1..).map(|more| size / wanted + more).find(|step| gcd(*step, size) == 1).unwrap_or(1);
     (0..wanted).map(|number| number * step % size).collect()
 }
@@ -635,7 +637,7 @@ fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// Tries all of them, on every processor, and shows the first few that fail.
+/// Tries all cases on every processor, and shows the first few that fail.
 pub fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let failures: Vec<String> = thread::scope(|scope| {

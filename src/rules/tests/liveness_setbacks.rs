@@ -1,5 +1,5 @@
-//! No agent goes silent by turns that come to nothing again and again: after a bounded number of
-//! them the message is held and a person is told, and each of the operator's ways leads out.
+//! No agent stays silent through repeated setbacks: after a bounded number of them the message is
+//! held and a person is told, and each of the operator's options continues the work.
 
 use crate::model::id::MessageId;
 use crate::model::inbox::Unmatched;
@@ -19,7 +19,7 @@ use super::secs;
 use super::transition_sequences::{Act, End, World};
 use super::waits::Word;
 
-/// What keeps every turn of the message from coming to anything.
+/// Cause of the setback of every turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Setback {
     TickIsGone,
@@ -29,7 +29,7 @@ enum Setback {
     IsDeferred,
     YieldsFor,
     Yields,
-    /// The holder of it is not known.
+    /// The holder of the workspace is not known.
     LacksAWorkspace,
 }
 
@@ -44,7 +44,7 @@ const SETBACKS: [Setback; 8] = [
     Setback::LacksAWorkspace,
 ];
 
-/// What happens once the message is held.
+/// Operator's action on the held message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     Recover,
@@ -78,7 +78,7 @@ fn cases() -> Vec<Case> {
     let words = [Word::Operator, Word::Event { contentful: true }, Word::Hint { contentful: false }];
     let mut cases = Vec::new();
     for waiting in waitings() {
-        // Only what ends the wait has a turn.
+        // Only an arrival that ends the wait gets a turn.
         for word in words.into_iter().filter(|word| ends(waiting.kind, *word, By::Wait)) {
             for setback in SETBACKS {
                 cases.extend(THEN.map(|then| Case { waiting, word, setback, then }));

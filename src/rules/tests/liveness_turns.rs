@@ -1,4 +1,4 @@
-//! No agent goes silent by what its turn does about the wait that the turn's message has ended: the
+//! No agent stays silent after its turn changed the wait that the turn's message has ended: the
 //! turn sets another wait, completes the item, is stopped, or fails for good.
 
 use crate::model::inbox::Unmatched;
@@ -20,7 +20,7 @@ use super::transition_sequences::{End, World};
 use super::waits::Word;
 use super::{at, secs, wait_id};
 
-/// What the turn does about the wait that its message has bound, or about its item.
+/// Action of the turn on the wait that its message has bound, or on its item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Nothing,
@@ -33,7 +33,7 @@ enum Doing {
     CancelsTheWait,
 }
 
-/// How that turn ends.
+/// End of that turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Well,
@@ -45,7 +45,7 @@ enum Ending {
     Stopped { requeue: bool },
 }
 
-/// What happens after it, before the agent goes on.
+/// Event after it, before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Afterwards {
     Nothing,
@@ -228,7 +228,7 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
         let dead: Vec<Message> =
             world.archive.iter().filter(|message| message.id == run.message_id).cloned().collect();
         if let Some(dead) = dead.last().cloned() {
-            // Refused for what was processed.
+            // A processed message is refused.
             world.control(true, |draft| requeue(draft, dead));
         }
     }

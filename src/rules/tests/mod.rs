@@ -1,4 +1,4 @@
-//! Tests of the rules, one file per rule, and the builders that their rows are written with.
+//! Tests of the rules, one file per rule, and the builders of their rows.
 
 mod admission;
 mod advisory;
@@ -74,14 +74,14 @@ use crate::model::work::{PlanStatus, WorkItem, WorkState};
 use super::transition::draft::Draft;
 use crate::rules::admission::{New, message as admitted};
 
-/// The moment of every test, 2023-11-14T22:13:20Z.
+/// Present time of every test, 2023-11-14T22:13:20Z.
 pub const NOW_MS: i64 = 1_700_000_000_000;
 
 pub fn now() -> Time {
     Time::from_millis(NOW_MS)
 }
 
-/// So many milliseconds after (or before) the moment.
+/// Returns a time relative to the present of the tests, in milliseconds.
 pub fn at(millis: i64) -> Time {
     Time::from_millis(NOW_MS + millis)
 }
@@ -126,7 +126,7 @@ pub fn timer_id(number: u32) -> TimerId {
     TimerId(uuid(number))
 }
 
-/// An agent that is `status` in `execution`, and about which nothing else is known.
+/// Returns an agent that is `status` in `execution`, without any other record.
 pub fn state(status: Status, execution: ExecutionState) -> State {
     State {
         stopped_by: None,
@@ -167,7 +167,7 @@ pub fn state(status: Status, execution: ExecutionState) -> State {
     }
 }
 
-/// The records of an agent with the default policy, and nothing but its state.
+/// Returns the records of an agent with the default policy, and nothing but its state.
 pub fn records_in(status: Status, execution: ExecutionState) -> Records {
     Records {
         policy: Policy::default(),
@@ -186,7 +186,7 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
     }
 }
 
-/// An agent that is awake, has nothing to do and never did anything.
+/// Returns an agent that is awake, has nothing to do and never did anything.
 pub fn records() -> Records {
     records_in(Status::AwakeIdle, ExecutionState::Runnable)
 }
@@ -195,7 +195,7 @@ pub fn draft(records: Records) -> Draft {
     Draft::new(records, stamp_at(now()))
 }
 
-/// A kind's own origin, authority and trigger kind, written down once more.
+/// Returns a kind's own origin, authority and trigger kind, defined independently of the rules.
 fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerKind>) {
     use AuthorityClass::{ExternalEvidence, IntegrationSignal, OperatorInstruction, RuntimeInstruction};
     match kind {
@@ -222,7 +222,7 @@ fn provenance(kind: MessageKind) -> (OriginKind, AuthorityClass, Option<TriggerK
     }
 }
 
-/// A message that says "do it", at its first attempt.
+/// Returns a message with the text "do it", at its first attempt.
 pub fn message(number: u32, kind: MessageKind) -> Message {
     let (origin, authority_class, trigger_kind) = provenance(kind);
     Message {
@@ -249,7 +249,7 @@ pub fn text(text: &str) -> Body {
     Body::Text { text: text.to_owned() }
 }
 
-/// An open, ready, unblocked item at revision 1.
+/// Returns an open, ready, unblocked item at revision 1.
 pub fn work(number: u32) -> WorkItem {
     WorkItem {
         id: work_id(number),
@@ -271,7 +271,8 @@ pub fn work(number: u32) -> WorkItem {
     }
 }
 
-/// An active wait of the agent's own; a timer wait is due in an hour, a task wait is for task 1.
+/// Returns an active wait of the agent itself; a timer wait is due in an hour, a task wait is for
+/// task 1.
 pub fn wait(number: u32, kind: WaitKind) -> Wait {
     Wait {
         id: wait_id(number),
@@ -305,7 +306,7 @@ pub fn wait(number: u32, kind: WaitKind) -> Wait {
     }
 }
 
-/// The same wait on a work item.
+/// Returns such a wait on a work item.
 pub fn wait_on(number: u32, kind: WaitKind, item: u32) -> Wait {
     Wait { work_item_id: Some(work_id(item)), ..wait(number, kind) }
 }
@@ -339,7 +340,7 @@ pub fn task(number: u32, status: TaskStatus) -> Task {
     }
 }
 
-/// A timer that fires so many milliseconds after the moment.
+/// Returns a timer that fires so many milliseconds after the present.
 pub fn timer(number: u32, millis: i64) -> Timer {
     Timer {
         id: timer_id(number),
@@ -362,7 +363,7 @@ pub fn timer(number: u32, millis: i64) -> Timer {
     }
 }
 
-/// A wake hint from `cron` without content.
+/// Returns a wake hint from `cron` without content.
 pub fn hint(number: u32) -> WakeHint {
     WakeHint {
         id: message_id(number),
@@ -394,7 +395,7 @@ pub fn closure(outcome: ClosureOutcome, reason: Option<WaitingReason>, wait: Opt
     }
 }
 
-/// A continuation that starts a turn after a closure that waited for nothing.
+/// Returns a continuation that starts a turn after a closure that waited for nothing.
 pub fn continuation() -> Continuation {
     Continuation {
         trigger_kind: TriggerKind::OperatorInput,
@@ -408,7 +409,7 @@ pub fn continuation() -> Continuation {
     }
 }
 
-/// A continuation that starts no turn.
+/// Returns a continuation that starts no turn.
 pub fn liveness() -> Continuation {
     Continuation {
         trigger_kind: TriggerKind::ExternalEvent,
@@ -422,7 +423,7 @@ pub fn claimant() -> Claimant {
     Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid: 42 }
 }
 
-/// Run 1 of the message, claimed a second ago.
+/// Returns run 1 of the message, claimed a second ago.
 pub fn current_run(message: &Message) -> CurrentRun {
     CurrentRun {
         run_id: run_id(1),
@@ -453,7 +454,7 @@ pub fn current_run(message: &Message) -> CurrentRun {
     }
 }
 
-/// An agent whose turn on this message runs as run 1.
+/// Returns an agent whose turn on this message runs as run 1.
 pub fn running(message: &Message) -> Records {
     let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
     records.state.execution.task_id = Some(message.id);
@@ -472,7 +473,7 @@ pub fn held(message: &Message, not_before: Option<Time>) -> Held {
     }
 }
 
-/// A workspace that somebody else has.
+/// Returns a shortage of a workspace that an unknown holder has.
 pub fn shortage() -> Shortage {
     Shortage {
         resource: Resource::Workspace,
@@ -499,7 +500,7 @@ pub fn last_turn(terminal: Terminal) -> LastTurn {
     }
 }
 
-/// A command that ended with an exit status after 1.5 s, having said nothing.
+/// Returns the end of a command that exited after 1.5 s without output.
 pub fn exited(code: i32) -> TurnEnd {
     TurnEnd {
         exit: Exit::Code { code },
@@ -518,14 +519,14 @@ pub fn exited(code: i32) -> TurnEnd {
     }
 }
 
-/// The subsets of a list, from the empty one to the whole.
+/// Returns the subsets of a list, from the empty one to the whole.
 pub fn subsets<T: Copy>(all: &[T]) -> impl Iterator<Item = Vec<T>> + '_ {
     (0u32..1 << all.len()).map(move |bits| {
         all.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0).map(|(_, one)| *one).collect()
     })
 }
 
-/// The transaction that a draft comes to.
+/// Returns the transaction of a draft.
 pub fn finish(draft: Draft) -> Transaction {
     draft.finish().expect("a status that goes with the execution state")
 }
@@ -534,30 +535,30 @@ pub fn kinds(events: &[Event]) -> Vec<EventKind> {
     events.iter().map(|event| event.kind).collect()
 }
 
-/// The states that a transaction goes through, as `from -> to`.
+/// Returns the states that a transaction passes through, as `from -> to`.
 pub fn path(events: &[Event]) -> Vec<String> {
     of_kind(events, EventKind::StateTransition)
         .map(|data| format!("{} -> {}", word(data, "from"), word(data, "to")))
         .collect()
 }
 
-/// The data of every event of a kind.
+/// Returns the data of every event of a kind.
 pub fn of_kind(events: &[Event], kind: EventKind) -> impl Iterator<Item = &Value> {
     events.iter().filter(move |event| event.kind == kind).map(|event| &event.data)
 }
 
-/// A text field of an event's data.
+/// Returns a text field of an event's data.
 pub fn word<'a>(data: &'a Value, field: &str) -> &'a str {
     data[field].as_str().unwrap_or_else(|| panic!("no text field `{field}` in {data}"))
 }
 
-/// Whether a transaction ends nothing but a run.
+/// True if a transaction ends nothing but a run.
 pub fn ends_the_run_alone(transaction: &Transaction) -> bool {
     let is_run = |archived: &Archived| matches!(archived, Archived::Run(_));
     transaction.deletes.is_empty() && transaction.archived.iter().all(is_run)
 }
 
-/// The one message that a transaction archives.
+/// Returns the one message that a transaction archives.
 pub fn archived_message(transaction: &Transaction) -> &Message {
     let mut messages = transaction.archived.iter().filter_map(|archived| match archived {
         Archived::Message(message) => Some(&**message),

@@ -1,5 +1,4 @@
-//! The posture that people see: every combination of facts, its precedence, and the ids that
-//! decided it.
+//! Posture: every combination of facts, its precedence, and the ids that decided it.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -54,7 +53,7 @@ const FACTS: [Fact; 13] = [
     MissingResource,
 ];
 
-/// Contract, semantics §3: the facts of which one is enough, and the posture.
+/// Rows of contract, semantics §3: the facts of which one suffices, and the posture.
 const TABLE: [(&[Fact], &str); 9] = [
     (&[Stopped], "archived"),
     (&[Run], "active_turn"),

@@ -1,4 +1,4 @@
-//! When a turn should yield and when it has to, what its end comes to, and how it goes on.
+//! Requests to yield and forced ends of a run, their results, and the resumption.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -46,12 +46,12 @@ fn asked(reason: &str, force_at: i64) -> Preemption {
     }
 }
 
-/// The first checkpoint that this run has saved.
+/// Returns the first checkpoint that this run has saved.
 fn saved(run: u32) -> Checkpoint {
     Checkpoint { run_id: run_id(run), number: 1 }
 }
 
-/// A run with these sections open, of which a request may be pending whose grace ends then.
+/// Returns a run with these open sections, and with a pending request if its grace is given.
 fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
     let open = |(index, until): (usize, &i64)| Section {
         number: index as u32 + 1,
@@ -101,7 +101,7 @@ fn a_request_is_answered_outside_of_sections_that_have_time_left() {
         let run = run_with(grace, sections);
         assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
         assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
-        // Who ends the run waits for a section as well.
+        // The command that ends the run waits for a section as well.
         let protected = protected_until(&run, now()).is_some();
         let said = |why| (!protected).then_some(why);
         let condemned = CurrentRun { condemned: Some("enough".to_owned()), ..run.clone() };
@@ -186,8 +186,8 @@ fn sections_nest_and_close_by_number_or_from_the_inside() {
     assert!(close_section(&mut draft, run_id(1), None).is_err());
 }
 
-/// It ends with the first deadline that was set while none was open, and after `max_section` in any
-/// case.
+/// A stretch of sections ends with the first deadline that was set while none was open, and after
+/// `max_section` in any case.
 #[test]
 fn sections_are_one_stretch() {
     let mut records = live(current_run(&prompt(1)));
@@ -198,13 +198,13 @@ fn sections_are_one_stretch() {
         section.until
     };
     assert_eq!(opened(&mut records, 0, 5), at(5000));
-    // Renewed as often as one likes, and longer or shorter than the first.
+    // Later sections do not extend the stretch, whatever their number and length.
     for (moment, time) in [(1000, 5), (2000, 3600), (3000, 1), (6000, 5)] {
         assert_eq!(opened(&mut records, moment, time), at(5000), "{moment}");
     }
     records.state.current_run = Some(current_run(&prompt(1)));
     assert_eq!(opened(&mut records, 0, 3600), at(600_000), "never longer than max_section");
-    // What a stopped turn begins does not make its grace longer.
+    // A section of a stopped turn does not extend its grace.
     let stopping = Stopping { requested_at: now(), kill_at: at(1000), requeue: false, reason: None };
     records.state.current_run = Some(CurrentRun { stopping: Some(stopping), ..current_run(&prompt(1)) });
     assert_eq!(opened(&mut records, 7, 3600), at(7));
@@ -230,7 +230,7 @@ fn no_section_begins_once_the_run_had_to_yield() {
     for (run, opens) in [
         (run_with(Some(0), &[]), true),
         (run_with(Some(-1), &[]), false),
-        // What has begun is not cut by its own parts.
+        // A run without an open section left can be ended.
         (run_with(Some(-1), &[10]), true),
         (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[10]) }, true),
         (CurrentRun { condemned: Some("x".to_owned()), ..run_with(None, &[]) }, false),
@@ -259,7 +259,8 @@ fn what_a_turn_says_of_a_run_that_is_not_current_is_refused() {
 fn a_run_is_forced_at_the_time_that_was_over_and_at_no_other() {
     for (run, over, forced) in [
         (run_with(Some(-5), &[]), -5, true),
-        // By the clock of the records it is not over; that of the watcher can't be set.
+        // The deadline is not past by the clock of the records; the clock of the watcher can't be
+        // set.
         (run_with(Some(5), &[]), 5, true),
         (run_with(Some(-5), &[7]), -5, false),
         (run_with(None, &[]), -5, false),
@@ -373,7 +374,7 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
     assert_eq!(reason(back), "resume_suspended");
 }
 
-/// An agent whose run on message 1 was suspended and has saved a checkpoint.
+/// Returns an agent whose run on message 1 was suspended and has saved a checkpoint.
 fn suspended() -> Records {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
     records.state.held = Some(Held { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
@@ -445,7 +446,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!((claimed.stands_in, claimed.run.checkpoint), (None, Some(saved(1))), "no hook is installed");
-    // A turn that itself asks to come back has had its hook, and keeps its checkpoint.
+    // A turn that asked for its own suspension has had its hook, and keeps its checkpoint.
     let transaction =
         settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));
     let held = transaction.state.held.expect("held");
@@ -486,7 +487,7 @@ fn a_checkpoint_is_the_last_one_that_was_saved_for_the_attempt() {
         (Some(saved(7)), false, Some(saved(7))),
         (Some(saved(7)), true, Some(saved(1))),
         (Some(saved(1)), false, Some(saved(1))),
-        // The one that counts is not touched before the other one does.
+        // The valid checkpoint is not changed before the next one is committed.
         (Some(saved(1)), true, Some(second)),
     ] {
         let mut draft = draft(live(CurrentRun { checkpoint: before, ..current_run(&prompt(1)) }));
@@ -583,8 +584,8 @@ fn a_stop_that_is_failed_ends_as_the_operator_said() {
     }
 }
 
-/// However requests, sections, yielding and time come together, a run with a section that has time
-/// left is neither asked nor forced, and one that has yielded and is not condemned is suspended.
+/// For every combination of requests, sections, yielding and time: a run with time left in a
+/// section is neither asked nor forced, and one that has yielded and is not condemned is suspended.
 #[test]
 fn sections_protect_and_yielding_suspends_in_every_combination() {
     for grace in [None, Some(-10), Some(0), Some(10)] {

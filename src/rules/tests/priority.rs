@@ -1,4 +1,4 @@
-//! Who goes first: the more urgent, but nobody waits for ever.
+//! Order of agents: the more urgent is first, but none waits for ever.
 
 use crate::model::critical::{Critical, Percent};
 use crate::model::policy::Policy;
@@ -35,7 +35,7 @@ fn waiting_makes_an_agent_one_step_more_urgent_each_whole_minute() {
 
 #[test]
 fn the_more_urgent_goes_first_and_among_equals_the_one_that_waited_longer() {
-    // In the order in which they go.
+    // Agents in the expected order.
     let line = [
         rank(&scheduling(20), Some(at(-40 * 60_000)), now()),
         rank(&scheduling(-19), Some(at(-60_000)), now()),
@@ -128,7 +128,7 @@ fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
 
 #[test]
 fn machines_that_step_the_same_agents_begin_with_different_ones() {
-    // Names, in whatever order, with priorities and how many seconds they have waited.
+    // Names in any order, with priorities and seconds of waiting.
     let agents = [("c", 0, 10_i64), ("a", 0, 30), ("late", 5, 40), ("b", 0, 20), ("d", 0, 5)];
     let next = |machines, chance| {
         let ranked = agents.iter().map(|(name, priority, waited)| {
@@ -137,7 +137,7 @@ fn machines_that_step_the_same_agents_begin_with_different_ones() {
         next_of(ranked, machines, chance)
     };
     let rows = [
-        // Alone: the one that waited longest.
+        // A single machine takes the one that waited longest.
         (1, 0.0, "a"),
         (1, 0.99, "a"),
         (2, 0.0, "a"),
@@ -145,7 +145,7 @@ fn machines_that_step_the_same_agents_begin_with_different_ones() {
         (2, 0.5, "b"),
         (3, 0.99, "c"),
         (4, 0.99, "d"),
-        // However many machines there are: nobody goes before a more urgent one.
+        // With any number of machines: no agent precedes a more urgent one.
         (100, 0.99, "d"),
         (100, 0.25, "b"),
     ];

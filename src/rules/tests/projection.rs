@@ -1,4 +1,4 @@
-//! The facts of a decision: each is read from the records in one way.
+//! Facts of a decision: each is read from the records in one way.
 
 use crate::model::agent::Status;
 use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
@@ -96,7 +96,7 @@ fn an_operators_interject_message_ends_a_backoff_early() {
         (interject.clone(), true),
         // It failed before another one did.
         (Message { attempt: 2, ..interject.clone() }, false),
-        // It is the one that failed, whether or not that counted as an attempt.
+        // The message is the one that failed, whether or not that counted as an attempt.
         (Message { id: message_id(1), attempt: 2, ..interject.clone() }, false),
         (Message { id: message_id(1), ..interject.clone() }, false),
         (Message { priority: Priority::Next, ..prompt(2) }, false),
@@ -109,7 +109,8 @@ fn an_operators_interject_message_ends_a_backoff_early() {
         records.inbox.head = Some(head.clone());
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(is_over), "{head:?}");
-        // A failed recovery is about no message: what was there before has asked already.
+        // A failed recovery names no message: messages from before it have ended the backoff
+        // already.
         records.state.execution.task_id = None;
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(false), "{head:?}");
@@ -156,7 +157,7 @@ fn only_a_suspended_run_or_one_without_resources_is_held() {
 
 #[test]
 fn a_queued_message_is_related_to_the_closure_as_the_records_stand_now() {
-    // The last turn closed waiting; by now its wait is gone and an item has become runnable.
+    // The last turn closed waiting; since then its wait has ended and an item has become runnable.
     let mut records = records();
     records.state.last_turn = Some(last_turn(Terminal::Completed));
     records.state.last_closure =

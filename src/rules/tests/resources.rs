@@ -1,4 +1,4 @@
-//! What a claim that lacks something leaves, when it looks again, and what is late.
+//! Claims that lack a resource: the held run, its next check, and its timeout.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -24,7 +24,8 @@ fn with_message() -> Records {
     records
 }
 
-/// The step that finds this missing, at this moment. `None`: it changes nothing.
+/// Returns the records after the step that finds this missing, at this time. `None`: it changes
+/// nothing.
 fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records, Vec<EventKind>)> {
     let mut records = records.clone();
     records.shortage = Some(lacking.clone());
@@ -104,7 +105,7 @@ fn a_claim_that_lacks_something_else_looks_anew_and_goes_on_with_its_row() {
     assert!(!kinds.contains(&EventKind::MessageAdmitted), "it was told of before");
 }
 
-/// A run that lacks what may never come back is late after `timeouts.resources`.
+/// Only a run whose resource may never return is late after `timeouts.resources`.
 #[test]
 fn only_what_may_never_come_back_is_late() {
     let never = Timeouts { resources: Limit(None), ..Timeouts::default() };

@@ -1,4 +1,4 @@
-//! How long a failed turn waits: the published numbers, the cap, chance, and no overflow.
+//! Delay of a retry: the published numbers, the cap, jitter, and no overflow.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! When a timer fires: each schedule by its own table, whatever the moment it is asked at.
+//! Fires of a timer: each schedule by its own table, from any time.
 
 use crate::model::time::{Span, Time};
 use crate::model::timer::Schedule;
@@ -65,7 +65,7 @@ fn a_calendar_is_read_in_its_time_zone() {
     }
 }
 
-/// The fires from a moment on, as clocks in the zone show them.
+/// Returns the fires from a time on, as clocks in the zone show them.
 fn fires(expression: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
     let schedule = cron(expression, zone);
     let zone: Zone = zone.parse().unwrap_or_else(|error| panic!("{error}"));
@@ -107,7 +107,7 @@ fn a_fixed_time_fires_once_in_the_night_of_a_change_and_a_wildcard_follows_clock
             "2026-04-04T14:00:00Z",
             "05T01:45+11:00 05T01:45+10:30 05T02:45+10:30",
         ),
-        // At midnight, so that a day begins an hour late or begins twice.
+        // The change is at midnight, so that a day starts an hour late or starts twice.
         ("@daily", "America/Havana", "2026-03-07T12:00:00Z", "08T01:00-04:00 09T00:00-04:00"),
         ("@midnight", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 02T00:00-05:00"),
         ("0 0 * * sun", "America/Havana", "2026-10-31T12:00:00Z", "01T00:00-04:00 08T00:00-05:00"),
@@ -135,7 +135,7 @@ fn a_day_and_a_weekday_go_together_as_crontab_says() {
     days("0 0 1-7 * mon", "01-01 01-02 01-03 01-04 01-05 01-06 01-07 01-12");
     days("0 0 13 * *", "01-13 02-13");
     days("0 0 * * mon", "01-05 01-12");
-    // A field that begins with `*` is no restriction of its own.
+    // A field that begins with `*` is not restricted.
     days("0 0 */2 * mon", "01-05 01-19");
     days("0 0 13 * */5", "02-13 03-13 09-13");
     days("0 0 *,1 * fri", "01-02 01-09");

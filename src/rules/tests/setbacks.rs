@@ -1,4 +1,4 @@
-//! What costs a message an attempt, what does not, and how often it may come to nothing before a
+//! Costs of a failed or interrupted run for its message, and the number of setbacks after which a
 //! person is told.
 
 use crate::model::agent::Status;
@@ -38,7 +38,7 @@ fn committed(draft: Draft) -> Records {
     Records { state: finish(draft).state, ..after }
 }
 
-/// The agent after its run has ended in some way.
+/// Returns the agent after its run has ended in some way.
 fn after(records: Records, end: impl Fn(&mut Draft)) -> Records {
     let mut draft = draft(records);
     end(&mut draft);
@@ -52,7 +52,7 @@ fn settled(records: Records, end: TurnEnd) -> Records {
     })
 }
 
-/// The queued or held message is claimed again, the recovery before that included.
+/// Claims the queued or held message again, after a recovery if needed.
 fn again(records: Records) -> Records {
     after(records, |draft| {
         if draft.records.state.execution.state == ExecutionState::Failed {
@@ -80,10 +80,10 @@ fn marks(records: &Records) -> Vec<Subject> {
     mark.map(|attention| attention.subject).collect()
 }
 
-/// A name, the run's terminal kind, and what brings it about.
+/// Name of an interruption, the run's terminal kind, and the function that causes it.
 type Interruption = (&'static str, Terminal, fn(&mut Draft));
 
-/// Every end that comes from outside of the turn, with the run's terminal kind.
+/// Returns every end that comes from outside of the turn, with the run's terminal kind.
 fn interruptions() -> Vec<Interruption> {
     fn end(draft: &mut Draft, end: TurnEnd) {
         let run = draft.records.state.current_run.as_ref().expect("a run").run_id;
@@ -134,7 +134,7 @@ fn what_comes_from_outside_costs_no_attempt_and_its_row_is_counted() {
             assert!([now().after(pause), at(1).after(pause)].contains(&retry.not_before), "{what}");
             records = after(again(records), end);
         }
-        // An attempt that fails ends the row.
+        // A failed attempt resets the counts.
         let failed = settled(again(records), exited(1));
         let message = failed.inbox.head.expect("queued");
         assert_eq!((message.attempt, message.setbacks), (4, Setbacks::default()), "{what}");
@@ -163,7 +163,7 @@ fn a_message_that_has_begun_does_not_expire_after_an_interruption() {
     assert_eq!(records.inbox.head.map(|head| head.id), Some(message_id(1)));
 }
 
-/// Records in which the message is held for each of the reasons, and the reason in words.
+/// Returns records in which the message is held for each of the reasons, and the reason in words.
 fn all_held() -> Vec<(Records, &'static str)> {
     let bounds = |mut records: Records| {
         records.policy.recovery.max_interruptions = 3;
@@ -197,7 +197,7 @@ fn all_held() -> Vec<(Records, &'static str)> {
     ]
 }
 
-/// The step that finds this missing, at this moment.
+/// Returns the records after the step that finds this missing, at this time.
 fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
     records.shortage = Some(missing.clone());
     let report = decide(&project(&records, moment)).report();
@@ -221,10 +221,10 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         assert_eq!(held.missing, format!("held for the operator: {why}"));
         assert_eq!((held.needs_operator, held.not_before), (true, None));
         assert_eq!(records.inbox.claimed.as_ref().map(|message| message.id), Some(message_id(1)));
-        // The only moment ahead is the one at which a person is told once more.
+        // The only future time is the one at which a person is told once more.
         assert_eq!(next_due(&records), Some(state.execution.since.after(PATIENCE)), "{why}");
         assert_eq!(deadline(state, &records.policy.timeouts), None);
-        // Neither time, nor a hint, nor an interjection, nor a start brings it on.
+        // Neither time, nor a hint, nor an interjection, nor a start resumes it.
         records.inbox.hints = vec![super::hint(8)];
         records.inbox.last_interject = Some(crate::model::id::MessageId(stamp_at(at(90_000)).mint()));
         let mut draft = Draft::new(records.clone(), stamp_at(at(99_000_000)));
@@ -277,7 +277,7 @@ fn waiting_for_a_live_holder_that_is_known_is_not_counted() {
         assert_eq!((held.is_occupied, held.setbacks), (true, Setbacks::default()));
         assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
     }
-    // Its holder is not known any more: the time counts from here, and so do the looks.
+    // Its holder is not known any more: the time and the checks count from now.
     let moment = at(40 * 60_000);
     records = lacking(records, &shortage(), moment);
     assert_eq!(the_held(&records).setbacks.deferrals, 1);

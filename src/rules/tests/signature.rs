@@ -1,4 +1,4 @@
-//! Signatures: the values that their makers publish, and what is near them.
+//! Signatures: the published values of their makers, and values close to them.
 
 use crate::model::digest::sha256;
 use crate::model::time::{Span, Time};
@@ -9,13 +9,13 @@ use crate::rules::signature::{
 
 const TOLERANCE: Span = Span::from_secs(300);
 
-/// A delivery that its scheme's maker has published, or that was signed with its own library.
+/// Delivery that its scheme's maker has published, or that was signed with its own library.
 struct Example {
     verify: Verify,
     secret: &'static str,
     headers: Vec<(&'static str, String)>,
     body: &'static str,
-    /// Seconds since 1970.
+    /// Time of the request in seconds since 1970.
     at: i64,
 }
 
@@ -66,7 +66,7 @@ fn gitlab() -> Example {
     }
 }
 
-/// The reference vector of Standard Webhooks.
+/// Returns the reference vector of Standard Webhooks.
 fn standard() -> Example {
     Example {
         verify: Verify::StandardWebhooks,
@@ -81,7 +81,7 @@ fn standard() -> Example {
     }
 }
 
-/// The event that Stripe's own libraries are tested with.
+/// Returns the event that Stripe's own libraries are tested with.
 fn stripe() -> Example {
     let said = "t=1533204620,v1=f0bdba6d4eacbd8ad8a3bbadd7248e633ec1477f7899c124c51b39405fa36613,\
                 v0=63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef";
@@ -94,7 +94,7 @@ fn stripe() -> Example {
     }
 }
 
-/// The request in Slack's description of its signatures.
+/// Returns the request in Slack's description of its signatures.
 fn slack() -> Example {
     let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
     Example {
@@ -130,7 +130,7 @@ fn published_examples_are_accepted_and_what_is_near_them_is_not() {
             for cut in 0..make().headers[at].1.len() {
                 let mut other = make();
                 other.headers[at].1.truncate(cut);
-                // Stripe's older signature may be cut off: it does not count.
+                // Stripe's older signature may be cut off, because it does not count.
                 let is_whole = name.name() == "stripe" && cut >= 80;
                 assert_eq!(other.shown().is_some(), is_whole, "{name}: header {at} cut to {cut}");
             }
@@ -175,7 +175,7 @@ fn one_right_signature_among_several_is_enough() {
     assert_eq!(rotated.shown(), Some(Shown::Signed));
 }
 
-/// GitHub's digits may stand alone and in any case.
+/// GitHub's digits may come without their prefix and in any case.
 #[test]
 fn hexadecimal_digits_are_read_as_digits() {
     let said = github().headers[0].1.clone();
@@ -211,7 +211,7 @@ fn a_secret_is_said_in_one_of_three_ways() {
     for (name, value) in [
         ("Authorization", "open sesame"),
         ("Authorization", "Digest open sesame"),
-        // Without a colon, and the user's name instead of the password.
+        // The password is missing its colon, and then it is the user name.
         ("Authorization", "Basic b3BlbiBzZXNhbWU="),
         ("Authorization", "Basic b3BlbiBzZXNhbWU6"),
         ("X-Gitlab-Token", "open sesam"),

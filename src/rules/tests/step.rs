@@ -1,4 +1,4 @@
-//! What comes before a decision, and in which order; and what is decided then.
+//! Preparations before a decision in their order, and the decision.
 
 use crate::model::agent::Status;
 use crate::model::decision::{Decision, DecisionKind};
@@ -11,7 +11,7 @@ use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first
 
 use super::{at, current_run, draft, now, prompt, records, records_in, run_id, shortage, state};
 
-/// A state in which everything is to be done that can come first.
+/// Returns a state in which every preparation is due.
 fn all_at_once() -> State {
     let mut state = state(Status::AwakeRunning, ExecutionState::Running);
     let untold = Untold {
@@ -105,7 +105,7 @@ fn what_lies_in_the_inbox_comes_before_the_decision() {
     let only_stale = stepped(found.clone(), tried(Drops::NoMore));
     assert_eq!(only_stale.next, Next::DropStale);
     assert!(!only_stale.draft.is_empty(), "it is the draft that drops them");
-    // With a message behind them nothing more is to be looked at.
+    // With a message after them nothing more is to be loaded.
     found.inbox.head = Some(prompt(1));
     assert_eq!(kind(&stepped(found, tried(Drops::NoMore)).next), DecisionKind::StartModelTurn);
 }
@@ -129,7 +129,7 @@ fn files_that_were_left_for_later_come_before_a_rest_and_after_what_moves() {
     });
     let claim = stepped(busy, tried(Drops::Some));
     assert_eq!(kind(&claim.next), DecisionKind::StartModelTurn);
-    // One that lacks something does not move either.
+    // A claim that lacks a resource does not change the agent either.
     assert_eq!(claim.clone().lacking(shortage(), tried(Drops::Some)).next, Next::TakeInDrops);
     let lacking = claim.lacking(shortage(), tried(Drops::NoMore));
     assert_eq!(kind(&lacking.next), DecisionKind::WaitForResources);

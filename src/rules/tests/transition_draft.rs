@@ -1,5 +1,4 @@
-//! A transaction in the making: what it numbers, what it refuses, and what it leaves for the next
-//! step.
+//! Transaction in preparation: its numbering, its refusals, and its effect on the next step.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What arrives: stale messages, wake hints, messages that need no turn, the scheduler's own ticks,
-//! and the way back from the archive.
+//! Arrivals: stale messages, wake hints, messages that need no turn, the scheduler's own ticks, and
+//! requeued messages.
 
 use serde_json::{Value, json};
 
@@ -40,7 +40,7 @@ fn a_message_is_stale_past_its_expiry_or_if_its_key_stands_for_another() {
         (expires(1), None, None),
         (expires(0), None, None),
         (expires(-1), None, Some(Staleness::Expired)),
-        // Once it has been tried it is no longer a matter of time.
+        // A message that has been tried does not expire any more.
         (Message { attempt: 2, ..expires(-1) }, None, None),
         (prompt(1), Some(message_id(1)), None),
         (prompt(1), Some(message_id(2)), Some(Staleness::Duplicate)),
@@ -63,14 +63,14 @@ fn stale_messages_are_dropped_with_the_reason() {
         take_in(&mut draft).expect("taken in");
         assert!(draft.records.inbox.stale.is_empty());
         let transaction = finish(draft);
-        // What has expired was not heard; a copy was.
+        // The expired message was not taken up; a copy was.
         let expected = [EventKind::MessageAdmitted, EventKind::MessageSettled, EventKind::Attention];
         assert_eq!(kinds(&transaction.events), expected[..2 + notes]);
         let settled = archived_message(&transaction).settlement.clone().expect("settled");
         assert_eq!((settled.status, settled.reason.as_deref()), (MessageStatus::Dropped, Some(reason)));
         assert_eq!(transaction.state.counters.messages_dropped, 1);
         assert_eq!(transaction.deletes, [Delete::Message(keyed.key())]);
-        // The key of a duplicate goes on standing for the other message.
+        // The key of a duplicate still belongs to the other message.
         assert_eq!(transaction.puts.len(), notes, "{reason}");
     }
 }
@@ -125,7 +125,7 @@ fn hints_of_one_scope_are_one_hint_with_a_count_and_all_their_reasons() {
             .map(|data| data["count"].as_u64().expect("a count"))
             .collect();
         assert_eq!(counts, [4, 5]);
-        // The payload of each hint is on record once: the first one goes with the message.
+        // The payload of each hint is recorded once: the first one with the message.
         let payloads: Vec<Value> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
             .map(|data| data["hint"]["payload"].clone())
             .collect();
@@ -179,7 +179,7 @@ fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
         (by_trigger.clone(), about(&by_trigger, "mail"), false),
         (about(&by_trigger, "post"), about(&by_trigger, "mail"), false),
         (by_wait.clone(), from(&by_wait, "github"), false),
-        // Who names the resource makes no difference.
+        // The hints are merged whichever of them names the resource.
         (by_resource.clone(), from(&by_resource, "github"), true),
         (by_wait.clone(), from(&by_wait, "cron"), true),
     ] {
@@ -244,7 +244,7 @@ fn held_since(status: Status, state: ExecutionState, since: i64) -> Records {
     records
 }
 
-/// State, its limit in milliseconds, the reason it fails with.
+/// Rows: state, its limit in milliseconds, the failure reason.
 const OVERDUE: [(ExecutionState, i64, &str); 2] = [
     (ExecutionState::WaitingResources, 300_000, "resource_timeout"),
     (ExecutionState::Suspended, 3_600_000, "suspend_timeout"),
@@ -271,7 +271,7 @@ fn a_held_run_fails_once_its_state_has_lasted_too_long_and_its_message_keeps_its
         let retry = state.retry.clone().expect("it is tried again");
         assert_eq!((retry.message_id, retry.attempt), (Some(message_id(1)), Some(1)));
         assert_eq!((retry.not_before, retry.reason.as_str()), (at(1000), reason));
-        // The message is put back with what its first attempt found.
+        // The message is put back with the continuation of its first attempt.
         let [Put::Message(message)] = transaction.puts.as_slice() else { panic!("{:?}", transaction.puts) };
         assert_eq!((message.id, message.attempt, message.failures.len()), (message_id(1), 1, 0));
         assert!(message.continuation.is_some() && transaction.deletes.is_empty());
@@ -412,7 +412,7 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
         assert_eq!((message.kind, message.priority), (MessageKind::SystemTick, Priority::Normal));
         assert_eq!(message.origin.kind, OriginKind::System);
         let authority = match &tick {
-            // Whoever sent it: evidence, never an instruction.
+            // A hint is evidence from any sender, never an instruction.
             Tick::WakeHint { .. } => AuthorityClass::IntegrationSignal,
             Tick::ContinueActive { .. }
             | Tick::QueuedAvailable { .. }
@@ -483,7 +483,7 @@ fn a_tick_for_a_hint_takes_the_hint_with_all_that_it_names() {
         payload: Some(text("new mail")),
     };
     assert_eq!(message.hint, Some(hinted.clone()));
-    // The ledger hears of it as the tick is taken up.
+    // The ledger records it when the tick is taken up.
     let mut taken = draft(super::records());
     admitted(&mut taken, &message);
     let told = &finish(taken).events[0].data;
@@ -499,7 +499,7 @@ fn a_tick_for_a_hint_without_a_body_is_without_content() {
     assert!(!message.body.is_contentful());
 }
 
-/// Emits what the decision asks for and forgets the message, as if its turn had changed nothing.
+/// Emits the decision's tick and removes the message, as if its turn had changed nothing.
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
     let reason = decision.report().reason;

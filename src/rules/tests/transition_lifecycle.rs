@@ -1,5 +1,5 @@
-//! `create`, `start`, `stop` and recovery: what they ask for, what they change, and what they leave
-//! alone.
+//! `create`, `start`, `stop` and recovery: their conditions, their changes, and the unchanged
+//! records.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -33,7 +33,7 @@ fn a_new_agent_is_booting_and_nothing_has_happened_to_it() {
     assert!(transaction.archived.is_empty());
 }
 
-/// The pairs of status and state that can occur.
+/// Returns the pairs of status and state that can occur.
 fn occurring() -> impl Iterator<Item = (Status, ExecutionState)> {
     ExecutionState::ALL.iter().flat_map(|state| {
         Status::ALL
@@ -140,7 +140,7 @@ fn what_a_stopped_agent_is_at_is_shut_down_once() {
             assert_eq!(draft.records.state.execution.state, expected, "{status} {state}");
             assert!(!is_to_be_shut_down(&draft.records.state));
         }
-        // The grace begins with what is asked to end, not with the gate.
+        // The grace begins with the shutdown of the run, not with the stop.
         let stopping = draft.records.state.current_run.and_then(|run| run.stopping);
         assert!(stopping.is_none_or(|stopping| stopping.kill_at == at(12_000)));
     }
@@ -303,8 +303,7 @@ fn a_control_action_puts_no_record_of_its_own() {
     assert!(!put_anything);
 }
 
-/// The pauses after recoveries that fail one after the other, in milliseconds, and the records
-/// then.
+/// Returns the pauses after consecutive failed recoveries, in milliseconds, and their transactions.
 fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
     let (mut pauses, mut all) = (Vec::new(), Vec::new());
     for _ in 0..times {
@@ -330,7 +329,7 @@ fn the_pause_after_a_failed_recovery_grows_and_somebody_is_told_after_the_last_a
         .map(|transaction| of_kind(&transaction.events, EventKind::Attention).count())
         .collect();
     assert_eq!(told, [0, 0, 0, 0, 1, 0, 0], "once");
-    // A recovery that succeeds ends the row.
+    // A successful recovery resets the count.
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
     records.state = transactions[6].state.clone();
     let mut draft = draft(records);
@@ -352,7 +351,7 @@ fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_it_is_to() {
         (word(told, "subject"), word(told, "reason")),
         ("agent_stopped", "its recovery failed: no disk")
     );
-    // Once it is started it waits for its pause, and has as many tries again.
+    // After its start the agent waits for its pause, and has as many tries again.
     records.state = last.state.clone();
     let mut starting = draft(records.clone());
     start(&mut starting, &OPERATOR).expect("started");

@@ -1,4 +1,4 @@
-//! Work items, waits and timers as records: what each change leaves, and what it refuses.
+//! Work items, waits and timers as records: the result of each change, and its refusals.
 
 use crate::model::event::EventKind;
 use crate::model::message::Body;
@@ -39,7 +39,7 @@ fn with_work(numbers: &[u32]) -> Records {
     Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
 }
 
-/// The messages that a transaction admits, in order.
+/// Returns the messages that a transaction admits, in order.
 fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
     transaction
         .puts
@@ -47,7 +47,7 @@ fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
         .filter_map(|put| if let Put::Message(message) = put { Some(&**message) } else { None })
 }
 
-/// How the waits ended that a transaction archives.
+/// Returns the statuses of the waits that a transaction archives.
 fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
     let status =
         |archived: &Archived| if let Archived::Wait(wait) = archived { Some(wait.status) } else { None };
@@ -138,14 +138,14 @@ fn the_end_of_a_wait_makes_its_item_another_one() {
 fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
     use MessageKind::{SystemTick, TimerTick};
     type Row = (WaitKind, Option<i64>, Option<i64>, Option<i64>, &'static [(MessageKind, i64)]);
-    // Kind, wake, recheck, expiry, and what is told of which moment.
+    // Rows: kind, wake, recheck, expiry, and the message for each deadline.
     let rows: [Row; 9] = [
         (WaitKind::External, None, Some(0), None, &[(SystemTick, 0)]),
         (WaitKind::External, None, Some(1), None, &[]),
         (WaitKind::External, None, Some(-9), None, &[(SystemTick, -9)]),
         (WaitKind::External, None, None, Some(0), &[]),
         (WaitKind::External, None, None, Some(-1), &[(SystemTick, 0)]),
-        // Nobody looks again at what is given up.
+        // A wait that is given up is not checked again.
         (WaitKind::External, None, Some(-9), Some(-5), &[(SystemTick, -4)]),
         (WaitKind::Timer, Some(-7), None, None, &[(TimerTick, -7)]),
         (WaitKind::Timer, Some(1), None, None, &[]),
@@ -160,7 +160,7 @@ fn a_deadline_is_told_once_as_a_message_of_its_own_moment_and_ends_nothing() {
         };
         let mut draft = draft(Records { waits: vec![waiting], ..records() });
         take_in_due(&mut draft);
-        // What was seen is not seen again.
+        // A deadline is reported once.
         take_in_due(&mut draft);
         let transaction = finish(draft);
         let row = format!("{kind:?} {wake:?} {recheck:?} {expires:?}");
@@ -234,7 +234,7 @@ fn a_grace_says_how_late_is_too_late() {
         let left = draft.records.timers[0].clone();
         assert_eq!((left.fired, left.missed), (fired, missed), "{grace} at {now_ms}");
     }
-    // A timer that fires once, and whose only fire is too late, is over.
+    // A timer with a single fire ends if that fire is too late.
     let once = Timer { catch_up: CatchUp::Skip, grace: Some(secs(3)), ..timer(1, 10_000) };
     let records = Records { timers: vec![once], ..records() };
     let mut draft = crate::rules::transition::draft::Draft::new(records, super::stamp_at(at(20_000)));
@@ -258,8 +258,8 @@ fn a_name_has_one_active_timer() {
     let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");
     assert_eq!(action, "added");
     draft.records.timers[0].next_at = at(5000);
-    // The same definition leaves the timer, a new text keeps its time, and a new schedule begins
-    // anew.
+    // The same definition leaves the timer unchanged, a new text keeps its time, and a new schedule
+    // starts again.
     for (again, action, next_at) in [
         (named(600, "look"), "unchanged", at(5000)),
         (named(600, "look again"), "replaced", at(5000)),

@@ -1,5 +1,5 @@
-//! Steps that find nothing to run: which status the agent rests in, what is recorded, and that it
-//! is recorded once.
+//! Steps that find nothing to run: the resting status, and the record of the decision, which is
+//! written once.
 
 use crate::model::agent::Status;
 use crate::model::closure::WaitingReason;
@@ -56,7 +56,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     for decision in [for_task(), on_item(WaitingReason::AwaitingTaskResult)] {
         let found = status_after(&decision, Status::AwakeIdle, ExecutionState::Waiting);
         assert_eq!(found, Status::AwaitingTask, "{decision:?}");
-        // `awaiting_task` goes with `waiting` alone.
+        // `awaiting_task` is allowed in `waiting` only.
         for state in [ExecutionState::Completed, ExecutionState::Runnable] {
             let found = status_after(&decision, Status::AwakeIdle, state);
             assert_eq!(found, Status::Asleep, "{decision:?} in {state}");
@@ -64,7 +64,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     }
 }
 
-/// Records that rest, with these waits of the agent's own, whose task has this status.
+/// Returns resting records with these waits of the agent itself, whose task has this status.
 fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Records {
     let mut records = records_in(status, ExecutionState::Waiting);
     records.waits = kinds.iter().zip(1..).map(|(kind, number)| wait(number, *kind)).collect();
@@ -72,8 +72,8 @@ fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Recor
     records
 }
 
-/// Contract, execution §3: in every combination of the waits of an agent, its task and the status
-/// before.
+/// Status by contract, execution §3, for every combination of an agent's waits, its task and the
+/// status before.
 #[test]
 fn an_agent_awaits_its_task_exactly_while_it_waits_for_a_task_that_has_not_ended() {
     use WaitKind::{External, Operator, System, Task, Timer};
@@ -144,7 +144,7 @@ fn another_process_at_work_leaves_nothing_to_record() {
     assert!(draft.is_empty());
 }
 
-/// Records that rest, each for something else.
+/// Returns resting records, each with another reason.
 fn restful() -> Vec<Records> {
     let mut all = vec![
         records(),
@@ -255,13 +255,14 @@ fn the_ledger_hears_of_an_advisory_once_when_it_begins() {
     let weak = |number| vec![format!("external_wait_has_weak_recoverability {}", wait_id(number))];
     assert_eq!(told(&mut records), weak(1));
     assert_eq!(told(&mut records), [""; 0]);
-    // Another one beside it is told alone.
+    // A second advisory is recorded without repeating the first.
     records.waits.push(Wait { resource: Some("mail".to_owned()), ..wait(2, WaitKind::External) });
     records.works.push(work(1));
     records.works[0].blocked_by = Some("a decision".to_owned());
     records.works[0].recheck_at = Some(at(1));
     assert_eq!(told(&mut records), weak(2));
-    // One that is over is forgotten with the next commit, and told when it begins anew.
+    // An advisory that has ended is removed with the next commit, and recorded again when it
+    // returns.
     let gone = records.waits.remove(0);
     records.state.status = Status::AwakeIdle;
     assert_eq!(told(&mut records), [""; 0]);

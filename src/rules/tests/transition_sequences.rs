@@ -1,5 +1,5 @@
-//! Whatever happens in whatever order: every transition is one valid transaction, and the agent
-//! comes to rest.
+//! Random sequences of events: every transition is one valid transaction, and the agent comes to
+//! rest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,7 +48,7 @@ use super::{
     wait_on, word, work, work_id,
 };
 
-/// How the command of a turn ends.
+/// End of a turn's command.
 #[derive(Debug, Clone, Copy)]
 pub enum End {
     Well,
@@ -74,7 +74,7 @@ const ENDS: [End; 9] = [
     End::Killed,
 ];
 
-/// Something that happens to an agent.
+/// Event in the life of an agent.
 #[derive(Debug, Clone)]
 pub enum Act {
     Arrive {
@@ -102,9 +102,9 @@ pub enum Act {
     DropTimer,
     Pass(i64),
     Step,
-    /// The turn that runs ends and its tick settles it.
+    /// The running turn ends and its tick settles it.
     EndTurn(End),
-    /// The tick of the turn is gone without having settled it.
+    /// The tick of the turn dies before the settlement.
     LoseTick,
     Stop {
         requeue: bool,
@@ -116,7 +116,7 @@ pub enum Act {
     Start,
     Recover,
     Requeue(usize),
-    /// From here on a claim lacks this, or nothing.
+    /// From now on a claim lacks this, or nothing.
     Lack(Option<Resource>),
     Preempt {
         grace: u64,
@@ -124,13 +124,13 @@ pub enum Act {
     },
     /// The turn opens a critical section for so many seconds, or closes its innermost one.
     Section(Option<u64>),
-    /// The turn takes what the operator has interjected.
+    /// The turn takes the operator's interjections.
     SafePoint,
     Yield {
         saved: bool,
         pause: Option<u64>,
     },
-    /// The tick finds the time of its turn over, if it is.
+    /// The tick ends its turn if the time of the turn is over.
     Force,
     Resume,
     Fail,
@@ -179,7 +179,8 @@ fn acts() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Contract, semantics §2: from where to where one transition may lead, apart from `stopped`.
+/// Changes of the status that one transition may make (contract, semantics §2), apart from
+/// `stopped`.
 const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::Booting, Status::AwakeIdle),
     (Status::Stopped, Status::AwakeIdle),
@@ -193,13 +194,13 @@ const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::AwakeRunning, Status::AwakeIdle),
     (Status::Asleep, Status::AwakeIdle),
     (Status::AwaitingTask, Status::AwakeIdle),
-    // The agent rests on, for something else.
+    // The agent stays at rest, for another reason.
     (Status::AwaitingTask, Status::Asleep),
     (Status::Asleep, Status::AwaitingTask),
 ];
 
-/// The status after events that begin in another one. Each change must begin where the last one has
-/// led.
+/// Returns the status after events that begin in another one. Each change must begin where the last
+/// one has led.
 fn told_status(events: &[Event], before: Status) -> Status {
     events.iter().filter(|event| event.data.get("boundary").is_some()).fold(before, |status, event| {
         let Some(next) = event.data.get("next_status") else { return status };
@@ -208,7 +209,7 @@ fn told_status(events: &[Event], before: Status) -> Status {
     })
 }
 
-/// A directory in memory: what a store would hold of one agent.
+/// In-memory store of one agent.
 #[derive(Clone)]
 pub struct World {
     pub records: Records,
@@ -217,19 +218,19 @@ pub struct World {
     pub archive: Vec<Message>,
     /// Waits that have ended.
     pub waits: Vec<Wait>,
-    /// Waits, work items, timers and tasks that have ended.
+    /// Ids of the waits, work items, timers and tasks that have ended.
     ended: BTreeSet<String>,
     runs: BTreeMap<RunId, Run>,
     pub now: Time,
     named: u32,
-    /// The run whose tick lives.
+    /// Run whose tick is alive.
     pub live: Option<RunId>,
     lacking: Option<Shortage>,
-    /// Whether each transaction is checked. Not where so many are made that it would take too long.
+    /// True if each transaction is checked; false in searches for which the check takes too long.
     pub is_checked: bool,
 }
 
-/// Puts a record in place of the one of the same name, or behind the others.
+/// Replaces the record of the same id, or appends it.
 fn replace<T: Clone, Id: PartialEq>(records: &mut Vec<T>, new: &T, id: impl Fn(&T) -> Id) {
     match records.iter_mut().find(|other| id(other) == id(new)) {
         Some(place) => *place = new.clone(),
@@ -260,7 +261,7 @@ impl World {
         self.named
     }
 
-    /// The records as a step would load them.
+    /// Returns the records as a step would load them.
     pub fn load(&self) -> Records {
         let mut records = self.records.clone();
         records.lease = if self.live.is_some() { Lease::Held } else { Lease::Free };
@@ -268,7 +269,7 @@ impl World {
         let running = state.current_run.as_ref().map(|run| run.message_id);
         let claimed = running.or(state.held.as_ref().map(|held| held.message_id));
         records.inbox.claimed = self.queue.values().find(|message| Some(message.id) == claimed).cloned();
-        // The claimed one is nobody's next message, as in the program.
+        // A claimed message is no head, as in the program.
         for message in self.queue.values().filter(|message| Some(message.id) != claimed) {
             match staleness(message, None, self.now) {
                 Some(why) => records.inbox.stale.push((message.clone(), why)),
@@ -288,7 +289,7 @@ impl World {
         records
     }
 
-    /// Whether the other records disagree with a wait, as the program looks for it.
+    /// Returns the contradiction between a wait and the other records, as the program looks for it.
     fn broken(&self, wait: &Wait) -> Option<BrokenWait> {
         let is_queued = |id: MessageId| self.queue.values().any(|message| message.id == id);
         if let Some(message) = wait.resolved_by {
@@ -389,8 +390,7 @@ impl World {
         }
     }
 
-    /// A change that other transitions make: they too leave nothing of what the last step rested
-    /// on.
+    /// A change of another transition, which must also clear the resting decision.
     pub fn changed(&mut self) {
         self.records.state.resting = None;
     }
@@ -565,7 +565,7 @@ impl World {
             Act::Resume => self.control(true, resume),
             Act::Fail => {
                 self.control(true, |draft| fail(draft, "by hand", &OPERATOR).map(drop));
-                // Whoever fails a run ends it before anything else happens.
+                // The command that fails a run ends it before the next event.
                 let ends = self.records.state.current_run.as_ref().is_some_and(|run| run.condemned.is_some());
                 if ends && self.live.is_some() {
                     self.end_turn(End::Killed);
@@ -587,26 +587,26 @@ impl World {
         }
     }
 
-    /// A command that is carried out, or refused without a trace.
+    /// Applies a command, or leaves everything unchanged if it is refused.
     pub fn control(&mut self, asked: bool, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
         let mut draft = self.draft();
         match change(&mut draft) {
             _ if !asked => {}
-            // What was noted already is not committed again.
+            // A change that was recorded already is not committed again.
             Ok(()) if draft.is_empty() => {}
             Ok(()) => self.commit(draft),
             Err(refusal) => assert!(draft.is_empty(), "{refusal:?} left a trace"),
         }
     }
 
-    /// The same from inside the turn that runs, if one does.
+    /// Applies a command from inside the running turn, if there is one.
     pub fn inside(&mut self, change: impl FnOnce(&mut Draft, RunId) -> Result<(), Refusal>) {
         if let Some(run) = self.live {
             self.control(true, |draft| change(draft, run));
         }
     }
 
-    /// One step as `tick` takes it. Says what it decided, and whether it changed anything.
+    /// Takes one step as `tick` does. Returns its decision, and true if it changed anything.
     pub fn step(&mut self) -> (Decision, bool) {
         if self.live.is_none() && self.records.state.current_run.is_some() {
             let mut draft = self.draft();
@@ -652,7 +652,7 @@ impl World {
                 if self.needs_operator() {
                     return (decision, true);
                 }
-                // The same step again finds everything as this one left it.
+                // A repeated step finds everything as this one left it.
                 let mut again = self.draft();
                 lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
                 assert!(again.is_empty(), "{shortage:?} recorded twice");
@@ -665,7 +665,7 @@ impl World {
             Decision::Reduce { message_id, continuation, .. } => {
                 let message = take(&draft, *message_id);
                 decided(&mut draft, &report);
-                // A timer wait whose time has come is over however its message is taken.
+                // A timer wait whose time has come ends however its message is taken up.
                 let still = |records: &Records| -> Vec<Wait> {
                     records.waits.iter().filter(|wait| wait.woken_at.is_none()).cloned().collect()
                 };
@@ -697,7 +697,7 @@ impl World {
                 if !self.is_checked {
                     return (decision, true);
                 }
-                // The same step again finds everything as this one left it.
+                // A repeated step finds everything as this one left it.
                 let mut again = self.draft();
                 take_in(&mut again).expect("taken in");
                 let same = decide(&project(&again.records, self.now));
@@ -710,7 +710,7 @@ impl World {
         (decision, true)
     }
 
-    /// True if a message came to nothing too often, and only the operator brings it on.
+    /// True if a message had too many setbacks, so that only the operator can resume it.
     pub fn needs_operator(&self) -> bool {
         self.records.state.held.as_ref().is_some_and(|held| held.needs_operator)
     }
@@ -807,7 +807,7 @@ fn check(before: &State, transaction: &Transaction) {
     assert_eq!(distinct.len(), settled.len(), "a message ended twice in one transaction");
 }
 
-/// Whether a decision leaves it to somebody else, or to time, to go on.
+/// True if after the decision another party or a time must come before the next change.
 fn rests(kind: DecisionKind) -> bool {
     match kind {
         DecisionKind::Stop
@@ -838,8 +838,8 @@ proptest! {
         for act in &acts {
             world.act(act);
         }
-        // From here on nothing arrives, nothing is missing and every turn ends well: no busy loop,
-        // no bill.
+        // From now on nothing arrives, nothing is missing and every turn completes: no busy loop
+        // and no cost may remain.
         world.act(&Act::Lack(None));
         world.end_turn(End::Well);
         world.act(&Act::FinishStop { killed: true });
@@ -847,7 +847,7 @@ proptest! {
         let bound = 10 + 4 * (world.queue.len() + world.hints.len() + 1) * (world.records.works.len() + 1);
         let mut last = None;
         for _ in 0..bound {
-            // Every backoff and every deferral is over by now.
+            // Every backoff and every deferral has ended by now.
             world.act(&Act::Pass(3_600_000));
             world.act(&Act::Resume);
             let (decision, changed) = world.step();
@@ -956,7 +956,7 @@ fn a_poisonous_message_is_parked_and_the_next_one_runs() {
     assert_eq!(turns, 5, "max_attempts");
     let dead = world.archive[0].settlement.clone().expect("settled");
     assert_eq!((world.archive[0].id, dead.dead_letter), (message_id(101), true));
-    // It recovers at once, and goes on with the other.
+    // The agent recovers at once, and continues with the other message.
     world.act(&Act::Step);
     world.act(&Act::Step);
     let run = world.records.state.current_run.clone().expect("a run");

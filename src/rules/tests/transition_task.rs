@@ -1,4 +1,5 @@
-//! Tasks only go forwards, and each end leaves one record in the archive and one message.
+//! Status of tasks: it only goes forward, and each end leaves one record in the archive and one
+//! message.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -139,7 +140,7 @@ fn an_end_is_one_record_and_one_message() {
         let mut draft = draft(vec![Task { timeout, started_at, ..super::task(1, from) }]);
         let ended = task::finish(&mut draft, task_id(1), end).unwrap().unwrap();
         assert_eq!((ended.status, ended.ended_at), (to, Some(now())));
-        // Whoever comes second finds nothing to end.
+        // The second process finds nothing to end.
         assert_eq!(task::finish(&mut draft, task_id(1), lost()).unwrap(), None);
         assert_eq!(draft.records.inbox.head.as_ref().unwrap().task_id, Some(task_id(1)));
         let transaction = draft.finish().unwrap();

@@ -1,5 +1,5 @@
-//! The life of a run: claimed from every state, settled by every end, interrupted, stopped, and
-//! found to be somebody else's.
+//! Life of a run: claimed from every state, settled by every end, interrupted, stopped, and found
+//! to be another process's.
 
 use crate::model::agent::Status;
 use crate::model::closure::{ClosureOutcome, WaitingReason};
@@ -399,7 +399,7 @@ fn the_brief_is_the_turns_own_else_its_last_line_and_only_of_a_turn_that_complet
     }
 }
 
-/// Every end that costs an attempt, the terminal kind and the reason.
+/// Returns every end that costs an attempt, the terminal kind and the reason.
 fn bad_ends() -> Vec<(TurnEnd, Terminal, &'static str)> {
     let said = |end: TurnEnd| TurnEnd { last_error_line: Some("no such branch".to_owned()), ..end };
     vec![
@@ -506,7 +506,7 @@ fn a_message_whose_attempts_are_used_up_is_parked_as_a_dead_letter_with_every_re
         assert_eq!(reasons, [(1, "too long"), (2, "too long"), (3, "exit status 1")]);
         assert_eq!(transaction.deletes, [Delete::Message(message.key())]);
         assert_eq!(transaction.state.counters.dead, 1);
-        // The agent goes on with the next message at once.
+        // The agent continues with the next message at once.
         assert_eq!(transaction.state.status, Status::AwakeIdle);
         let retry = transaction.state.retry.clone().expect("a retry");
         assert_eq!((retry.attempt, retry.not_before), (None, now()));
@@ -546,7 +546,7 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
         assert_eq!((held.message_id, held.not_before), (message_id(1), Some(at(delay))));
         assert_eq!((held.setbacks.deferrals, held.continuation), (deferrals + 1, continuation()));
         assert_eq!((state.counters.turns, state.counters.turns_failed), (1, 0));
-        // The message stays where it is, claimed, at the same attempt.
+        // The message stays claimed, at the same attempt.
         assert_eq!(put_message(&transaction), None);
         assert!(ends_the_run_alone(&transaction));
         assert_eq!(state.retry, None);
@@ -648,7 +648,7 @@ fn the_settlement_of_a_run_that_is_being_stopped_finishes_the_stop() {
     }
 }
 
-/// Nothing of it is aborted, and nothing runs again.
+/// A completed turn is not aborted and does not run again.
 #[test]
 fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
     for (requeue, shuts_down) in [(false, true), (true, true), (true, false)] {
@@ -673,7 +673,7 @@ fn a_turn_that_has_done_its_work_within_the_grace_is_completed() {
     }
 }
 
-/// It has said itself that it is not done, whatever its exit status.
+/// A turn that yielded has itself declared that it is not done, whatever its exit status.
 #[test]
 fn a_turn_that_has_given_way_is_not_completed_by_a_stop() {
     for requeue in [false, true] {

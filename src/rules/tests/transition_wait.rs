@@ -1,5 +1,5 @@
-//! The life of a wait: bound when its message is taken up, resolved when a turn for that has
-//! completed, active again where none has.
+//! Life of a wait: bound when its message is taken up, resolved when a turn for that has completed,
+//! active again where none has.
 
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
@@ -38,7 +38,7 @@ use super::{
 
 const FAR: i64 = 86_400_000;
 
-/// A started agent with these waits, and an open item for each that is on one.
+/// Returns a started agent with these waits, and an open item for each that is on one.
 fn world(waits: Vec<Wait>) -> World {
     let mut world = World::new();
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Runnable);
@@ -72,7 +72,8 @@ impl World {
         self.queue.insert(message.key(), message);
     }
 
-    /// The wait of a number: what it is bound to, and what it has lost. `None`: it has ended.
+    /// Returns the message to which the wait of a number is bound, and the answer that it has lost.
+    /// `None`: it has ended.
     fn standing(&self, number: u32) -> Option<(Option<MessageId>, Option<MessageId>)> {
         let wait = self.records.waits.iter().find(|wait| wait.id == wait_id(number))?;
         Some((wait.resolved_by, wait.lost_answer))
@@ -86,7 +87,7 @@ impl World {
         self.now = Time::from_millis(self.now.as_millis() + millis);
     }
 
-    /// Steps until a turn runs.
+    /// Takes steps until a turn runs.
     fn claim_next(&mut self) -> RunId {
         for _ in 0..8 {
             self.step();
@@ -98,8 +99,8 @@ impl World {
         panic!("no turn runs: {:?}", self.records.state)
     }
 
-    /// Steps until nothing more is to be done; every turn ends well. Returns for which messages
-    /// turns ran.
+    /// Takes steps until nothing more is to be done; every turn completes. Returns the messages
+    /// that had turns.
     fn run_out(&mut self) -> Vec<MessageId> {
         let mut ran = Vec::new();
         for _ in 0..40 {
@@ -123,8 +124,8 @@ const LOST: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, Some(ME
 const ACTIVE: Option<(Option<MessageId>, Option<MessageId>)> = Some((None, None));
 const MESSAGE: MessageId = MessageId(uuid::Uuid::from_u128(50));
 
-/// Wait 1 and the item's wait 2 are bound to message 50, for which a turn runs; wait 3 is for
-/// something else.
+/// Returns an agent whose wait 1 and item's wait 2 are bound to message 50, for which a turn runs;
+/// wait 3 names another subject.
 fn bound() -> World {
     let mut world = world(vec![
         about(1, "pr:1"),
@@ -152,7 +153,7 @@ fn a_bound_wait_is_kept_while_its_message_is_to_be_tried_again() {
         let mut world = bound();
         world.end_turn(end);
         assert_eq!(world.standing(1), BOUND, "{end:?}");
-        // Nothing else that names it has anything left to end.
+        // No later message with these names ends a wait.
         world.said(event(60, "pr:1"));
         world.claim_next();
         assert_eq!(world.records.state.current_run.as_ref().map(|run| run.message_id), Some(MESSAGE));
@@ -160,7 +161,7 @@ fn a_bound_wait_is_kept_while_its_message_is_to_be_tried_again() {
         world.end_turn(End::Well);
         assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
     }
-    // A tick that is gone.
+    // The tick died.
     let mut world = bound();
     world.live = None;
     world.claim_next();
@@ -184,7 +185,7 @@ fn a_bound_wait_is_kept_while_its_run_is_suspended() {
 
 #[test]
 fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again() {
-    // A dead letter.
+    // The message was parked as a dead letter.
     let mut dead = bound();
     for _ in 0..2 {
         dead.end_turn(End::Badly);
@@ -192,7 +193,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
             dead.claim_next();
         }
     }
-    // Dropped between two attempts.
+    // The message was dropped between two attempts.
     let mut dropped = bound();
     dropped.end_turn(End::Badly);
     dropped.changes(|draft| {
@@ -200,7 +201,7 @@ fn an_answer_that_no_turn_has_completed_for_is_lost_and_the_wait_is_active_again
         drop_message(draft, message, "dropped by the operator");
         Ok(())
     });
-    // Stopped for good.
+    // The agent was stopped.
     let mut aborted = bound();
     aborted.changes(|draft| stop(draft, secs(0), false, None, &OPERATOR).map(drop));
     aborted.changes(|draft| shut_down(draft, secs(0)));
@@ -256,7 +257,7 @@ fn the_end_of_its_item_resolves_a_bound_wait_and_cancels_another() {
         let mut answered = bound();
         answered.changes(change);
         assert_eq!(answered.ended_as(2), Some(WaitStatus::Resolved));
-        // Whatever becomes of the turn: the item has gone on.
+        // The item has continued, whatever the end of the turn.
         answered.end_turn(End::Badly);
         assert_eq!((answered.standing(2), answered.standing(1)), (None, BOUND));
 
@@ -284,7 +285,7 @@ fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
     }
 }
 
-/// A message with the id of a moment, as admission mints it.
+/// Returns a message with the id of a time, as admission mints it.
 fn admitted_at(moment: Time, message: Message) -> Message {
     let id = MessageId(stamp_at(moment).mint());
     Message { id, created_at: moment, ..message }
@@ -294,7 +295,7 @@ fn admitted_at(moment: Time, message: Message) -> Message {
 fn an_event_is_weighed_against_the_expiry_by_when_each_happened() {
     let priorities = [Priority::Next, Priority::Normal, Priority::Background];
     for priority in priorities {
-        // At the limit itself it is not over.
+        // The wait has not ended at the limit itself.
         for (admitted, in_time) in [(-5000, true), (1000, true), (1002, false), (4000, false)] {
             // The step comes late; or it comes at once, and again.
             for step_at in [2000, 3_600_000] {
@@ -303,7 +304,7 @@ fn an_event_is_weighed_against_the_expiry_by_when_each_happened() {
                 let event = admitted_at(at(admitted), Message { priority, ..event(50, "pr:1") });
                 world.said(event.clone());
                 let ran = world.run_out();
-                // What has a higher priority is taken up first, whatever its moment.
+                // A message of higher priority is taken up first, whatever its time.
                 let first = in_time || priority == Priority::Next;
                 let expected = if first { WaitStatus::Resolved } else { WaitStatus::Expired };
                 let case = format!("{priority:?}, admitted at {admitted}, a step at {step_at}");
@@ -342,7 +343,7 @@ fn what_tells_of_a_deadline_of_a_wait_that_is_over_runs_nothing() {
     for (recheck_at, expires_at) in [(Some(at(1000)), None), (None, Some(at(1000)))] {
         let mut world = world(vec![Wait { recheck_at, expires_at, ..about(1, "pr:1") }]);
         world.now = at(2000);
-        // The step tells of it and takes it up; but before that the wait is cancelled.
+        // The step reports the expiry and takes it up; but before that the wait is cancelled.
         let mut draft = world.draft();
         timer::take_in_due(&mut draft);
         world.commit(draft);
@@ -364,7 +365,7 @@ fn a_recheck_makes_the_agent_look_and_ends_nothing() {
     assert_eq!([1, 2].map(|number| world.standing(number)), [ACTIVE, ACTIVE]);
     world.now = at(FAR);
     assert_eq!(world.run_out(), []);
-    // It is no fallback any more.
+    // An expiry that was reported is no fallback any more.
     let left = &world.records.waits[0];
     assert_eq!((left.recoverability(), left.recheck_at), (Recoverability::Weak, None));
     let advised = advisories(&world.load(), world.now);
@@ -408,7 +409,7 @@ fn one_recheck_at_most_is_queued_and_however_it_ends_the_next_one_comes() {
         world.now = at(HOUR);
         world.claim_next();
         world.end_turn(End::Badly);
-        // The message waits for its next attempt, and more moments pass.
+        // The message waits for its next attempt, while more checks fall due.
         for hours in [2, 3] {
             world.now = at(hours * HOUR);
             let mut draft = world.draft();
@@ -544,7 +545,7 @@ fn a_wait_for_a_task_that_has_ended_is_over_at_once_if_the_agent_has_heard_of_it
     }
 }
 
-/// Waits in order: the keeper of what is set aside.
+/// Returns an agent with set-aside input that this wait keeps out.
 fn set_aside(keeper: Wait) -> World {
     let mut world = world(vec![keeper]);
     world.said(message(50, MessageKind::ChannelEvent));
@@ -553,7 +554,7 @@ fn set_aside(keeper: Wait) -> World {
     world
 }
 
-/// For how many ticks about input that was set aside a turn has run.
+/// Returns the number of turns for ticks about input that was set aside.
 fn looks(world: &World) -> usize {
     let is_look = |message: &&Message| {
         message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("reduced_input:"))
@@ -594,7 +595,7 @@ fn what_was_set_aside_is_looked_at_once_when_what_kept_it_out_ends_in_any_way() 
         world.run_out();
         assert_eq!(looks(&world), 1);
     }
-    // An answer, or the expiry, has a turn of its own, which is told of it.
+    // An answer, or the expiry, has a turn of its own, which is told of the input.
     let mut answered = set_aside(keeper());
     answered.said(prompt(60));
     answered.run_out();
@@ -675,7 +676,7 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
             hops: Some(3),
         };
         assert_eq!(timer::add(&mut draft, new).expect("a timer").0.hops, hops);
-        // What it tells hands them on.
+        // The message that reports the deadline has the hops of the wait.
         let mut due = Draft::new(Records { inbox: Default::default(), ..draft.records }, stamp_at(at(FAR)));
         timer::take_in_due(&mut due);
         let transaction = finish(due);
@@ -686,7 +687,7 @@ fn what_a_turn_causes_soon_is_one_hop_further_and_what_comes_later_begins_anew()
             .collect();
         assert_eq!(told, [hops; 4]);
     }
-    // Past the limit it is refused, and by nobody's turn it is no chain.
+    // Beyond the limit it is refused, and without a turn as its sender it is no chain.
     let mut full = draft(records());
     let wake_at = Some(at(1000));
     let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, WaitOwner::Agent) };

@@ -1,4 +1,4 @@
-//! Deliveries through triggers, and what becomes of a trigger.
+//! Deliveries through triggers, and the changes of a trigger.
 
 use crate::model::id::TriggerId;
 use crate::model::message::{
@@ -230,7 +230,7 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     let mut open = draft(records());
     arrival::admitted(&mut open, &said);
     assert_eq!(counted(&open), (1, Some(said.created_at)));
-    // Brought back from the dead letters it is no other delivery.
+    // A dead letter that was requeued is no second delivery.
     let again = Message { failures: vec![failure()], ..said.clone() };
     arrival::admitted(&mut open, &again);
     arrival::admitted(&mut open, &Message { trigger_id: None, ..said.clone() });

@@ -24,7 +24,7 @@ fn from(kind: OriginKind, id: &str) -> Origin {
     Origin { kind, id: (!id.is_empty()).then(|| id.to_owned()) }
 }
 
-/// The sender of a message, and for an event or a hint whether it has content.
+/// Sender of a message, with its content for an event or a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     Operator,
@@ -53,7 +53,8 @@ const WORDS: [Word; 13] = [
     Word::Scheduler(SchedulerTick::Recheck),
 ];
 
-/// What a message or hint names, by number. Wait 9 and trigger 2 belong to another wait.
+/// Numbers of the records that a message or hint names. Wait 9 and trigger 2 belong to another
+/// wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Names {
     wait: Option<u32>,
@@ -61,7 +62,7 @@ struct Names {
     trigger: Option<u32>,
     item: Option<u32>,
     task: Option<u32>,
-    /// The origin of an event, or the source of a hint.
+    /// Origin of an event, or source of a hint.
     source: &'static str,
 }
 
@@ -94,7 +95,8 @@ fn names(word: Word) -> Vec<Names> {
     all
 }
 
-/// Where a message comes from. A hint has the source that it names in an origin of the runtime.
+/// Returns the origin of a message. A hint has the source that it names in an origin of the
+/// runtime.
 fn origin(word: Word, source: &str) -> Origin {
     match word {
         Word::Event { .. } => source.parse().expect("an origin"),
@@ -142,7 +144,7 @@ fn trigger(word: Word, names: Names, origin: &Origin) -> Trigger<'_> {
     }
 }
 
-/// Every wait of a kind, named 1, with each of the subjects that the kind can have.
+/// Returns every wait of a kind, named 1, with each of the subjects that the kind can have.
 fn waits_of(kind: WaitKind) -> Vec<Wait> {
     let mut all = Vec::new();
     let has_subject = matches!(kind, External | System);
@@ -169,20 +171,20 @@ fn waits_of(kind: WaitKind) -> Vec<Wait> {
     all
 }
 
-/// The wait beside it, which has a trigger of its own.
+/// Returns a second wait, which has a trigger of its own.
 fn other() -> Wait {
     Wait { resource: Some("elsewhere".to_owned()), trigger_id: Some(trigger_id(2)), ..wait(9, External) }
 }
 
-/// The names by which a message speaks, as `wake_sources` writes them: contract, semantics §5, row
-/// by row. The rows that depend on the wait look at its resource and its item alone.
+/// Returns the names by which a message matches wake sources: contract, semantics §5, row by row.
+/// The rows that depend on the wait read its resource and its item alone.
 fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
         return Vec::new();
     }
     let mut spoken = Vec::new();
-    // Any but `operator`: a message or hint that names it.
+    // Every wait but `operator`: a message or hint that names it.
     spoken.extend(names.wait.map(|number| format!("wait:{}", wait_id(number))));
     if word == Word::Fire && names.wait == Some(1) {
         spoken.push("timer".to_owned());
@@ -199,7 +201,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
             spoken.extend(names.source.split_once(':').map(|(kind, _)| format!("source:{kind}")));
         }
     }
-    // Through trigger 3 comes what no wait has a trigger for: it names nothing.
+    // Trigger 3 belongs to no wait: its deliveries name nothing.
     let names_nothing = names.resource.is_none()
         && names.wait.is_none()
         && !(names.trigger == Some(2) || names.trigger == Some(1) && wait.trigger_id.is_some());
@@ -215,7 +217,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     spoken
 }
 
-/// The sources of a wait, as the contract lists them.
+/// Returns the sources of a wait, as the contract lists them.
 fn listed(wait: &Wait) -> Vec<String> {
     let resource = wait.resource.iter().map(|resource| format!("resource:{resource}"));
     let trigger = wait.trigger_id.iter().map(|id| format!("trigger:{id}"));
@@ -291,7 +293,7 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
         ("channel", "webhook:channel", false),
         ("channel:irc", "channel:irc", true),
     ];
-    // A word of a hint that is no kind of origin is one whole name.
+    // A hint source that is no kind of origin is matched as a whole.
     let of_hints = [("cron", "cron", true), ("cron", "cron:daily", false), ("system", "cron", false)];
     let hint = Word::Hint { contentful: false };
     let event = |contentful| Word::Event { contentful };
@@ -308,8 +310,8 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
                 |said: &Trigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
-            // One that names a resource is about that, unless the wait is about all that its source
-            // says.
+            // A message that names a resource is about that, unless the wait takes everything from
+            // its source.
             let mail = Trigger { resource: Some("mail"), ..said };
             assert_eq!(ends(&mail, &wait), expected, "{case}");
             assert!(!ends(&mail, &about), "{case}");
@@ -347,7 +349,7 @@ fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
     assert_eq!(ended(&said), ids(&[5, 6, 7]));
     assert_eq!(ended(&Trigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
     assert_eq!(ended(&Trigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));
-    // An answer to one question is none to the others, be it one that is asked no more.
+    // An answer to one question is none to the others, open or not.
     for number in [4, 8, 10, 11, 99] {
         let named = Trigger { wait_id: Some(wait_id(number)), ..said.clone() };
         let expected = if number < 10 { ids(&[number]) } else { Vec::new() };

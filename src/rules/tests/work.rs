@@ -1,4 +1,4 @@
-//! How a work item stands: every combination of what it says and what waits on it.
+//! Scheduling state of a work item: every combination of its fields and its waits.
 
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
@@ -6,7 +6,7 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind};
 
 use super::{subsets, wait, wait_id, wait_on, work, work_id};
 
-/// Contract, semantics §4, as rows: the first whose condition holds names the state.
+/// Rows of contract, semantics §4: the first whose condition holds names the state.
 type Row = (&'static str, fn(&WorkItem, &[WaitKind]) -> bool);
 
 const TABLE: [Row; 8] = [
