@@ -1,5 +1,5 @@
-//! Which messages an agent takes, from which origins, and with which authority (contract, semantics
-//! §9).
+//! Admission: the messages that an agent accepts, their origins and their authority (contract,
+//! semantics §9).
 
 use crate::model::bound::{Bound, RECORD};
 use crate::model::continuation::TriggerKind;
@@ -16,7 +16,7 @@ use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
 
-/// The message kinds that an origin may send; the first is its default.
+/// Returns the message kinds that an origin may send; the first is its default.
 pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     match origin {
         OriginKind::Operator => &[MessageKind::OperatorPrompt, MessageKind::Control],
@@ -29,7 +29,7 @@ pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     }
 }
 
-/// The authority that an origin has, whatever it says.
+/// Returns the authority of an origin, whatever it claims.
 pub const fn authority(origin: OriginKind) -> AuthorityClass {
     match origin {
         OriginKind::Operator => AuthorityClass::OperatorInstruction,
@@ -39,7 +39,7 @@ pub const fn authority(origin: OriginKind) -> AuthorityClass {
     }
 }
 
-/// Whether a message from outside dormouse may have this origin.
+/// True if a message from outside dormouse may have this origin.
 pub const fn is_open_to_outside(origin: OriginKind) -> bool {
     match origin {
         OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => true,
@@ -47,7 +47,7 @@ pub const fn is_open_to_outside(origin: OriginKind) -> bool {
     }
 }
 
-/// What a message of a kind triggers; `None` for kinds that never start a turn.
+/// Returns the trigger of a message kind; `None` for kinds that never start a turn.
 pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     match kind {
         MessageKind::OperatorPrompt => Some(TriggerKind::OperatorInput),
@@ -62,12 +62,12 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
     }
 }
 
-/// Turns a request into the message that is admitted; `Err` says why it is refused.
+/// Turns a request into the admitted message; `Err` is the reason of a refusal.
 ///
 /// A request from inside a turn or a task comes from the agent: it is an `internal_followup` from
-/// `system`, one hop further than the message that the turn works on. A dropped file has the origin
-/// that the policy gives such files, unless it names another one of no more authority. A file of
-/// another user than the owner has that user as its origin, whatever it claims.
+/// `system`, with one hop more than the message that the turn works on. A dropped file has the
+/// origin that the policy gives such files, unless it names another one with no more authority. A
+/// file of a user other than the owner has that user as its origin, whatever it claims.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -123,7 +123,7 @@ pub fn admit(
     })
 }
 
-/// What every message has to say of itself.
+/// Mandatory fields of a message.
 pub struct New {
     pub id: MessageId,
     pub agent: AgentName,
@@ -135,8 +135,8 @@ pub struct New {
     pub created_at: Time,
 }
 
-/// A message about nothing else, of priority `normal`, that no step has looked at. Its kind and its
-/// origin say what it triggers, and what its word counts for.
+/// Returns a message of priority `normal` that names no other record and that no step has read. Its
+/// trigger and its authority follow from its kind and its origin.
 pub fn message(new: New) -> Message {
     let New { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
     Message {
@@ -181,17 +181,17 @@ fn source_ref(caller: &Caller) -> Option<String> {
     caller.run_id().map(|run| format!("{}/{run}", caller.agent))
 }
 
-/// A body of at most this many bytes fits into a record, however it is written.
+/// Maximum size of a body that fits into a record in any encoding, in bytes.
 const SURELY_FITS: u64 = RECORD.most.0 / 8;
 
-/// Refuses what is larger than `limits.max_message`, or than any record may be.
+/// Refuses a body above `limits.max_message`, or above the limit of records.
 pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
     let bytes = body.bytes() as u64;
     Bound::message("the body", limits.max_message).check(bytes)?;
     if bytes <= SURELY_FITS {
         return Ok(());
     }
-    // The size that it has in the file: one character may take six bytes.
+    // The size in the file counts: one character may take six bytes.
     RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }
 
@@ -252,7 +252,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
 
 const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// How much authority an origin has, compared with others: evidence, a signal, an instruction.
+/// Returns the rank of an origin's authority: evidence, a signal, an instruction.
 const fn standing(origin: OriginKind) -> u8 {
     match authority(origin) {
         AuthorityClass::ExternalEvidence => 0,
@@ -262,8 +262,8 @@ const fn standing(origin: OriginKind) -> u8 {
     }
 }
 
-/// A message of an agent has the agent as its origin and is a follow-up. What the agent has heard
-/// from others, it quotes.
+/// Returns a message of an agent: its origin is the agent, and it is a follow-up. The agent quotes
+/// the input of others.
 fn of_agent(
     agent: &AgentName,
     named: Option<Origin>,
@@ -293,16 +293,15 @@ fn of_agent(
     Ok((own, kind))
 }
 
-/// The origin of a message of this kind that names none.
+/// Returns the default origin of a message kind.
 fn speaker_of(kind: MessageKind) -> OriginKind {
     let speaks = |origin: &&OriginKind| kinds(**origin).contains(&kind);
     let default = OriginKind::Operator;
     if speaks(&&default) { default } else { OriginKind::ALL.iter().find(speaks).copied().unwrap_or(default) }
 }
 
-/// The hops of something that a turn causes at a moment: one more than the turn's, if the moment is
-/// within `limits.chain_pause`. Whatever comes later, or is not caused by a turn, begins a new
-/// chain.
+/// Returns the hops of an effect of a turn: one more than the turn's, if it happens within
+/// `limits.chain_pause`. A later effect, or one without a turn, begins a new chain.
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,
@@ -313,7 +312,7 @@ pub fn in_chain(
     one_further(of_turn.filter(|_| is_soon), limits)
 }
 
-/// One hop more than the message that a turn works on; 0 if no turn is the sender.
+/// Returns one hop more than the message that a turn works on; 0 if no turn is the sender.
 pub fn one_further(of_turn: Option<u32>, limits: &Limits) -> Result<u32, Refusal> {
     let hops = of_turn.map_or(0, |hops| hops.saturating_add(1));
     if hops > limits.max_hops {

@@ -15,14 +15,15 @@ use super::overdue::overdue;
 use super::stall::{is_spent, is_stuck};
 use super::work::{WaitsByItem, scheduling_state};
 
-/// After how many attempts, or interruptions in a row, a message counts as retried often.
+/// Number of attempts, or of consecutive interruptions, after which a message counts as retried
+/// often.
 const OFTEN: u32 = 3;
 
-/// One warning: its name in the contract, what it is about, and what to do.
+/// Warning: its name in the contract, its subject, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
     pub kind: AdvisoryKind,
-    /// The id of the record that the warning is about.
+    /// Id of the record that the warning is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     pub message: String,
@@ -33,7 +34,7 @@ impl Advisory {
         Advisory { kind, subject: Some(subject.to_string()), message }
     }
 
-    /// A key that differs from that of every other warning that holds at the same time.
+    /// Returns a key that no other present warning has.
     pub fn key(&self) -> String {
         match &self.subject {
             Some(subject) => format!("{}:{subject}", self.kind),
@@ -42,7 +43,7 @@ impl Advisory {
     }
 }
 
-/// Everything worth a warning, in a fixed order.
+/// Returns all warnings, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let waits = WaitsByItem::of(&records.waits);
     let is_silent = hears_nothing(records) && next_wake(records).is_none();
@@ -54,8 +55,8 @@ pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     found
 }
 
-/// Warnings about moments that a clock ahead of now has written: those that the next step corrects,
-/// and those that only a person can.
+/// Returns warnings about times in the future that a wrong clock has written: those that the next
+/// step corrects, and those that only a person can correct.
 fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     let kind = AdvisoryKind::ClockInFuture;
     let repaired = ahead(records, now).into_iter().map(|ahead| {
@@ -73,7 +74,7 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
     repaired.chain(kept).collect()
 }
 
-/// Whether nothing is under way and nothing is queued.
+/// True if nothing is running and nothing is queued.
 fn hears_nothing(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();

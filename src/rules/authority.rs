@@ -1,6 +1,6 @@
-//! What a turn may do to agents that are not its own, and which agents may send each other messages
-//! (contract, semantics §14). These are guard rails for turns that mean well: a process of the same
-//! user can write the files anyway.
+//! Rights of a turn over other agents, and of agents to send each other messages (contract,
+//! semantics §14). They protect against mistakes of turns, not against attacks: a process of the
+//! same user can write the files directly.
 
 use crate::model::agent::{Identity, Visibility};
 use crate::model::authority::Reach;
@@ -11,16 +11,16 @@ use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};
 
-/// The operator, as the origin of a start or stop.
+/// Operator, as the origin of a start or stop.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// An agent, as the origin of a start or stop: by its turn, its task or its delegation.
+/// Returns an agent as the origin of a start or stop: by its turn, its task or its delegation.
 pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }
 
-/// Whether a turn or task of `caller` may do `verb` to another agent: to a child of its agent or,
-/// if `reach` says so, to every agent.
+/// Refuses `verb` by a turn or task of `caller` unless the target is a child of its agent or
+/// `reach` allows every agent.
 pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) -> Result<(), Refusal> {
     if reach == Reach::All || target.parent.as_ref() == Some(caller) {
         return Ok(());
@@ -37,13 +37,13 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     .hint(format!("`lifecycle = \"all\"` below [authority] in the agent.toml of `{caller}` lets it")))
 }
 
-/// Whether `by` may start an agent. Only the operator starts what the operator has stopped. A turn
-/// may start an agent that its own agent has stopped, or that has stopped itself.
+/// Refuses to let `by` start an agent. Only the operator starts an agent that the operator stopped.
+/// A turn may start an agent that its own agent stopped, or that stopped itself.
 pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *by == OPERATOR {
         return Ok(());
     }
-    // Older records do not say what stopped the agent.
+    // Older records do not name the stopper.
     let stopped_by = state.stopped_by.as_ref().unwrap_or(&OPERATOR);
     if *stopped_by == *by || *stopped_by == agent(&state.agent) {
         return Ok(());
@@ -61,10 +61,10 @@ pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
         .hint(format!("the operator starts it with `dormouse start {}`", state.agent)))
 }
 
-/// Refuses messages from a turn or task of `speaker` to a private agent, which takes them from the
-/// operator, its parent, its triggers and itself only. Returns the trigger kind of the messages
-/// that are not refused, if it differs from that of their kind: the operator of a child is its
-/// parent.
+/// Refuses messages from a turn or task of `speaker` to a private agent, which accepts them only
+/// from the operator, its parent, its triggers and itself. For an accepted message returns its
+/// trigger kind, if it differs from the default of its kind: a message of the parent counts as the
+/// operator's.
 pub fn hears(target: &Identity, speaker: &AgentName) -> Result<Option<TriggerKind>, Refusal> {
     let is_parent = target.parent.as_ref() == Some(speaker);
     let is_open = match target.visibility {

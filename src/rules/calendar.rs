@@ -1,4 +1,4 @@
-//! Cron expressions: how they are read, and the next moment that one names. The rules are those of
+//! Cron expressions: a parser, and the next time that an expression names. The rules are those of
 //! Debian's cron(8), also for the nights in which clocks are put forward or back.
 
 use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
@@ -7,16 +7,17 @@ use crate::model::refusal::Refusal;
 use crate::model::time::Time;
 use crate::model::zone::Zone;
 
-/// How many fields an expression has, and what they are.
+/// Description of the fields of an expression.
 pub const FIVE_FIELDS: &str = "five fields: minute hour day month weekday, for example `0 9 * * mon-fri`";
 
-/// A change of local time that is at least this long, in seconds, is not treated like summer time.
+/// Minimum change of local time, in seconds, that is not treated like summer time.
 const LONG_CHANGE: i64 = 3 * 3600;
 
-/// How many years ahead a fire is looked for. After 40 years every date has been on every weekday.
+/// Number of years in which a fire is looked for. After 40 years every date has been on every
+/// weekday.
 const YEARS: i32 = 40;
 
-/// A cron expression. Each field is a set of numbers, as bits.
+/// Cron expression. Each field is a set of numbers, as bits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
     seconds: u64,
@@ -25,10 +26,11 @@ pub struct Calendar {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// True if a day of the month or a weekday is enough: neither field begins with `*`.
+    /// True if a day of the month or a weekday suffices: neither field begins with `*`.
     either_day: bool,
-    /// True if the expression means many times of the day, by a `*` at the beginning of a field. It
-    /// then follows what clocks show. The others have a fixed time, and fire once a day for each.
+    /// True if a field begins with `*`, so that the expression means many times of the day. It then
+    /// fires whenever clocks show one of its times. Other expressions have fixed times, and fire
+    /// once a day for each.
     follows_clocks: bool,
 }
 
@@ -36,7 +38,7 @@ struct Field {
     name: &'static str,
     least: u32,
     most: u32,
-    /// The names of the numbers from `least` on. Three letters of one are enough.
+    /// Names of the numbers from `least` on. Three letters of a name suffice.
     names: &'static [&'static str],
 }
 
@@ -70,7 +72,7 @@ const WEEKDAY: Field = Field {
     names: &["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"],
 };
 
-/// The fields of a name such as `@daily`.
+/// Returns the fields of a name such as `@daily`.
 fn spelled_out(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -82,7 +84,7 @@ fn spelled_out(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Reads an expression of five fields, of six with the seconds first, or a name such as `@daily`.
+/// Parses an expression of five fields, of six with the seconds first, or a name such as `@daily`.
 pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
     let refuse = |problem: String, hint: &str| {
         let message = format!("`{expression}` is not a cron expression: {problem}");
@@ -130,7 +132,7 @@ pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
 }
 
 impl Field {
-    /// Reads a list of numbers, names and ranges.
+    /// Parses a list of numbers, names and ranges.
     fn read(&self, list: &str) -> Result<u64, String> {
         let mut set = 0;
         for item in list.split(',') {
@@ -194,13 +196,14 @@ impl Field {
     }
 }
 
-/// The numbers of a set that are at least `least`, in order.
+/// Returns the numbers of a set that are at least `least`, in order.
 fn from(set: u64, least: u32) -> impl Iterator<Item = u32> {
     (least..64).filter(move |number| set >> number & 1 == 1)
 }
 
 impl Calendar {
-    /// True if the expression follows what clocks show, instead of having fixed times.
+    /// True if the expression fires whenever clocks show one of its times, instead of having fixed
+    /// times.
     #[cfg(test)]
     pub fn follows_clocks(&self) -> bool {
         self.follows_clocks
@@ -213,7 +216,7 @@ impl Calendar {
         is_in(self.months, date.month()) && if self.either_day { day || weekday } else { day && weekday }
     }
 
-    /// The first time of day that is not before `least`.
+    /// Returns the first time of day that is not before `least`.
     fn time_from(&self, least: NaiveTime) -> Option<NaiveTime> {
         for hour in from(self.hours, least.hour()) {
             let is_first = hour == least.hour();
@@ -227,8 +230,7 @@ impl Calendar {
         None
     }
 
-    /// The first local time that is not before `least`. Both are seconds since 1970 as clocks show
-    /// them.
+    /// Returns the first local time that is not before `least`. Both are local seconds since 1970.
     fn shown_from(&self, least: i64) -> Option<i64> {
         let least: NaiveDateTime = DateTime::from_timestamp(least, 0)?.naive_utc();
         let mut date = least.date();
@@ -239,8 +241,8 @@ impl Calendar {
             {
                 return Some(date.and_time(time).and_utc().timestamp());
             }
-            // A month that the expression does not name is passed over whole: a yearly expression
-            // is common.
+            // A month that the expression does not name is skipped whole: a yearly expression is
+            // common.
             date = if self.months >> date.month() & 1 == 1 {
                 date.succ_opt()?
             } else {
@@ -251,11 +253,11 @@ impl Calendar {
         None
     }
 
-    /// The first moment after `after` that this expression names in a zone.
+    /// Returns the first time after `after` that this expression names in a zone.
     ///
     /// An expression that follows clocks fires whenever they show one of its times. A fixed time
     /// that clocks skip fires right after the change, and one that they show twice fires at the
-    /// first moment. `None` after the last moment that a [`Time`] can name.
+    /// first of both. `None` after the last time that a [`Time`] can represent.
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
         let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);
@@ -264,7 +266,7 @@ impl Calendar {
         if !self.follows_clocks
             && let Some(at) = zone.next_change(since - LONG_CHANGE, since)
         {
-            // Clocks may show times again that have had their fires.
+            // Clocks may show times again that have already fired.
             let before = zone.offset(at - 1);
             if before - LONG_CHANGE < offset {
                 shown = shown.max(at + before);

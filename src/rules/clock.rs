@@ -1,8 +1,8 @@
-//! Stored moments that are so far ahead that only a wrong clock can have written them (contract,
-//! execution §4).
+//! Stored times that are so far in the future that only a wrong clock can have written them
+//! (contract, execution §4).
 //!
-//! Moments that were set together with the state of the machine are moved back with it, so that
-//! each span stays the same. Moments that a policy bounds are moved to at most that far ahead.
+//! Times that were set together with the state of the machine are moved back with it, so that each
+//! span stays the same. Times with a limit in the policy are moved to that limit.
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::TimerId;
@@ -18,12 +18,12 @@ use super::limits;
 use super::retry::delay;
 use super::schedule::next_after;
 
-/// How far apart the clocks of two machines may be.
+/// Maximum difference between the clocks of two machines.
 pub const SKEW: Span = Span::from_secs(60);
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// A stored moment, named by its place.
+/// Field that stores a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Entered,
@@ -37,7 +37,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Its path in the record, for people and the ledger.
+    /// Returns the path of the field in its record, for people and the ledger.
     pub fn name(self) -> String {
         match self {
             Place::Entered => "execution.since".to_owned(),
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// A moment that lies too far ahead, and the moment that is used instead.
+/// Time that is too far in the future, and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ahead {
     pub place: Place,
@@ -60,7 +60,7 @@ pub struct Ahead {
     pub taken: Time,
 }
 
-/// Every such moment, in a fixed order.
+/// Returns every such time, in a fixed order.
 pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
     let state = &records.state;
     let entered = state.execution.since;
@@ -115,26 +115,27 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
         .collect()
 }
 
-/// The longest pause that a policy can lead to.
+/// Returns the longest pause that a policy can lead to.
 pub fn longest(policy: &RecoveryPolicy) -> Span {
     delay(policy, u32::MAX, 1.0).max(policy.max_delay)
 }
 
-/// When a held run goes on at the latest.
+/// Returns the latest time at which a held run resumes.
 fn latest(held: &Held, now: Time, longest: Time, furthest: Time) -> Option<Time> {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
         Some(_) => Some(longest),
-        // The turn named the moment, or `preempt --for` did.
+        // The turn named the time, or `preempt --for` did.
         None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => Some(furthest),
         None => Some(longest),
     }
 }
 
-/// The next fire of a timer whose `next_at` would skip more than one fire. Skipping a single one is
-/// right: a clock that was set back by a little puts a fire ahead that has happened already.
+/// Returns the next fire of a timer whose `next_at` would skip more than one fire. A single skipped
+/// fire is correct: a clock that was set back a little gives a fire that has already happened a
+/// time in the future.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
-    // Only a timer that was written by a clock ahead of now can be wrong.
+    // Only a timer that was written by a fast clock can be wrong.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
         return None;
     }
@@ -151,27 +152,28 @@ fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
     }
 }
 
-/// When the lease of a run on another machine ends, if it was claimed by a clock that ran ahead.
+/// Returns the end of the lease of a run on another machine, if a fast clock claimed it.
 pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     let is_ahead = run.claimed_at > now.after(SKEW);
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// How long after its timeout a turn or a task may still be live: its processes are ended, and its
-/// end is committed.
+/// Time after its timeout for which a turn or a task may still be live: its processes are ended,
+/// and its end is committed.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
-/// How long a turn or a task without a timeout counts as live where its processes can't be seen.
+/// Lease of a turn or a task without a timeout where its processes can't be seen.
 pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
 
-/// The end of a task's lease: after it, its supervisor in another state directory counts as gone.
+/// Returns the end of a task's lease: after it, its supervisor in another state directory counts as
+/// dead.
 pub fn task_lease_ends(task: &Task) -> Time {
     let begun = task.started_at.unwrap_or(task.created_at);
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)
 }
 
-/// Moments that only a user or turn has set, without a bound, and that a clock ahead of now has
-/// written. They stay as they are. Each has the id of its record.
+/// Returns unlimited times that a user or turn has set while the clock was fast, each with the id
+/// of its record. They stay unchanged.
 pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
     let waits = waits.filter_map(|wait| {

@@ -1,4 +1,4 @@
-//! The closure: in what state a turn leaves the agent (contract, semantics §6).
+//! Closure: the condition in which a turn leaves the agent (contract, semantics §6).
 
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::id::{WaitId, WorkId};
@@ -8,7 +8,7 @@ use crate::model::work::SchedulingState;
 
 use super::work::wait_kind;
 
-/// The wait of the agent's own of each kind, if there is an active one.
+/// Active waits of the agent itself, one of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AgentWaits {
     pub operator: Option<WaitId>,
@@ -18,7 +18,7 @@ pub struct AgentWaits {
     pub system: Option<WaitId>,
 }
 
-/// The scheduling state of a work item, and the wait that decides it.
+/// Scheduling state of a work item, and the wait that decides it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkStanding {
     pub id: WorkId,
@@ -26,18 +26,18 @@ pub struct WorkStanding {
     pub wait_id: Option<WaitId>,
 }
 
-/// The facts from which a closure is derived.
+/// Facts from which a closure is derived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosureFacts {
     pub runtime_error: bool,
     pub turn_in_progress: bool,
-    /// A turn started, and no record says how it ended; or it was put off, and goes on later.
+    /// True if a turn started and no record has its end, or if it was put off and resumes later.
     pub turn_unaccounted: bool,
-    /// How the last turn ended. `None` before the first, and for one that was put off.
+    /// End of the last turn. `None` before the first turn, and for one that was put off.
     pub terminal: Option<Terminal>,
     pub current_work: Option<WorkStanding>,
     pub queued_work_runnable: bool,
-    /// The oldest item without the focus that waits for something.
+    /// Oldest item other than the focus that waits for something.
     pub waiting_work: Option<WorkStanding>,
     pub agent_waits: AgentWaits,
     pub active_tasks: usize,
@@ -45,7 +45,7 @@ pub struct ClosureFacts {
     pub runtime_posture: RuntimePosture,
 }
 
-/// A closure before its evidence is added.
+/// Closure without its evidence.
 struct Verdict {
     outcome: ClosureOutcome,
     reason: Option<WaitingReason>,
@@ -62,7 +62,7 @@ impl Verdict {
         Verdict { outcome: ClosureOutcome::Waiting, reason, wait_id, work_item_id: None }
     }
 
-    /// The verdict for an item that waits; `None` for any other.
+    /// Returns the verdict for an item that waits; `None` for any other.
     fn of_work(work: WorkStanding) -> Option<Verdict> {
         let reason = waiting_reason(work.state);
         let waits = reason.is_some() || work.state == SchedulingState::WaitingSystem;
@@ -131,7 +131,7 @@ fn verdict(facts: &ClosureFacts) -> Verdict {
         .unwrap_or_else(|| Verdict::ended(ClosureOutcome::Completed))
 }
 
-/// The waiting reason that an item in this state gives its closure and its decision.
+/// Returns the waiting reason that an item in this state gives its closure and its decision.
 pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
     match wait_kind(state)? {
         WaitKind::Operator => Some(WaitingReason::AwaitingOperatorInput),

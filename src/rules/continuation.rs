@@ -1,4 +1,4 @@
-//! What a message means to an agent that may be waiting (contract, semantics §7).
+//! Continuation: the meaning of a message to an agent that may be waiting (contract, semantics §7).
 
 use crate::model::closure::{Closure, ClosureOutcome, WaitingReason};
 use crate::model::continuation::{Continuation, ContinuationClass, TriggerKind};
@@ -11,24 +11,23 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::waits::satisfied;
 
-/// Where the request for a turn comes from. The scheduler's own ticks always have something for the
-/// agent to do.
+/// Source of the request for a turn. The scheduler's own ticks always have work for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// A message of an operator, a task, an outside system, a timer or a turn.
+    /// Message of an operator, a task, an outside system, a timer or a turn.
     Said,
-    /// A wake hint that a step has taken in.
+    /// Wake hint that a step has taken in.
     WakeHint,
     Scheduler(SchedulerTick),
 }
 
-/// The parts of a message that its continuation depends on.
+/// Parts of a message that its continuation depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trigger<'a> {
     pub kind: TriggerKind,
     pub source: Source,
     pub contentful: bool,
-    /// For a task result: the task, and its status.
+    /// Task of a task result, and its status.
     pub task_id: Option<TaskId>,
     pub task_status: Option<TaskStatus>,
     pub wait_id: Option<WaitId>,
@@ -39,7 +38,8 @@ pub struct Trigger<'a> {
 }
 
 impl<'a> Trigger<'a> {
-    /// `None` for messages that trigger nothing: `control` and `task_status`.
+    /// Returns the trigger of a message. `None` for messages that trigger nothing: `control` and
+    /// `task_status`.
     pub fn of(message: &'a Message) -> Option<Trigger<'a>> {
         let source = match message.scheduler_tick() {
             Some(tick) => Source::Scheduler(tick),
@@ -68,8 +68,8 @@ impl<'a> Trigger<'a> {
         self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
     }
 
-    /// A copy in which a trigger counts as named only if a wait names it, too. What comes through
-    /// another trigger says no more than that something has come.
+    /// Returns a copy that names its trigger only if a wait names it, too. A delivery through any
+    /// other trigger only shows that something arrived.
     pub fn among(&self, waits: &[Wait]) -> Trigger<'a> {
         let is_awaited =
             |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
@@ -80,14 +80,14 @@ impl<'a> Trigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// True if this is an event with content that does not say what it is about.
+    /// True for an event with content that names no wait, item, task or resource.
     pub fn is_bare_event(&self) -> bool {
         self.kind == TriggerKind::ExternalEvent && self.contentful && self.names_nothing()
     }
 
     /// True if this comes from a wait's `source`: a whole origin (`webhook:github`), or a kind of
-    /// origin (`webhook`), which every origin of that kind meets. A hint comes from the source that
-    /// it names.
+    /// origin (`webhook`), which every origin of that kind matches. A hint comes from the source
+    /// that it names.
     pub fn comes_from(&self, source: &str) -> bool {
         match self.source {
             Source::Said => meets(source, &self.origin.to_string()),
@@ -96,15 +96,15 @@ impl<'a> Trigger<'a> {
         }
     }
 
-    /// True if this names the resource of an external wait that is active.
+    /// True if this names the resource of an active external wait.
     fn names_awaited_resource(&self, waits: &[Wait]) -> bool {
         let is_external = |wait: &&Wait| wait.is_waiting() && wait.kind == WaitKind::External;
         let mut external = waits.iter().filter(is_external);
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// Whether a step that takes this up without a turn sets it aside for the next turn, because it
-    /// says something to the agent. A message about a task that goes on does not.
+    /// True if a step that takes this up without a turn sets it aside for the next turn, because it
+    /// has content for the agent. A message about a running task has none.
     pub fn is_input(&self) -> bool {
         let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
         match self.source {
@@ -139,8 +139,8 @@ impl Verdict {
     }
 }
 
-/// What a trigger means, given the closure `prior` before it is applied. `waits` are all open
-/// waits; `unmatched` says what becomes of input that no row of the table lets in.
+/// Returns the meaning of a trigger, given the closure `prior` before it is applied. `waits` are
+/// all open waits; `unmatched` is the treatment of input that no row of the table matches.
 pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
     let trigger = &trigger.among(waits);
     let resolves = satisfied(trigger, waits);
@@ -168,7 +168,8 @@ pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched
     }
 }
 
-/// A tick of the scheduler's own runs a turn, unless the wait that it is about has ended meanwhile.
+/// Returns the verdict on a tick of the scheduler: it runs a turn, unless the wait that it is about
+/// has ended meanwhile.
 fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Verdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
@@ -179,7 +180,7 @@ fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Verdi
     }
 }
 
-/// The table for a prior closure that is `waiting`: the first match wins.
+/// Applies the table for a prior closure that is `waiting`: the first match wins.
 fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolves: &[WaitId]) -> Verdict {
     let waits_for = |expected| prior.waiting_reason == Some(expected);
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();
@@ -218,7 +219,7 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolve
     Verdict::liveness(false)
 }
 
-/// The rule for a prior closure that waits for nothing.
+/// Applies the rule for a prior closure that waits for nothing.
 fn while_free(trigger: &Trigger<'_>) -> Verdict {
     let reenters = match trigger.kind {
         TriggerKind::OperatorInput | TriggerKind::TimerFire | TriggerKind::InternalFollowup => true,

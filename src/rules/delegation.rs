@@ -1,5 +1,5 @@
-//! When a delegation is over: what the parent concludes from the state of its child (contract,
-//! semantics §12).
+//! End of a delegation, as the parent derives it from the state of its child (contract, semantics
+//! §12).
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
@@ -12,15 +12,14 @@ use crate::model::task::{ChildEnd, TaskStatus};
 use super::closure::derive;
 use super::projection::closure_facts;
 
-/// A child as its parent sees it.
+/// Child as its parent sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Child {
     pub name: AgentName,
     pub status: Status,
-    /// How the message ended that the child was given; `None` as long as it has not.
+    /// End of the message that the child was given; `None` until it has one.
     pub settled: Option<Settlement>,
-    /// Whether the child has nothing to do and nothing to take up: no run, no retry, an empty
-    /// inbox.
+    /// True if the child has no run, no retry and an empty inbox.
     pub is_idle: bool,
     pub closure: ClosureOutcome,
     pub brief: Option<String>,
@@ -50,8 +49,8 @@ impl Child {
     }
 }
 
-/// How the delegation ended, if it has. Whatever happens to the child, the parent is told: it never
-/// waits for an end that can't come.
+/// Returns the end of the delegation, if it has one. Every fate of the child leads to an end, so
+/// the parent never waits for ever.
 pub fn end(child: &Child) -> Option<ChildEnd> {
     let ended =
         |status, reason: Option<String>| Some(ChildEnd { status, reason, brief: child.brief.clone() });

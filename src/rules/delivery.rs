@@ -1,4 +1,5 @@
-//! What a delivery through a trigger becomes: a message or a wake hint (contract, semantics §13).
+//! Conversion of a delivery through a trigger into a message or a wake hint (contract, semantics
+//! §13).
 
 use crate::model::id::MessageId;
 use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, WakeHint};
@@ -10,27 +11,27 @@ use crate::model::trigger::{DeliveryMode, Trigger};
 
 use super::admission::{New, check_size, kinds, message, one_further};
 
-/// What an outside system has to say, once it has shown that it may.
+/// Delivery of an outside system that has proved that it knows the trigger's secret.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delivery {
-    /// Absent: nothing but that something has changed.
+    /// Content. Absent: the delivery only shows that something has changed.
     pub body: Option<Body>,
-    /// What the sender calls this delivery: the same key means the same delivery once more.
+    /// Sender's key of this delivery: the same key marks a repeated delivery.
     pub key: Option<String>,
-    /// How it came.
+    /// References to the delivery's origin.
     pub source_refs: Vec<String>,
     pub surface: DeliverySurface,
-    /// The hops of the turn or task that delivers, if one does.
+    /// Hops of the turn or task that delivers, if one does.
     pub hops: Option<Option<u32>>,
 }
 
-/// What is to be put into the inbox.
+/// Result of an admission, to be put into the inbox.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admitted {
     Message(Box<Message>),
     Hint {
         hint: Box<WakeHint>,
-        /// A hint has no place for it.
+        /// A hint record has no field for the key.
         dedupe_key: Option<String>,
     },
 }
@@ -44,12 +45,11 @@ impl Admitted {
     }
 }
 
-/// The longest key that a sender may give a delivery, in bytes.
+/// Maximum length of a sender's key, in bytes.
 pub const KEY_MAX: usize = 200;
 
-/// Admits a delivery through an active trigger whose secret the sender has shown. It is an
-/// `integration_signal` about what the trigger is scoped to, and nothing that the sender says
-/// changes that.
+/// Admits a delivery through an active trigger whose secret the sender has proved. It is an
+/// `integration_signal` about the scope of the trigger, whatever the sender names.
 pub fn admit(
     trigger: &Trigger,
     delivery: Delivery,
@@ -65,7 +65,7 @@ pub fn admit(
         let message = format!("the key of a delivery has {} bytes, and 1 to {KEY_MAX} are meant", key.len());
         return Err(Refusal::new("invalid_dedupe_key", message));
     }
-    // One sender's keys have nothing to do with another's, or with the operator's.
+    // The keys of one sender must not collide with those of another, or with the operator's.
     let dedupe_key = key.map(|key| format!("{}:{key}", trigger.id));
     let hops = match hops {
         Some(of_turn) => one_further(of_turn, limits)?,

@@ -1,5 +1,4 @@
-//! When the agent next has something to do even if nothing arrives, so that no step is needed
-//! before.
+//! Next due time of an agent: no step is needed before it unless something arrives.
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -9,17 +8,17 @@ use crate::model::time::{Span, Time};
 use super::execution::deadline;
 use super::stall::told_at;
 
-/// The earliest moment at which a step would find something due. `None`: only an arrival can wake
-/// the agent.
+/// Returns the earliest time at which a step would find something due. `None`: only an arrival can
+/// wake the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     next_wake(records).into_iter().chain(told_at(records)).min()
 }
 
-/// The earliest moment at which a step would bring the agent on. A step that only tells a person
-/// that nothing else will is none.
+/// Returns the earliest time at which a step would change more than a warning to a person about a
+/// stall.
 pub fn next_wake(records: &Records) -> Option<Time> {
     let state = &records.state;
-    // A limit is over one millisecond after it.
+    // A limit is exceeded one millisecond after it.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     if state.moved.is_some() {

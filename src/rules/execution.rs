@@ -1,5 +1,5 @@
-//! The machine of twelve states: its 23 edges, the statuses that each state goes with, and its
-//! timeouts.
+//! State machine of an execution: twelve states, 23 edges, the statuses allowed in each state, and
+//! the timeouts.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, WaitingReason};
@@ -20,10 +20,10 @@ use ExecutionState::{
     Suspended, Waiting, WaitingResources,
 };
 
-/// The reason of a failure when a start took too long.
+/// Failure reason of a start that exceeded its timeout.
 pub const INIT_TIMEOUT: &str = "init_timeout";
 
-/// The states that may follow one (contract, execution §1).
+/// Returns the states that may follow one (contract, execution §1).
 pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
     match state {
         Initializing => &[Runnable, Failed],
@@ -41,17 +41,17 @@ pub const fn next(state: ExecutionState) -> &'static [ExecutionState] {
     }
 }
 
-/// Whether an edge leads from one state to another.
+/// True if an edge leads from one state to another.
 pub fn can(from: ExecutionState, to: ExecutionState) -> bool {
     next(from).contains(&to)
 }
 
-/// Refuses a pair of states that no edge joins.
+/// Refuses a pair of states without an edge.
 pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
     if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
 }
 
-/// What an operator can do about an agent in this state, for the hint of a refusal.
+/// Returns the operator's options for an agent in this state, for the hint of a refusal.
 pub fn way_on(state: &State) -> String {
     let agent = &state.agent;
     if state.status == Status::Stopped && state.current_run.is_some() {
@@ -71,7 +71,7 @@ pub fn way_on(state: &State) -> String {
     }
 }
 
-/// The statuses that a state goes with (contract, execution §3). `stopped` goes with every state.
+/// Returns the statuses that a state allows (contract, execution §3). Every state allows `stopped`.
 pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     match state {
         Initializing => &[Status::Booting],
@@ -83,8 +83,8 @@ pub const fn statuses(state: ExecutionState) -> &'static [Status] {
     }
 }
 
-/// The status of an agent that rests: it awaits a task if its execution waits and either the step
-/// has decided that, or the closure waits for a task that has not ended.
+/// Returns the status of an agent that rests: it awaits a task if its execution waits and either
+/// the step has decided that, or the closure waits for a task that has not ended.
 pub fn resting_status(records: &Records, closure: &Closure, decision: Option<DecisionKind>) -> Status {
     let is_open = |id: TaskId| records.tasks.iter().any(|task| task.id == id && !task.status.is_terminal());
     let awaits_task = closure.waiting_reason == Some(WaitingReason::AwaitingTaskResult)
@@ -97,13 +97,12 @@ pub fn resting_status(records: &Records, closure: &Closure, decision: Option<Dec
     }
 }
 
-/// Whether a status may stand beside a state. Every transition passes through here, and so does
-/// `doctor`.
+/// True if a state allows a status. Every transition and `doctor` check this.
 pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// When a state's timeout is over, and the reason of the failure then (contract, execution §4).
+/// Returns the end of a state's timeout, and the failure reason for it (contract, execution §4).
 /// `None`: the state has no timeout, or it is switched off.
 pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (limit, reason) = match execution.state {
@@ -117,12 +116,11 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// When the timeout of an agent is over, and the reason of the failure then. For an agent that is
-/// being stopped, it is the limit that the stop has set. There is none while a start has not begun,
-/// and none for a run that waits for a known moment or a known agent, or was suspended for a time,
-/// because a failure would not bring that moment closer; and none for a message that is held for
-/// the operator. For any other run that waits for resources, the time counts from the start of its
-/// row of deferrals.
+/// Returns the end of an agent's timeout, and the failure reason for it. For an agent that is being
+/// stopped, it is the limit that the stop has set. `None` before a start begins, for a run that
+/// waits for a known time or agent or was suspended for a time, because a failure would not bring
+/// that time closer, and for a message that is held for the operator. For any other run that waits
+/// for resources, the timeout counts from its first consecutive deferral.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let held = state.held.as_ref();
     let has_no_limit = match state.execution.state {
@@ -140,7 +138,7 @@ pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static st
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }
 
-/// Whether a limit is past. Exactly at the limit it is not; one millisecond later it is.
+/// True if a limit is exceeded: from one millisecond after it.
 pub fn is_over(limit: Time, now: Time) -> bool {
     now > limit
 }

@@ -1,5 +1,5 @@
-//! What a message or hint would lead to if it arrived now. People and scripts are told; no decision
-//! depends on it.
+//! Forecast: the effect of a message or hint that arrived now. It is shown to people and scripts;
+//! no decision depends on it.
 
 use serde::Serialize;
 
@@ -16,20 +16,20 @@ use super::continuation::{Source, Trigger, resolve};
 use super::projection::closure_facts;
 use super::work::{WaitsByItem, scheduling_state};
 
-/// What a hint leads to, and the reason in words.
+/// Effect of a hint, and its reason in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Forecast {
     pub runs: Runs,
     pub why: &'static str,
 }
 
-/// True if a turn runs for a trigger, as the records are now.
+/// True if a turn runs for a trigger, given the present records.
 pub fn runs_turn(records: &Records, trigger: &Trigger<'_>) -> bool {
     let prior = derive(&closure_facts(records));
     resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
 }
 
-/// True if a turn runs when a timer fires, as the records are now.
+/// True if a turn runs when a timer fires, given the present records.
 pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     if let Some(message) = &timer.message {
         return Trigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
@@ -39,7 +39,7 @@ pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     runs_turn(records, &Trigger { contentful, ..plain(TriggerKind::TimerFire, Source::Said, &origin) })
 }
 
-/// A trigger without content that names nothing.
+/// Returns a trigger without content that names nothing.
 fn plain(kind: TriggerKind, source: Source, origin: &Origin) -> Trigger<'_> {
     Trigger {
         kind,
@@ -61,7 +61,7 @@ pub fn has_runnable_work(records: &Records) -> bool {
     records.works.iter().any(|item| scheduling_state(item, &waits) == SchedulingState::Runnable)
 }
 
-/// What a new hint leads to, as the records are now.
+/// Returns the effect of a new hint, given the present records.
 pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
     let forecast = |runs, why| Forecast { runs, why };
     let state = &records.state;

@@ -1,4 +1,4 @@
-//! The one next thing: a ladder of twenty rungs, of which the first that holds decides (contract,
+//! Decision of a step: a ladder of twenty rungs, of which the first that applies decides (contract,
 //! semantics §8).
 
 use crate::model::continuation::Continuation;
@@ -10,19 +10,19 @@ use crate::model::work::SchedulingState;
 use super::closure::waiting_reason;
 use super::projection::{Gate, Projection, QueuedMessage, WorkFact};
 
-/// One rung. Whether a decision moves the agent on, its kind says.
+/// One rung. The kind of its decision determines whether the agent changes.
 pub struct Rung {
-    /// From 1, as in the contract.
+    /// Number from 1, as in the contract.
     pub number: u8,
-    /// The kinds of decision that it can come to.
+    /// Kinds of decision that it can make.
     kinds: &'static [DecisionKind],
-    /// The reasons for them, for `explain`.
+    /// Reasons for them, for `explain`.
     pub reason: &'static str,
     pub holds: fn(&Projection) -> Option<Decision>,
 }
 
 impl Rung {
-    /// The kinds of decision that it can come to, for `explain`.
+    /// Returns the kinds of decision that it can make, for `explain`.
     pub fn decision(&self) -> String {
         self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(", ")
     }
@@ -34,7 +34,7 @@ macro_rules! ladder {
     };
 }
 
-/// The rungs in order of priority.
+/// All rungs, the most important first.
 pub const LADDER: &[Rung] = ladder![
      1 [Stop Noop] "stopped, not_started" gate,
      2 [Noop] "turn_in_progress, turn_elsewhere" live_run,
@@ -59,7 +59,7 @@ pub const LADDER: &[Rung] = ladder![
     20 [Sleep] "no_pending_scheduler_facts" nothing,
 ];
 
-/// The decision of the first rung that holds. The last one always does.
+/// Returns the decision of the first rung that applies. The last one always applies.
 pub fn decide(facts: &Projection) -> Decision {
     LADDER.iter().find_map(|rung| (rung.holds)(facts)).unwrap_or(Decision::Sleep)
 }
@@ -68,7 +68,7 @@ fn gate(facts: &Projection) -> Option<Decision> {
     closed(facts.gate)
 }
 
-/// What is decided at a gate that is not open.
+/// Returns the decision for a gate that is not open.
 pub(super) fn closed(gate: Gate) -> Option<Decision> {
     match gate {
         Gate::Stopped => Some(Decision::Stop),
@@ -81,7 +81,7 @@ fn live_run(facts: &Projection) -> Option<Decision> {
     facts.live_run.map(|run_id| running(run_id, facts.away.clone()))
 }
 
-/// The decision beside a run that is live. `away` is its place, if that is not here.
+/// Returns the decision while a run is live. `away` is its place, if that is not here.
 pub(super) fn running(run_id: Option<RunId>, away: Option<Away>) -> Decision {
     match away {
         Some(away @ Away::Directory { .. }) => Decision::TurnElsewhere { run_id, away },
@@ -110,7 +110,8 @@ fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     })
 }
 
-/// What is held may not go on yet, or whatever would be claimed now lacks a resource.
+/// Returns the decision for a held run that may not resume yet, or for a claim that lacks a
+/// resource.
 fn held_may_not(facts: &Projection) -> Option<Decision> {
     let lack = |message_id, continuation| {
         let shortage = facts.shortage.clone()?;
@@ -129,7 +130,7 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
     }
 }
 
-/// The queued message, if a turn is to run for it.
+/// Returns the queued message, if a turn is to run for it.
 fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, Continuation)> {
     let message = facts.message.as_ref()?;
     let continuation = message.continuation.clone().filter(|continuation| continuation.model_reentry)?;
@@ -204,7 +205,7 @@ fn agent_task_wait(facts: &Projection) -> Option<Decision> {
     Some(Decision::Rest(Rest::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
 }
 
-/// The current item, else the oldest other one that waits.
+/// Returns the decision for the current item, else for the oldest other one that waits.
 fn work_waits(facts: &Projection) -> Option<Decision> {
     let rests = |work: &WorkFact| {
         Some(Decision::Rest(Rest::WorkItem {
@@ -217,7 +218,8 @@ fn work_waits(facts: &Projection) -> Option<Decision> {
     facts.current.iter().chain(&facts.queued).find_map(rests)
 }
 
-/// A system wait gets one tick, of the agent's own and of the current item, and is then rested for.
+/// Returns the decision for a system wait of the agent or of the current item: one tick, and rest
+/// after it.
 fn system_wait(facts: &Projection) -> Option<Decision> {
     let waits = |work: &&WorkFact| work.state == SchedulingState::WaitingSystem;
     let own = facts.agent_waits.system;

@@ -1,8 +1,8 @@
-//! The agent's own allowance: how many turns, tokens and dollars it may use in a calendar hour or
-//! day in UTC (contract, execution §8).
+//! Allowance of an agent: the turns, tokens and dollars that it may use in a calendar hour or day
+//! in UTC (contract, execution §8).
 //!
-//! One sum is kept for the current hour and one for the current day. So a step costs the same
-//! whatever was used before, and the moment at which the allowance is back is exact.
+//! One sum is stored for the current hour and one for the current day. So the cost of a step does
+//! not depend on earlier use, and the time at which the allowance is renewed is exact.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Dollars are counted in billionths, so that ten times ten cents are exactly one dollar.
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
-/// What is left of each limit that is set. The running turn is already counted.
+/// Remainder of each limit that is set. The running turn is already counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Left {
@@ -42,7 +42,7 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Left {
     }
 }
 
-/// The limit that keeps another turn from starting; if there are several, the one that is back
+/// Returns the limit that prevents another turn; if there are several, the one that is renewed
 /// last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
@@ -62,7 +62,7 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // `None` means never. Of limits that are back at the same time, the first one counts.
+    // `None` means never. Of limits that are renewed at the same time, the first one counts.
     .reduce(|one, other| if is_later(other.back_at, one.back_at) { other } else { one })
 }
 
@@ -82,13 +82,14 @@ fn reached(resource: Resource, window: Window, never: bool, used: String, spent:
     Shortage { resource, evidence, back_at, is_occupied: false }
 }
 
-/// A sum of dollars without the rounding errors of its additions. It is always a finite number.
+/// Returns a sum of dollars without the rounding errors of its additions. It is always a finite
+/// number.
 pub fn dollars(sum: f64) -> f64 {
     let parts = (sum * PARTS_OF_A_DOLLAR).round();
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }
 
-/// When the hour and the day of a moment began.
+/// Returns the start of the hour of a time.
 pub fn hour(at: Time) -> Time {
     Window::Hour.start(at)
 }
@@ -98,9 +99,9 @@ pub fn day(at: Time) -> Time {
 }
 
 /// Counts a turn in the hour and the day in which it was claimed. A turn that was put off is not
-/// counted, because it goes on later as the same attempt.
+/// counted, because it resumes later as the same attempt.
 ///
-/// A turn that was claimed by a clock ahead of now counts now.
+/// A turn that was claimed by a fast clock counts now.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
     let claimed_at = claimed_at.min(now);
     match terminal {
@@ -114,17 +115,17 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     for window in [Window::Hour, Window::Day] {
         let start = window.start(claimed_at);
         let spent = current(window.of(spending), start, now);
-        // If the turn ends in a later hour, its own hour is over and no longer kept.
+        // If the turn ends in a later hour, its own hour is over and no longer stored.
         if spent.since == start {
             spent.turns = spent.turns.saturating_add(1);
         }
     }
 }
 
-/// Counts what a turn says it used, in the day in which it says so, however the turn ended.
+/// Counts a turn's reported usage in the day of the report, however the turn ended.
 pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
-    // A negative cost gives nothing back.
+    // A negative cost must not increase the allowance.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
     for window in [Window::Hour, Window::Day] {
         let spent = current(window.of(spending), window.start(now), now);
@@ -133,9 +134,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// The sum of the window that begins at `start`, or of a later one that has begun. A window that a
-/// wrong clock has put ahead of now counts as that of now: what was used stays counted until the
-/// present window is over.
+/// Returns the sum of the window that begins at `start`, or of a later one that has begun. A window
+/// in the future, which a wrong clock has written, counts as the present one: its use stays counted
+/// until the present window is over.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {
@@ -147,7 +148,7 @@ fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     spent
 }
 
-/// What was used in the window of this moment, the running turn included.
+/// Returns the use in the window of this time, the running turn included.
 fn spent(state: &State, window: Window, now: Time) -> Spent {
     let start = window.start(now);
     let mut spending = state.spending.clone();
@@ -172,7 +173,7 @@ impl Window {
         }
     }
 
-    /// When the hour or day of a moment began.
+    /// Returns the start of the hour or day of a time.
     fn start(self, at: Time) -> Time {
         let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
         Time::from_millis(at.as_millis().div_euclid(length) * length)

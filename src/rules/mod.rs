@@ -1,5 +1,4 @@
-//! What happens and when: pure functions of records and a moment. They do no I/O, and read no clock
-//! and no randomness.
+//! Rules: pure functions of records and a time, without I/O, clock and randomness.
 
 pub mod admission;
 pub mod advisory;

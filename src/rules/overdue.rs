@@ -1,5 +1,4 @@
-//! Agents that have something to do while nothing ticks them (contract, semantics §15,
-//! `nobody_ticks`).
+//! Agents that have work to do while nothing ticks them (contract, semantics §15, `nobody_ticks`).
 
 use serde::Serialize;
 
@@ -16,18 +15,18 @@ use super::projection::project;
 use super::stall::is_spent;
 use super::work::{WaitsByItem, scheduling_state};
 
-/// What waits for a step, and the step that came last.
+/// Work that waits for a step, and the time of the last step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Overdue {
-    /// Since when a step has had something to do.
+    /// Time since which a step has had work.
     pub since: Time,
-    /// When the agent's last step was that changed something. Absent: there was none yet.
+    /// Time of the agent's last step that changed something. Absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_step_at: Option<Time>,
 }
 
 impl Overdue {
-    /// Several as one: since the first of them, with the last step of all.
+    /// Combines several: since the first of them, with the last step of all.
     pub fn of_all<'a>(all: impl Iterator<Item = &'a Overdue>) -> Option<Overdue> {
         all.cloned().reduce(|one, other| Overdue {
             since: one.since.min(other.since),
@@ -35,7 +34,7 @@ impl Overdue {
         })
     }
 
-    /// For people: how long a step has been due, and when the last one was.
+    /// Returns for people how long a step has been due, and the time of the last one.
     pub fn describe(&self, now: Time) -> String {
         let ago = |moment: Time| {
             let seconds = now.since(moment).as_std().as_secs();
@@ -49,14 +48,14 @@ impl Overdue {
     }
 }
 
-/// The agent as overdue, if it has been so for longer than its policy allows.
+/// Returns the agent as overdue, if it has been so for longer than its policy allows.
 pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
     let after = records.policy.scheduler.overdue_after.unwrap_or(SchedulingPolicy::OVERDUE_AFTER).0?;
     longer_than(records, now, after)
 }
 
-/// The agent as overdue, if a step has had something to do for longer than `after`. No step has
-/// been made since, or the moment would be later: whatever a step does, it notes when.
+/// Returns the agent as overdue, if a step has had work for longer than `after`. A step since then
+/// would have moved the time, because every step that changes something records its time.
 pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue> {
     let state = &records.state;
     if state.moved.is_some() || matches!(state.status, Status::Booting | Status::Stopped) {
@@ -77,7 +76,7 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
     (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
 }
 
-/// The moments at which something began to wait for a step.
+/// Returns the times since which something waits for a step.
 fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
     let (state, inbox) = (&records.state, &records.inbox);
     let waits = WaitsByItem::of(&records.waits);
@@ -90,14 +89,14 @@ fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
         inbox.hints.first().or(state.pending_wake_hint.as_ref()).map(|hint| hint.created_at),
         inbox.dropped_at,
         next_due(records).filter(|due| *due <= now),
-        // A run whose tick is gone is known by nothing but the end of its lease.
+        // The tick of the run has died, and the end of its lease is the only known time.
         state.current_run.as_ref().map(|run| run.lease_expires_at),
         work,
     ];
     causes.into_iter().flatten()
 }
 
-/// Before this moment a step that finds input leaves it where it is.
+/// Returns the time before which a step leaves input in the inbox.
 fn not_before(records: &Records) -> Option<Time> {
     let state = &records.state;
     let is_failed = state.execution.state == ExecutionState::Failed;

@@ -1,5 +1,5 @@
-//! What an agent is doing, in one word for people (contract, semantics §3). No decision depends on
-//! it.
+//! Posture: the present activity of an agent in one word for people (contract, semantics §3). No
+//! decision depends on it.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::model::work::{PlanStatus, SchedulingState, WorkItem, WorkState};
 
 use super::work::{WaitsByItem, scheduling_state};
 
-/// A posture, why, and the ids that decided it.
+/// Posture, its reason, and the ids that decided it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PostureReport {
     pub posture: Posture,
@@ -57,7 +57,7 @@ impl PostureReport {
     }
 }
 
-/// The posture of an agent: the first match wins.
+/// Returns the posture of an agent: the first match wins.
 pub fn posture(records: &Records) -> PostureReport {
     let state = &records.state;
     if state.status == Status::Stopped {
@@ -100,8 +100,8 @@ pub fn posture(records: &Records) -> PostureReport {
     })
 }
 
-/// The hint that comes next: the pending one, else the first that no step has taken in. With it
-/// goes every other hint that the next step merges into it.
+/// Returns the next hint: the pending one, else the first that no step has taken in, merged with
+/// every other hint of its scope.
 pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     let hints = &records.inbox.hints;
     let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();
@@ -111,7 +111,7 @@ pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     Some(next)
 }
 
-/// The current item if it is runnable, else the oldest runnable one.
+/// Returns the current item if it is runnable, else the oldest runnable one.
 fn runnable_work(records: &Records) -> Option<&WorkItem> {
     let waits = WaitsByItem::of(&records.waits);
     let is_runnable = |item: &&WorkItem| scheduling_state(item, &waits) == SchedulingState::Runnable;
@@ -152,7 +152,7 @@ fn blocked(records: &Records) -> Option<PostureReport> {
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }
 
-/// The oldest active wait of a kind, of the agent's own or on an open work item.
+/// Returns the oldest active wait of a kind, of the agent itself or on an open work item.
 fn active_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
     let on_open_item = |wait: &Wait| match wait.work_item_id {
         None => true,

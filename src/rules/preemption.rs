@@ -1,4 +1,5 @@
-//! When a run should yield, and when it is ended because it has not (contract, execution §6).
+//! Preemption: the request that a run yields, and the time at which it is ended because it has not
+//! (contract, execution §6).
 
 use crate::model::message::{Message, OriginKind, Priority};
 use crate::model::state::CurrentRun;
@@ -6,8 +7,8 @@ use crate::model::time::{Span, Time};
 
 use super::execution::is_over;
 
-/// Why the turn should yield, in the words that a safe point gives. `None`: it may go on. While an
-/// open section has time left, it always may.
+/// Returns the reason for which the turn should yield, as a safe point prints it. `None`: it may
+/// continue, always while an open section has time left.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     let stopped = run.stopping.as_ref().map(|stopping| stopping.reason.as_deref().unwrap_or("stopped"));
     let asked = run.preemption.as_ref().map(|request| request.reason.as_str());
@@ -15,30 +16,30 @@ pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     protected_until(run, now).is_none().then_some(reason)
 }
 
-/// Until when open sections protect a run; `None` if none does any longer.
+/// Returns the end of a run's protection by open sections; `None` without protection.
 pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
     run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
 }
 
-/// When the processes of a run are killed if it is stopped now: the grace begins after the run's
-/// section, which never lasts longer than the policy allows, whatever the clock has done.
+/// Returns the time at which the processes of a run are killed if it is stopped now: the grace
+/// begins after the run's section, which is limited by the policy whatever the clock has done.
 pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
     protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
 
-/// When a run that was asked to yield is ended if it still runs: after the grace, and after the
-/// last of its open sections has no time left. At exactly that moment it is not ended yet.
+/// Returns the time after which a run that was asked to yield is ended: the end of the grace, or of
+/// the last open section.
 pub fn force_at(run: &CurrentRun) -> Option<Time> {
     let request = run.preemption.as_ref()?;
     run.sections.iter().map(|section| section.until).chain([request.force_at]).max()
 }
 
-/// Whether the moment of `force_at` is past.
+/// True if the time of `force_at` is past.
 pub fn is_overdue(run: &CurrentRun, now: Time) -> bool {
     force_at(run).is_some_and(|limit| is_over(limit, now))
 }
 
-/// Whether the run is being ended. Nothing that its turn still does or says changes that.
+/// True if the run is being ended. No action of its turn changes that.
 pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }
@@ -49,17 +50,17 @@ pub fn is_leaving(run: &CurrentRun) -> bool {
     run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
 }
 
-/// Whether a run is suspended when its turn has ended, however that ended.
+/// True if a run is suspended after the end of its turn, however the turn ends.
 pub fn will_be_suspended(run: &CurrentRun) -> bool {
     run.yielded_at.is_some() && !is_being_ended(run)
 }
 
-/// Why a run that yielded is suspended.
+/// Returns the reason for which a run that yielded is suspended.
 pub fn why_suspended(run: &CurrentRun) -> &str {
     run.preemption.as_ref().map_or("its turn yielded", |request| &request.reason)
 }
 
-/// Whether a queued message is handed over to the turn that runs.
+/// True if a queued message is handed to the running turn.
 pub fn is_interjection(message: &Message) -> bool {
     message.priority == Priority::Interject && message.origin.kind == OriginKind::Operator
 }

@@ -1,6 +1,5 @@
-//! The order of agents in a tick that goes through many: the more urgent agent goes first, and
-//! among equals the one that has waited longer. No agent waits for ever, since waiting makes it
-//! more urgent.
+//! Order of agents in a tick of many: the more urgent agent is first, and among equals the one that
+//! has waited longer. Waiting makes an agent more urgent, so that none waits for ever.
 
 use std::cmp::Reverse;
 
@@ -8,19 +7,20 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
-/// How long an agent with due work waits until it counts as one step more urgent. After 39 minutes
-/// the least urgent agent is as urgent as the most urgent one.
+/// Waiting time after which an agent with due work is one step more urgent. After 39 minutes the
+/// least urgent agent is as urgent as the most urgent one.
 const AGING: Span = Span::from_secs(60);
 
-/// The place of an agent in the order: the smallest goes first.
+/// Position of an agent in the order: the smallest is first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// Its own priority, made more urgent by waiting.
+    /// Priority of the agent, made more urgent by waiting.
     pub effective: i64,
     waiting: Reverse<Span>,
 }
 
-/// `since`: when the oldest thing arrived that the agent can do now, if there is any.
+/// Returns the rank of an agent. `since` is the arrival time of its oldest work that it can do now,
+/// if any.
 pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     let waiting = since.map_or(Span::ZERO, |since| now.since(since));
     let aged = i64::try_from(waiting.as_millis() / AGING.as_millis()).unwrap_or(i64::MAX);
@@ -29,12 +29,12 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
     Rank { effective, waiting: Reverse(waiting) }
 }
 
-/// The agent that a machine steps next, of those that have something to do.
+/// Returns the agent that a machine steps next, of those that have work.
 ///
-/// `machines`: how many step the same agents. If each of them began with the most urgent agent, all
-/// but one would do so in vain. So a machine draws one of as many agents as there are machines. An
-/// agent never goes before one whose effective priority is more urgent. `chance`: from 0 to below
-/// 1.
+/// `machines` is the number of machines that step the same agents. If each of them began with the
+/// most urgent agent, only one would find it free. So a machine draws one of as many agents as
+/// there are machines. An agent never precedes one whose effective priority is more urgent.
+/// `chance` is from 0 to below 1.
 pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
     if machines <= 1 {
         return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);
@@ -47,25 +47,24 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
     (drawn < agents.len()).then(|| agents.swap_remove(drawn).0)
 }
 
-/// A running turn that has a resource for which another agent waits.
+/// Running turn that has a resource for which another agent waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupying {
     pub agent: AgentName,
     pub run_id: RunId,
-    /// The agent's own, from `agent.toml`. A waiting agent does not get more urgent than a running
-    /// turn by waiting: otherwise two agents would take the resource from each other again and
-    /// again.
+    /// Priority in `agent.toml`. Waiting does not make an agent more urgent than a running turn:
+    /// otherwise two agents would take the resource from each other again and again.
     pub priority: i32,
     pub claimed_at: Time,
-    /// The agent that has asked the turn for a resource.
+    /// Agent that has asked the turn for a resource.
     pub asked_by: Option<AgentName>,
     /// True if the turn is about to leave the resource, for any reason.
     pub leaves: bool,
 }
 
-/// The turn that should leave a resource to an agent that lacks it: of the turns that are less
-/// urgent by the margin, the least urgent one, and among equals the one that began last. `None` if
-/// a turn was asked for this agent already.
+/// Returns the turn that should leave a resource to an agent that lacks it: of the turns that are
+/// less urgent by the margin, the least urgent one, and among equals the one that began last.
+/// `None` if a turn was asked for this agent already.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

@@ -1,5 +1,4 @@
-//! The facts from which a decision is made. One constructor derives them, from nothing but records
-//! and a moment.
+//! Facts on which a decision depends. One constructor derives them from records and a time alone.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
@@ -22,7 +21,7 @@ use super::continuation::{Trigger, resolve};
 use super::limits;
 use super::work::{WaitsByItem, scheduling_state, wait_kind};
 
-/// Whether the agent may run at all.
+/// Admission of the agent to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     NotStarted,
@@ -30,7 +29,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// A failed execution and when it may recover, or a recovery that was begun and goes on.
+/// Failed execution with the time of its recovery, or a recovery that was begun and continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -38,21 +37,21 @@ pub struct Backoff {
     pub cause: RecoveryCause,
 }
 
-/// A run that was suspended or lacked a resource.
+/// Run that was suspended or lacked a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldRun {
     pub message_id: MessageId,
     pub about: About,
     pub missing: String,
     pub until: Option<Time>,
-    /// When what is missing is back, if that is known.
+    /// Time at which the missing resource is available again, if known.
     pub back_at: Option<Time>,
     pub may_go_on: bool,
     pub cause: ResumeCause,
     pub continuation: Continuation,
 }
 
-/// The message that would be taken up next, and what it means.
+/// Message that would be taken up next, and its meaning.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QueuedMessage {
     pub id: MessageId,
@@ -62,54 +61,54 @@ pub struct QueuedMessage {
     pub continuation: Option<Continuation>,
 }
 
-/// The pending wake hint.
+/// Pending wake hint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingHint {
     pub key: String,
     pub seen: bool,
 }
 
-/// A work item as a decision sees it.
+/// Work item as a decision sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkFact {
     pub id: WorkId,
     pub revision: u64,
     pub state: SchedulingState,
-    /// A tick for this revision has been emitted, and no wake has come since.
+    /// True if a tick for this revision has been emitted, and no wake has come since.
     pub ticked: bool,
     pub wait_id: Option<WaitId>,
     pub task_id: Option<TaskId>,
 }
 
-/// Everything that the rungs of the ladder look at.
+/// Facts that the rungs of the ladder read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {
     pub gate: Gate,
-    /// `Some` while a run is live, with its id if that is known.
+    /// `Some` while a run is live, with its id if known.
     pub live_run: Option<Option<RunId>>,
-    /// Where that run goes on, if that is not here.
+    /// Place of that run, if it is not here.
     pub away: Option<Away>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldRun>,
-    /// What a claim would lack.
+    /// Resource that a claim would lack.
     pub shortage: Option<Shortage>,
     pub message: Option<QueuedMessage>,
     pub hint: Option<PendingHint>,
     pub current: Option<WorkFact>,
-    /// Open items without the focus, in order of creation.
+    /// Open items other than the focus, in order of creation.
     pub queued: Vec<WorkFact>,
     pub agent_waits: AgentWaits,
     pub awaited_task: Option<TaskId>,
-    /// A step has emitted the tick for the agent's own system wait.
+    /// True if a step has emitted the tick for the agent's own system wait.
     pub system_wait_ticked: bool,
-    /// The timer that fires first.
+    /// Timer that fires first.
     pub timer: Option<TimerId>,
     pub asleep: bool,
-    /// The closure before anything new is applied.
+    /// Closure before new input is applied.
     pub prior_closure: Closure,
 }
 
-/// Derives the facts from the records of one agent at one moment.
+/// Derives the facts from the records of one agent at one time.
 pub fn project(records: &Records, now: Time) -> Projection {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
@@ -138,7 +137,7 @@ pub fn project(records: &Records, now: Time) -> Projection {
     }
 }
 
-/// The facts from which the closure of these records is derived.
+/// Returns the facts from which the closure of these records is derived.
 pub fn closure_facts(records: &Records) -> ClosureFacts {
     let state = &records.state;
     let waits = WaitsByItem::of(&records.waits);
@@ -163,14 +162,14 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     }
 }
 
-/// True if the last turn was deferred or suspended, and its run is still to go on: that is no end
-/// of it.
+/// True if the last turn was deferred or suspended and its run has not resumed, so that the turn
+/// has no end yet.
 fn is_put_off(state: &State) -> bool {
     let put_off = |turn: &LastTurn| matches!(turn.terminal, Terminal::Deferred | Terminal::Suspended);
     state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
 }
 
-/// Whether an agent of this status may run.
+/// Returns the gate of an agent with this status.
 pub(super) fn gate(status: Status) -> Gate {
     match status {
         Status::Stopped => Gate::Stopped,
@@ -182,7 +181,7 @@ pub(super) fn gate(status: Status) -> Gate {
 fn live_run(records: &Records) -> Option<Option<RunId>> {
     match (&records.state.current_run, records.lease) {
         (Some(run), _) => Some(Some(run.run_id)),
-        // The run was ended from outside, but the last processes of its turn are still there.
+        // The run was ended from outside, but the last processes of its turn are still alive.
         (None, Lease::Held) => Some(None),
         (None, Lease::Free) => None,
     }
@@ -201,9 +200,9 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     if is_begun {
         return Some(Backoff { until: now, is_over: true, cause: RecoveryCause::Retry });
     }
-    // Only a new message ends the backoff: the message that failed does not end its own, whether or
-    // not that attempt counted. And it does so once: after a recovery that failed, which is about
-    // no message, the same message does not end the backoff again.
+    // Only a new message ends the backoff, not the message that failed. A message ends it once:
+    // after a failed recovery, which concerns no message, the same message does not end the backoff
+    // again.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         message.priority == Priority::Interject
             && message.origin.kind == OriginKind::Operator
@@ -252,7 +251,8 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
     })
 }
 
-/// A retry keeps the continuation of its first attempt. A message that triggers nothing has none.
+/// Returns the message with its continuation. A retry keeps the continuation of its first attempt.
+/// A message that triggers nothing has none.
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
     let unmatched = records.policy.inbox.unmatched;
     let continuation = message
@@ -270,7 +270,7 @@ fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> Wor
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
     let ticked = match state {
-        // A wake says that something may have changed for work that can go on.
+        // A wake may have changed something for runnable work.
         SchedulingState::Runnable => {
             item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
         }

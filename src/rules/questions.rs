@@ -1,4 +1,4 @@
-//! Open questions to the operator: what an agent waits for that only a person can say (contract,
+//! Open questions to the operator: waits and work items that need a person's answer (contract,
 //! people §1).
 
 use crate::model::attention::{About, Attention};
@@ -6,27 +6,27 @@ use crate::model::records::Records;
 use crate::model::wait::WaitKind;
 use crate::model::work::{PlanStatus, WorkState};
 
-/// An open question.
+/// Open question.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
-    /// The wait, or the work item whose plan needs input.
+    /// Wait, or work item whose plan needs input.
     pub about: About,
-    /// The work item that stands still, if the question is not the whole agent's.
+    /// Work item that is blocked, if the question does not block the whole agent.
     item: Option<crate::model::id::WorkId>,
-    /// The text, as long as [`Attention::QUESTION`] allows.
+    /// Text, cut after [`Attention::QUESTION`] characters.
     pub text: String,
     pub options: Vec<String>,
 }
 
 impl Question {
-    /// True if a person has been told the very words of this question, about the same work.
+    /// True if a person has been told this question with the same text and about the same work.
     pub fn repeats(&self, told: &Attention) -> bool {
         told.about.work_item_id == self.item && told.reason == self.text && told.options == self.options
     }
 }
 
-/// The open questions: waits for the operator in the order of their ids, then work items that need
-/// input and have no such wait.
+/// Returns the open questions: waits for the operator in the order of their ids, then work items
+/// that need input and have no such wait.
 pub fn questions(records: &Records) -> Vec<Question> {
     let cut = |text: &str| text.chars().take(Attention::QUESTION).collect::<String>();
     let operator =

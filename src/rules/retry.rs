@@ -1,9 +1,9 @@
-//! How long a failed turn waits for its next attempt (contract, execution §7).
+//! Delay between a failed turn and its next attempt (contract, execution §7).
 
 use crate::model::recovery::{RecoveryPolicy, Strategy};
 use crate::model::time::Span;
 
-/// The delay after the given attempt, counted from 1. `chance` is a number in `0.0..1.0`.
+/// Returns the delay after the given attempt, counted from 1. `chance` is a number in `0.0..1.0`.
 pub fn delay(policy: &RecoveryPolicy, attempt: u32, chance: f64) -> Span {
     let doublings = attempt.saturating_sub(1);
     let exponential = || {

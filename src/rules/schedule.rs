@@ -1,4 +1,5 @@
-//! When a timer fires: computed from its schedule, and never from when a step noticed a fire.
+//! Fires of a timer: computed from its schedule, and never from the time at which a step noticed a
+//! fire.
 
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
@@ -7,13 +8,13 @@ use crate::model::zone::Zone;
 
 use super::calendar;
 
-/// How many missed fires are caught up one by one at most.
+/// Maximum number of missed fires that are caught up one by one.
 pub const CATCH_UP_MAX: u64 = 100;
 
-/// How many fires of a calendar schedule are counted at most.
+/// Maximum number of fires of a calendar schedule that are counted.
 const COUNTED_MAX: u64 = 100_000;
 
-/// The shortest time between two fires of one timer, or between two rechecks of one wait.
+/// Minimum interval between two fires of one timer, or between two rechecks of one wait.
 pub const SHORTEST: Span = Span::from_secs(1);
 
 /// Refuses a schedule that can't fire; returns its first fire.
@@ -35,7 +36,7 @@ pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     }
 }
 
-/// Refuses a moment before `since`, unless `past_ok` is set.
+/// Refuses a time before `since`, unless `past_ok` is set.
 pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
     if at >= since || past_ok {
         return Ok(at);
@@ -65,8 +66,8 @@ fn zone(name: &str) -> Result<Zone, Refusal> {
     name.parse().map_err(|error: String| Refusal::new("unknown_time_zone", error))
 }
 
-/// The first fire after a moment; `None` if there is none any more. A schedule was checked when it
-/// was made, so it can't be wrong here.
+/// Returns the first fire after a time; `None` if there is none. A schedule was checked when it was
+/// created, so it can't be invalid here.
 pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     match schedule {
         Schedule::At { at } => (*at > after).then_some(*at),
@@ -82,17 +83,17 @@ pub fn next_after(schedule: &Schedule, after: Time) -> Option<Time> {
     }
 }
 
-/// The fires of a timer that are due: those that can be caught up one by one, the latest one, and
-/// how many there are. A calendar is counted only up to a limit.
+/// Due fires of a timer: those that can be caught up one by one, the latest one, and their number.
+/// A calendar is counted only up to a limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fires {
-    /// The earliest fires, at most [`CATCH_UP_MAX`] of them.
+    /// Earliest fires, at most [`CATCH_UP_MAX`] of them.
     pub first: Vec<Time>,
     pub latest: Time,
     pub count: u64,
 }
 
-/// The fires from `first`, which is one of them, up to `now`.
+/// Returns the fires from `first`, which is one of them, up to `now`.
 pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     let mut due = Fires { first: vec![first], latest: first, count: 1 };
     match schedule {
@@ -124,7 +125,7 @@ pub fn due(schedule: &Schedule, first: Time, now: Time) -> Fires {
     due
 }
 
-/// The last fire up to `now`, of so many after `known` that they are not counted.
+/// Returns the last fire up to `now` without counting the fires after `known`.
 fn latest(after: impl Fn(Time) -> Option<Time>, known: Time, now: Time) -> Time {
     let mut span = SHORTEST;
     let mut latest = loop {

@@ -1,4 +1,4 @@
-//! The proof that the sender of a delivery has the secret of a trigger: the secret itself, or a
+//! Proof that the sender of a delivery has the secret of a trigger: the secret itself, or a
 //! signature.
 
 use base64::Engine;
@@ -11,34 +11,34 @@ use crate::model::digest::sha256;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Verify;
 
-/// A request as far as it can prove something.
+/// Parts of a request that can prove something.
 pub struct Request<'a> {
     pub body: &'a [u8],
     /// Returns the value of a header, if the request has it once.
     pub header: &'a dyn Fn(&str) -> Option<String>,
-    /// The part of the path behind the id of the trigger.
+    /// Part of the path after the id of the trigger.
     pub in_path: Option<&'a str>,
 }
 
-/// The secret of a trigger as far as it is stored.
+/// Stored form of a trigger's secret.
 pub struct Capability<'a> {
     pub verify: &'a Verify,
     pub secret_sha256: &'a str,
-    /// The secret itself, if a signature needs it and this machine has it.
+    /// Secret itself, if a signature needs it and this machine has it.
     pub key: Option<&'a [u8]>,
 }
 
-/// The way in which a sender has proved that it has the secret.
+/// Proof of a sender that it has the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Said,
     Signed,
 }
 
-/// The prefix of a secret of Standard Webhooks. Base64 follows.
+/// Prefix of a Standard Webhooks secret. Base64 follows.
 const WHSEC: &str = "whsec_";
 
-/// Returns the proof in a request. The time that it takes tells nothing of the secret.
+/// Returns the proof in a request. Its duration does not depend on the secret.
 pub fn shown(known: &Capability<'_>, request: &Request<'_>, now: Time, tolerance: Span) -> Option<Shown> {
     let said = said(known.verify, request);
     let is_said = is_secret(known, said.as_deref().unwrap_or_default()) && said.is_some();
@@ -56,8 +56,8 @@ pub fn is_secret(known: &Capability<'_>, said: &[u8]) -> bool {
     sha256(said).as_bytes().ct_eq(known.secret_sha256.as_bytes()).into()
 }
 
-/// The secret that a request says: as `Authorization: Bearer`, as the password of `Authorization:
-/// Basic`, in GitLab's header, or in the address of a trigger that is made for it.
+/// Returns the secret in a request: in `Authorization: Bearer`, as the password of `Authorization:
+/// Basic`, in GitLab's header, or in the path for a trigger of that kind.
 fn said(verify: &Verify, request: &Request<'_>) -> Option<Vec<u8>> {
     if let Some(secret) = request.in_path {
         return (*verify == Verify::Url).then(|| secret.as_bytes().to_vec());
@@ -77,14 +77,14 @@ fn said(verify: &Verify, request: &Request<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// What a request says of its signature.
+/// Signature data of a request.
 #[derive(Default)]
 struct Signed {
-    /// The text that is signed before the body.
+    /// Signed text before the body.
     prefix: String,
-    /// The moment of the signature in seconds since 1970, if the scheme signs one.
+    /// Time of the signature in seconds since 1970, if the scheme signs one.
     at: Option<i64>,
-    /// Every signature of the request that may be that of the trigger's key.
+    /// All signatures of the request that the trigger's key may have made.
     signatures: Vec<Vec<u8>>,
 }
 
@@ -105,7 +105,7 @@ impl Signed {
     }
 }
 
-/// The bytes with which a secret signs.
+/// Returns the bytes with which a secret signs.
 fn hmac_key(verify: &Verify, secret: &[u8]) -> Option<Vec<u8>> {
     match verify {
         Verify::StandardWebhooks => {
@@ -168,12 +168,13 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
     is_hex.then(|| pairs.map(byte).collect::<Option<Vec<u8>>>()).flatten()
 }
 
-/// The dedupe key of a signed delivery, made of what is signed: whoever has recorded a request can
-/// send it again with other headers. An empty body tells no two deliveries apart, and has none.
+/// Returns the dedupe key of a signed delivery, made of the signed content: an attacker can repeat
+/// a recorded request with other headers. An empty body does not distinguish deliveries, so it
+/// gives no key.
 pub fn delivery_key(verify: &Verify, request: &Request<'_>) -> Option<String> {
     match verify {
         Verify::Secret | Verify::Url => None,
-        // A sender that tries again signs the same id with another moment.
+        // A sender that tries again signs the same id with another time.
         Verify::StandardWebhooks => (request.header)("webhook-id").map(|id| sha256(id.as_bytes())),
         Verify::HmacSha256 { .. } | Verify::Stripe | Verify::Slack => {
             (!request.body.is_empty()).then(|| sha256(request.body))
@@ -182,7 +183,7 @@ pub fn delivery_key(verify: &Verify, request: &Request<'_>) -> Option<String> {
     .map(|hash| format!("signed:{hash}"))
 }
 
-/// A new secret out of a random word.
+/// Returns a new secret made of a random word.
 pub fn new_secret(verify: &Verify, word: String) -> String {
     match verify {
         Verify::StandardWebhooks => format!("{WHSEC}{}", STANDARD.encode(word)),
@@ -190,7 +191,7 @@ pub fn new_secret(verify: &Verify, word: String) -> String {
     }
 }
 
-/// Refuses a secret that a sender has made if it can't be used.
+/// Refuses an unusable secret of a sender.
 pub fn check_secret(verify: &Verify, secret: &str) -> Result<(), &'static str> {
     if secret.is_empty() {
         return Err("it is empty");

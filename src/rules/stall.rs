@@ -1,4 +1,4 @@
-//! Agents that only a person can bring on (contract, people §1 and semantics §15).
+//! Stalled agents, which only a person can bring on (contract, people §1 and semantics §15).
 
 use crate::model::agent::Status;
 use crate::model::attention::About;
@@ -9,10 +9,10 @@ use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
 use super::due::next_wake;
 use super::work::{WaitsByItem, scheduling_state};
 
-/// The time for which a stall holds before a person is told of it.
+/// Duration of a stall before a person is told of it.
 pub const PATIENCE: Span = Span::from_secs(24 * 3600);
 
-/// What stands still, since when, and the command that brings it on.
+/// Stalled record, the start of the stall, and the command that ends it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
     pub since: Time,
@@ -20,8 +20,8 @@ pub struct Stall {
     pub reason: String,
 }
 
-/// The stall of an agent for which nothing is queued, under way or due. Waits that something
-/// outside may end don't matter: they bring other work on.
+/// Returns the stall of an agent for which nothing is queued, running or due. Waits that an outside
+/// event may end don't prevent a stall: they resume other work.
 pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
@@ -66,18 +66,19 @@ pub fn stall(records: &Records) -> Option<Stall> {
     Some(of_item(item, reason))
 }
 
-/// When a person is to be told of the stall. `None`: there is none, or a person was told of it.
+/// Returns the time at which a person is to be told of the stall. `None`: there is no stall, or a
+/// person was told of it.
 pub fn told_at(records: &Records) -> Option<Time> {
     let stall = stall(records).filter(|stall| records.state.stalled != Some(stall.since))?;
     Some(stall.since.after(PATIENCE))
 }
 
-/// True if a run or a task is under way: its end is heard.
+/// True if a run or a task is live: its end wakes the agent.
 fn is_at_work(records: &Records) -> bool {
     records.state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal())
 }
 
-/// True if anything has arrived that a step takes in.
+/// True if the inbox has anything that a step takes in.
 pub fn has_input(records: &Records) -> bool {
     let inbox = &records.inbox;
     inbox.head.is_some()
@@ -91,7 +92,7 @@ pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
     item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }
 
-/// True if an item is blocked, and neither a recheck nor a wait will bring it back.
+/// True if an item is blocked, and neither a recheck nor a wait will unblock it.
 pub fn is_stuck(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     let comes_back = item.recheck_at.is_some() && item.recheck_consumed_at.is_none();
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()

@@ -1,7 +1,6 @@
-//! One step (contract, semantics §8): what comes before anything is decided, and what is decided
-//! then.
+//! One step (contract, semantics §8): the preparations, and the decision.
 //!
-//! `tick` carries out each answer and asks again, until there is a decision. `tick --dry-run`,
+//! `tick` executes each answer and asks again, until there is a decision. `tick --dry-run`,
 //! `explain` and `next-wake` ask the same, and apply each answer to their own copy of the records.
 
 use crate::model::decision::Decision;
@@ -19,7 +18,7 @@ use super::projection::{gate, project};
 use super::transition::draft::Draft;
 use super::transition::take_in::take_in;
 
-/// What this step has seen to already. It tries nothing twice that may fail.
+/// Preparations that this step has tried already. It tries none twice that may fail.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tried {
     pub telling: bool,
@@ -29,8 +28,8 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Notes what the step sees to now. A run that its own tick settles meanwhile is asked for
-    /// again.
+    /// Records a preparation. A settlement is not recorded if the run's own tick settles it
+    /// meanwhile.
     pub fn note(&mut self, before: Before) {
         match before {
             Before::Tell => self.telling = true,
@@ -41,43 +40,41 @@ impl Tried {
     }
 }
 
-/// Whether this step has taken in hand-written files.
+/// Progress of taking in dropped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Drops {
     #[default]
     NotYet,
     Some,
-    /// The last try changed nothing: what is left can't be taken in.
+    /// The last try changed nothing: the remaining files can't be taken in.
     NoMore,
 }
 
-/// What comes before the records are loaded. The step does it without the lock, and looks again.
+/// Preparation before the records are loaded. The step does it without the lock, and asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// A process was killed before it had told the hooks of its changes: the step tells them.
+    /// Notify hooks of changes, because a process was killed before it had.
     Tell,
-    /// The tick of a run is gone: the run is settled.
+    /// Settle a run, because its tick has died.
     Settle(RunId),
-    /// A process was killed before it had delivered what a turn says to other agents: the step
-    /// delivers it.
+    /// Deliver a turn's messages to other agents, because a process was killed before it had.
     Deliver,
-    /// Tasks are open: what is due with them is done.
+    /// Handle what is due with open tasks.
     LookAfterTasks,
 }
 
-/// What a step does while another process is at work on the records.
+/// Action of a step while another process works on the records.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Beside {
-    /// The lease of a run on another machine was claimed by a clock that ran ahead: it is set
-    /// right.
+    /// Correct the lease of a run on another machine that a fast clock claimed.
     SetLeaseRight(RunId),
-    /// The records are not this step's to change: this is its decision.
+    /// Leave the records unchanged, with this decision.
     Leave(Decision),
 }
 
-/// The step of an agent whose lease another process holds, or which is stepped elsewhere. `away` is
-/// the place of its run, if that is another machine or state directory. The decision is that of the
-/// first two rungs.
+/// Returns the action for an agent whose lease another process holds, or which another clone steps.
+/// `away` is the place of its run, if that is another machine or state directory. The decision is
+/// that of the first two rungs.
 pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> Beside {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
@@ -87,8 +84,8 @@ pub fn beside(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) 
     Beside::Leave(closed(gate(state.status)).unwrap_or_else(|| running(run_id, away)))
 }
 
-/// What comes before the records are loaded, as `state.json` alone tells it. No other process is at
-/// work on them.
+/// Returns the preparation before the records are loaded, derived from `state.json` alone. No other
+/// process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
     if state.is_to_be_told() && !tried.telling {
         Some(Before::Tell)
@@ -103,31 +100,31 @@ pub fn first(state: &State, tried: Tried) -> Option<Before> {
     }
 }
 
-/// A step as far as it can be told from the records.
+/// Result of a step, as far as the records determine it.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// The records with what is due taken in, and what that changes.
+    /// Records after taking in due input, and the changes.
     pub draft: Draft,
     pub next: Next,
-    /// Why a recovery or a held run was failed by taking in: it had lasted too long.
+    /// Reason of a recovery or a held run that failed because it exceeded its timeout.
     pub overdue: Option<String>,
 }
 
-/// What a step does with the records. After everything but a decision it looks again.
+/// Next action of a step. After any action but a decision it asks again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// Hand-written files become messages.
+    /// Admit dropped files as messages.
     TakeInDrops,
-    /// What lies in the inbox under the name of a message and is none is set aside.
+    /// Quarantine malformed inbox files.
     SetAside,
-    /// Only stale messages were loaded. The draft drops them; what lies behind them is still to be
-    /// looked at.
+    /// Commit the draft, which drops stale messages: no others were loaded, so the messages after
+    /// them are still unread.
     DropStale,
     Decided(Decision),
 }
 
 /// Takes in what is due, and decides. The draft holds the records as they were loaded; no other
-/// process is at work on them.
+/// process works on them.
 pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let inbox = &draft.records.inbox;
     if inbox.drops > 0 && tried.drops == Drops::NotYet {
@@ -140,10 +137,10 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let before = draft.records.state.execution.state;
     take_in(&mut draft)?;
     let execution = &draft.records.state.execution;
-    // Nothing else fails while it is taken in.
+    // Taking in fails nothing else.
     let overdue = (execution.state != before && execution.state == ExecutionState::Failed)
         .then(|| execution.reason.clone().unwrap_or_default());
-    // Behind a closed gate nothing is taken in, and there is nothing more to look for.
+    // A stopped agent takes in nothing, so there is nothing more to load.
     if only_stale && draft.records.inbox.stale.is_empty() {
         return Ok(Step { draft, next: Next::DropStale, overdue });
     }
@@ -152,7 +149,7 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
 }
 
 impl Step {
-    /// The same step, where the claim that was decided lacks a resource.
+    /// Returns the step with a claim that lacks a resource.
     pub fn lacking(mut self, shortage: Shortage, tried: Tried) -> Step {
         self.draft.records.shortage = Some(shortage);
         self.next = decided(&self.draft, tried);
@@ -160,7 +157,7 @@ impl Step {
     }
 }
 
-/// Files that were left for later are what there is to do where the agent would rest.
+/// A dropped file that was left for later is work where the agent would rest.
 fn decided(draft: &Draft, tried: Tried) -> Next {
     let decision = decide(&project(&draft.records, draft.now()));
     if !decision.moves() && draft.records.inbox.drops > 0 && tried.drops != Drops::NoMore {

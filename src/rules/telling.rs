@@ -1,9 +1,9 @@
-//! What hooks are told of transitions and failures (contract, execution §5).
+//! Details of transitions and failures that hooks get (contract, execution §5).
 
 use crate::model::id::RunId;
 use crate::model::state::{FailureTold, State, Untold};
 
-/// Completes the moves of a transaction, which is about one run at most: each is told with the run
+/// Completes the transitions of a transaction, which concerns at most one run: each gets the run
 /// and the message that it belongs to. `about` is the run that the events of the transaction name.
 pub fn with_run(moves: Vec<Untold>, state: &State, about: Option<RunId>) -> Vec<Untold> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
@@ -23,7 +23,7 @@ pub fn with_run(moves: Vec<Untold>, state: &State, about: Option<RunId>) -> Vec<
     moves.into_iter().map(completed).collect()
 }
 
-/// What a failed agent has to recover from.
+/// Returns the failure that an agent has to recover from.
 pub fn failure(state: &State) -> Option<FailureTold> {
     let retry = state.retry.as_ref()?;
     let turn = state.last_turn.as_ref().filter(|turn| Some(turn.message_id) == retry.message_id);

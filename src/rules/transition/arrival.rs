@@ -1,4 +1,4 @@
-//! How a message comes into the inbox, and what the ledger hears of it.
+//! Arrival of a message in the inbox, and its events in the ledger.
 
 use serde_json::json;
 
@@ -13,8 +13,8 @@ use crate::model::transaction::Put;
 use super::draft::Draft;
 use super::trigger::count_message;
 
-/// Whether a message is not to be taken up any more, and why. `first` is the message that its
-/// `dedupe_key` belongs to.
+/// Returns the reason for which a message must not be taken up any more, if there is one. `first`
+/// is the message that its `dedupe_key` belongs to.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
     // A message whose turn was interrupted has begun: it is tried again, like one whose turn
     // failed.
@@ -48,8 +48,8 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
     count_message(draft, message);
 }
 
-/// Puts a message into the inbox, where this very step may take it up. If the message expired
-/// before its timer fired, it is dropped in its turn.
+/// Puts a message into the inbox, where the same step may take it up. A message that expired before
+/// its timer fired is dropped when it is taken up.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     if staleness(&message, None, draft.now()).is_none() {
@@ -59,8 +59,7 @@ pub fn admit(draft: &mut Draft, message: Message) {
 }
 
 /// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the
-/// caller removes. `first` is the message to which the key belongs already; the key stays with
-/// that.
+/// caller removes. `first` is the message that has the key already and keeps it.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);
@@ -69,7 +68,7 @@ pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>)
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Admits a hint in a transaction, because its sender may repeat it: the key stands for the hint.
+/// Admits a hint in a transaction, because its sender may repeat it: the key identifies the hint.
 pub fn admit_hint(draft: &mut Draft, hint: WakeHint, dedupe_key: String) {
     draft.put(Put::Dedupe(Box::new(DedupeEntry {
         key: dedupe_key,

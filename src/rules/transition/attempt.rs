@@ -1,4 +1,4 @@
-//! An attempt of a message: it fails, and its message goes back into the queue or is parked; or
+//! Attempt of a message: it fails, and its message goes back into the queue or is parked; or
 //! something outside of it ends its run, and the message keeps the attempt.
 
 use crate::model::agent::Status;
@@ -25,11 +25,11 @@ use super::gate::give_up;
 use super::resources::needs_operator;
 use super::settlement::settle_message;
 
-/// An attempt of a message that did not go well.
+/// Attempt of a message that did not complete.
 pub(super) struct Attempt {
     pub message_id: MessageId,
     pub number: u32,
-    /// Its last run; absent if none had begun.
+    /// Last run of the attempt; absent if none had begun.
     pub run_id: Option<RunId>,
     pub terminal: Terminal,
     pub continuation: Continuation,
@@ -115,7 +115,7 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
     Ok(())
 }
 
-/// A run that has ended, as its message is held.
+/// Returns the held run of a run that has ended.
 pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> Held {
     let held = Held::new(run.message_id, run.continuation.clone());
     Held { checkpoint: run.checkpoint, setbacks, ..held }
@@ -139,8 +139,8 @@ pub(super) fn put_back(draft: &mut Draft, held: Held, pause: Span, reason: &str)
     Ok(())
 }
 
-/// Puts a claimed message back into the queue, with everything that is known of it. If its own time
-/// is over, it is not the next message.
+/// Puts a claimed message back into the queue with its attempt, setbacks and checkpoint. A message
+/// that has expired is not the next one.
 pub(super) fn release(
     draft: &mut Draft,
     mut message: Message,
@@ -156,7 +156,7 @@ pub(super) fn release(
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Ends the current run. The checkpoint that it went on from is removed if it has saved a later
+/// Ends the current run. The checkpoint that it continued from is removed if it has saved a later
 /// one.
 pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     draft.records.state.current_run = None;
@@ -165,7 +165,7 @@ pub(super) fn leave(draft: &mut Draft, run: &CurrentRun) {
     }
 }
 
-/// The message of that id, if a run has it or may have it next.
+/// Returns the message of that id, if a run has it or may have it next.
 pub(super) fn claimed_message(draft: &Draft, id: MessageId) -> Option<Message> {
     let inbox = &draft.records.inbox;
     inbox.claimed.iter().chain(&inbox.head).find(|message| message.id == id).cloned()

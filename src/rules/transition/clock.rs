@@ -1,4 +1,4 @@
-//! Corrects moments that a clock ahead of now has written (contract, execution §4).
+//! Correction of times that a fast clock has written (contract, execution §4).
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::rules::clock::{Ahead, Place, ahead, lease_ends};
 
 use super::draft::Draft;
 
-/// Replaces each stored moment that lies too far ahead, and says so in the ledger.
+/// Replaces each stored time that is too far in the future, and records it in the ledger.
 pub fn set_right(draft: &mut Draft) {
     let now = draft.now();
     for Ahead { place, stored, taken } in ahead(&draft.records, now) {
@@ -44,8 +44,8 @@ pub fn set_right(draft: &mut Draft) {
     }
 }
 
-/// Corrects the lease of a run on another machine. Returns `false` if its moment was not too far
-/// ahead.
+/// Corrects the lease of a run on another machine. Returns `false` if its time was not too far in
+/// the future.
 pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     let now = draft.now();
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| run.run_id == run_id) else {

@@ -1,4 +1,4 @@
-//! A transaction that is being prepared: working copies of the records, and their changes.
+//! Transaction that is being prepared: working copies of the records, and their changes.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ use crate::rules::execution;
 use crate::rules::questions::{Question, questions};
 use crate::rules::telling::{failure, with_run};
 
-/// Collects one transition. The records show at every point what they will be after the commit.
+/// Collects the changes of one transition. The records always show the state after the commit.
 #[derive(Debug, Clone)]
 pub struct Draft {
     pub records: Records,
@@ -63,12 +63,11 @@ impl Draft {
         self.stamp.now
     }
 
-    /// Whether there is anything to commit.
     pub fn is_empty(&self) -> bool {
         !self.touched
     }
 
-    /// Notes that there is something to commit of which no event tells.
+    /// Marks the draft for a commit although it has no event.
     pub fn touch(&mut self) {
         self.touched = true;
     }
@@ -78,14 +77,14 @@ impl Draft {
         self.puts.push(put);
     }
 
-    /// The records to write so far.
+    /// Returns the records to write so far.
     #[cfg(test)]
     pub fn puts(&self) -> &[Put] {
         &self.puts
     }
 
-    /// The size of what this draft makes beyond `before`, from which it goes on, in bytes as files.
-    /// `each` is called with the size of every single record.
+    /// Returns the size of everything that this draft creates beyond its earlier copy `before`, in
+    /// bytes as files. `each` is called with the size of every single record.
     pub fn made_since<E>(
         &self,
         before: &Draft,
@@ -116,7 +115,7 @@ impl Draft {
         self.archived.push(archived);
     }
 
-    /// The run that this transaction settles, if it does.
+    /// Returns the run that this transaction settles, if any.
     pub fn settled_run(&self) -> Option<&Run> {
         self.archived.iter().rev().find_map(|archived| match archived {
             Archived::Run(run) => Some(&**run),
@@ -130,7 +129,7 @@ impl Draft {
         })
     }
 
-    /// Appends an event to the ledger. `run_id` is the run that it is about, if it is about one.
+    /// Appends an event to the ledger. `run_id` is the run that it is about, if any.
     pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
         self.touched = true;
         let state = &mut self.records.state;
@@ -147,9 +146,9 @@ impl Draft {
         });
     }
 
-    /// Records that a person should look at something: an event, and a mark that stays until it is
-    /// acknowledged. The command that commits this tells people of it. Equal ones in one
-    /// transaction become one with a count.
+    /// Raises an attention: an event, and a mark that stays until it is acknowledged. The command
+    /// that commits this tells people of it. Equal attentions in one transaction become one with a
+    /// count.
     pub fn raise(&mut self, subject: Subject, about: About, reason: impl Into<String>) {
         let reason = reason.into();
         let mut data = json!(about);
@@ -185,9 +184,9 @@ impl Draft {
         self.raised.push(attention);
     }
 
-    /// Raises every open question of which no person has been told. The steps of an agent call this
-    /// where a turn ends and where the agent rests: what a turn or a task asks reaches whoever
-    /// reads what a tick says.
+    /// Raises every open question that no person has been told of. The steps of an agent call this
+    /// where a turn ends and where the agent rests, so that the output of a tick contains the
+    /// questions of turns and tasks.
     pub fn ask(&mut self) {
         if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
             return;
@@ -213,9 +212,9 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Forgets the questions that have ended. While a run is live, one whose wait was replaced or
-    /// cancelled stays until the settlement, since the turn may repeat it; one that was answered
-    /// does not.
+    /// Removes the questions that have ended from the list of told ones. While a run is live, a
+    /// question whose wait was replaced or cancelled stays until the settlement, since the turn may
+    /// repeat it; an answered one does not.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;
@@ -261,7 +260,7 @@ impl Draft {
         attention
     }
 
-    /// The attentions that this transaction raises.
+    /// Returns the attentions that this transaction raises.
     pub fn raised(&self) -> &[Attention] {
         &self.raised
     }
@@ -274,7 +273,7 @@ impl Draft {
             .for_each(|attention| attention.untold = true);
     }
 
-    /// Notes that the hook was told of these attentions.
+    /// Records that the hook was notified of these attentions.
     pub fn told(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let all = attentions(&mut self.records.state);
         for attention in all.filter(|attention| attention.untold && is_told(attention)) {
@@ -283,14 +282,14 @@ impl Draft {
         }
     }
 
-    /// Acknowledges some of the newest attentions. Returns how many they were.
+    /// Acknowledges some of the newest attentions. Returns their number.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
         let count = before.as_ref().map_or(0, |mark| mark.count);
         self.seen(count, before.and_then(|mark| mark.without(is_seen)))
     }
 
-    /// Acknowledges every attention. Returns how many they were.
+    /// Acknowledges every attention. Returns their number.
     pub fn acknowledge_all(&mut self) -> u64 {
         let before = self.records.state.attention.take();
         self.seen(before.map_or(0, |mark| mark.count), None)
@@ -305,7 +304,8 @@ impl Draft {
         count
     }
 
-    /// Enters an execution state. Refused if no edge leads there. The cause goes into the ledger.
+    /// Enters an execution state. Refused if no edge leads there. The cause is recorded in the
+    /// ledger.
     pub fn enter(
         &mut self,
         to: ExecutionState,
@@ -333,7 +333,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Begins the present state anew, for a reason.
+    /// Restarts the present state, for a reason.
     pub fn begin_again(&mut self, reason: &str) {
         self.touched = true;
         let execution = &mut self.records.state.execution;
@@ -341,8 +341,8 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the transitions that `on-state-change` has been told, and notes at which one it was
-    /// killed. Nothing else changes: an agent that rests goes on resting.
+    /// Removes the transitions that `on-state-change` was notified of, and marks the one at which
+    /// it was killed. Nothing else changes: an agent that rests stays at rest.
     pub fn strike_off(&mut self, told: impl Fn(&Untold) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -364,8 +364,8 @@ impl Draft {
         self.records.state.held = Some(held);
     }
 
-    /// Changes the status. The last event of the transaction tells of that: which status the agent
-    /// had, which it has, and at which boundary it changed.
+    /// Changes the status. The last event of the transaction gets the previous status, the new one,
+    /// and the boundary.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -380,8 +380,8 @@ impl Draft {
         }
     }
 
-    /// The last checkpoint that was saved for a message: by its live run, else by its held run,
-    /// else by the last run that has ended.
+    /// Returns the last checkpoint of a message: of its live run, else of its held run, else of the
+    /// last run that has ended.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -412,7 +412,7 @@ impl Draft {
         self.put(Put::Outgoing(Box::new(message)));
     }
 
-    /// Removes messages from the outbox that have reached the other agent. `left`: the messages
+    /// Removes messages from the outbox that have reached the other agent. `left` are the messages
     /// that stay in it.
     pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
@@ -440,13 +440,13 @@ impl Draft {
         }
     }
 
-    /// Makes the transaction. Refuses a status that does not go with the execution state: that is a
+    /// Makes the transaction. Refuses a status that the execution state does not allow: that is a
     /// fault of the rules, and a refused step does less harm than a wrong record.
     pub fn finish(self) -> Result<Transaction, Refusal> {
         self.finish_and_keep().map(|(transaction, _)| transaction)
     }
 
-    /// The same, and the records as they are once it is committed.
+    /// Makes the transaction like [`Draft::finish`], and returns the records after its commit, too.
     pub fn finish_and_keep(mut self) -> Result<(Transaction, Records), Refusal> {
         self.forget_questions();
         let state = &mut self.records.state;
@@ -483,7 +483,7 @@ impl Draft {
 /// Maximum number of open questions that raise attention. `wait list` shows the others.
 const QUESTIONS: usize = 500;
 
-/// Every attention that the state keeps.
+/// Returns every attention that the state stores.
 fn attentions(state: &mut State) -> impl Iterator<Item = &mut Attention> {
     let marked = state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
     marked.chain(&mut state.asked)

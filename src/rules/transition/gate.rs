@@ -1,4 +1,4 @@
-//! The gate of an agent: how it closes, and how what a stopped agent does is shut down (contract,
+//! Gate of an agent: its closing, and the shutdown of a stopped agent's activity (contract,
 //! semantics §14).
 
 use serde_json::json;
@@ -19,7 +19,7 @@ use super::draft::Draft;
 use super::hints::ignore_hints;
 use super::start::{has_not_begun, pass_through_running};
 
-/// Closes the gate. Returns whether anything changed; a live run is marked as stopping.
+/// Closes the gate. Returns true if anything changed; a live run is marked as stopping.
 pub(super) fn close(
     draft: &mut Draft,
     grace: Span,
@@ -56,15 +56,15 @@ pub(super) fn close(
     true
 }
 
-/// Closes the gate because the policy says so after the last attempt: the agent stops itself, and a
-/// person is told why.
+/// Closes the gate because the policy requires it after the last attempt: the agent stops itself,
+/// and a person is told the reason.
 pub(super) fn give_up(draft: &mut Draft, about: About, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
     draft.raise(Subject::AgentStopped, about, reason);
 }
 
-/// Whether a stopped agent still has something to shut down.
+/// True if a stopped agent still has a run or a recovery to shut down.
 pub fn is_to_be_shut_down(state: &State) -> bool {
     let is_stopping = state.current_run.as_ref().is_some_and(|run| run.stopping.is_some());
     let execution = state.execution.state;
@@ -73,7 +73,7 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
             || execution == ExecutionState::Recovering)
 }
 
-/// Begins to end what a stopped agent is doing. `grace` counts from here, or from the end of a
+/// Begins to end the activity of a stopped agent. `grace` counts from now, or from the end of a
 /// section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
@@ -96,7 +96,7 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The two events of a control action, with what it affects.
+/// Records the two events of a control action, with the affected records.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),

@@ -1,4 +1,4 @@
-//! Wake hints: those of one scope become one, and those that can wake nothing are ignored.
+//! Wake hints: those of one scope are merged, and those that can wake nothing are ignored.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use crate::model::transaction::Delete;
 use super::draft::Draft;
 use super::trigger::count_hint;
 
-/// Makes the first waiting hint the pending one, and counts others that go with it into it. All
-/// other hints stay in the inbox for a later step.
+/// Makes the first waiting hint the pending one, and merges others of its scope into it. All other
+/// hints stay in the inbox for a later step.
 pub fn coalesce_hints(draft: &mut Draft) {
     let mut hints = std::mem::take(&mut draft.records.inbox.hints).into_iter();
     if draft.records.state.pending_wake_hint.is_none() {
@@ -49,8 +49,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending hint that has become a tick already, so that it is not in the way of the next
-/// one.
+/// Removes a pending hint that has become a tick already, so that it does not block the next one.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");
@@ -63,7 +62,7 @@ fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
-/// Adds what a hint said to an event, because no message will have it.
+/// Adds a hint's content to an event, because no message will have it.
 fn tell(data: &mut Value, hint: &WakeHint) {
     let mut said = json!({ "source": hint.source });
     let more =

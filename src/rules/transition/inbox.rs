@@ -1,5 +1,5 @@
-//! Messages that start no turn, those that are put off, the scheduler's own ticks, and what people
-//! decide about messages that have ended.
+//! Messages that start no turn, those that are put off, the scheduler's own ticks, and the
+//! operator's decisions about messages that have ended.
 
 use serde_json::json;
 
@@ -51,7 +51,7 @@ pub fn put_off(draft: &mut Draft, message: Message, at: Time) -> Result<(), Refu
     Ok(())
 }
 
-/// Records that a message to another agent was not delivered because that agent does not take it.
+/// Records that a message to another agent was not delivered because that agent does not accept it.
 pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
     draft.event(EventKind::MessageRejected, None, data);
@@ -59,7 +59,7 @@ pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     draft.raise(Subject::MessageDropped, About::message(message.id), why);
 }
 
-/// Reduces a message that starts no turn. The next turn finds it in its context.
+/// Reduces a message that starts no turn. The context of the next turn has it.
 pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continuation>) {
     admitted(draft, &message);
     if let Some(continuation) = &continuation {
@@ -88,7 +88,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     settle_message(draft, message, settlement);
 }
 
-/// Records input that no turn has been told of, and what kept it out.
+/// Records input that no turn has been told of, and the wait that kept it out.
 fn set_aside(draft: &mut Draft, message_id: MessageId) {
     let prior = derive(&closure_facts(&draft.records));
     let aside = &mut draft.records.state.set_aside;
@@ -103,7 +103,7 @@ fn set_aside(draft: &mut Draft, message_id: MessageId) {
     aside.newest.drain(..surplus);
 }
 
-/// Admits the one `system_tick` for a fact that asks for a turn. The next step runs it.
+/// Admits the one `system_tick` for a fact that requires a turn. The next step runs it.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let hint = match tick {
         Tick::WakeHint { .. } => draft.records.state.pending_wake_hint.take(),
@@ -171,7 +171,7 @@ fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Messa
     message
 }
 
-/// Brings a message from the archive back to the queue, as if it had just arrived.
+/// Puts a message from the archive back into the queue, as if it had just arrived.
 pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
     let Some(settlement) = archived.settlement.clone() else {
         return Err(Refusal::new("not_settled", format!("{} is still in the queue", archived.id)));
