@@ -1,5 +1,4 @@
-//! Wake sources: which messages and hints end a wait, and what else wakes its owner (contract,
-//! semantics §5).
+//! Wake sources: the messages and hints that end a wait or wake its owner (contract, semantics §5).
 //!
 //! One table serves both purposes. `WakeSource::of` lists the sources of a wait for people and
 //! scripts, and `satisfied` asks the same sources whether a message ends the wait.
@@ -13,30 +12,30 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::continuation::{Source, Trigger};
 
-/// One way in which a wait ends, or in which its owner is made to look.
+/// Event that ends a wait, or that makes its owner check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WakeSource<'a> {
     /// Input of the operator.
     Operator,
-    /// The result of this task.
+    /// Result of this task.
     Task(TaskId),
-    /// An event or hint about this resource.
+    /// Event or hint about this resource.
     Resource(&'a str),
-    /// A delivery through this trigger.
+    /// Delivery through this trigger.
     Trigger(TriggerId),
-    /// An event or hint from this source that names no resource.
+    /// Event or hint from this source that names no resource.
     From(&'a str),
     /// Any event or hint from this source, because the wait names no resource.
     FromAbout(&'a str),
-    /// An event with content that names nothing.
+    /// Event with content that names nothing.
     ExternalEvent,
-    /// The message that tells that the moment of a timer wait has come.
+    /// Message that reports the end of a timer wait.
     Timer,
     /// Any message or hint that names the wait.
     Wait(WaitId),
-    /// The message that asks the agent to look. It does not end the wait.
+    /// Message that asks the agent to check. It does not end the wait.
     Recheck,
-    /// The message that tells that the wait has expired.
+    /// Message that reports that the wait has expired.
     Expiry,
 }
 
@@ -58,8 +57,8 @@ impl fmt::Display for WakeSource<'_> {
 }
 
 impl<'a> WakeSource<'a> {
-    /// The sources of a wait, the most important first. A wait that has ended, or that is bound to
-    /// a message, has none.
+    /// Returns the sources of a wait, the most important first. A wait that has ended, or that is
+    /// bound to a message, has none.
     pub fn of(wait: &'a Wait) -> Vec<WakeSource<'a>> {
         if !wait.is_waiting() {
             return Vec::new();
@@ -86,8 +85,7 @@ impl<'a> WakeSource<'a> {
         [first, second, third, named, recheck, expiry].into_iter().flatten().collect()
     }
 
-    /// The trigger kind of the message by which this source speaks. `None`: any message can name a
-    /// wait.
+    /// Returns the trigger kind of this source's messages. `None`: any message can name a wait.
     pub fn trigger_kind(self) -> Option<TriggerKind> {
         match self {
             WakeSource::Operator => Some(TriggerKind::OperatorInput),
@@ -103,14 +101,14 @@ impl<'a> WakeSource<'a> {
         }
     }
 
-    /// True if the wait is over when a turn for the message has completed.
+    /// True if the wait ends when a turn for the message has completed.
     pub fn ends_wait(self) -> bool {
         self != WakeSource::Recheck
     }
 
     /// True if the trigger is this source of the wait, and ends the wait when a step takes it up.
     ///
-    /// An expiry ends its wait, too, but by what it is and not by what it names:
+    /// An expiry ends its wait, too, but by its kind and not by the records that it names:
     /// `transition::wait::take_up` does that.
     fn is_met(self, wait: &Wait, trigger: &Trigger<'_>) -> bool {
         let from_outside = trigger.is_from_outside();
@@ -131,8 +129,8 @@ impl<'a> WakeSource<'a> {
     }
 }
 
-/// The waits that a trigger satisfies, of the agent and of all its items, in the order of the
-/// records.
+/// Returns the waits that a trigger satisfies, of the agent and of all its items, in the order of
+/// the records.
 pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
     if goes_on || matches!(trigger.source, Source::Scheduler(_)) {
@@ -157,17 +155,18 @@ fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
     trigger.wait_id == Some(wait.id) || names_item || names_none
 }
 
-/// What has to be in the inbox for an active wait to end. Without it, nothing ends the wait any
-/// more.
+/// Message that must be in the inbox for an active wait to end. Without it, nothing ends the wait
+/// any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needed {
-    /// The message that the wait is bound to.
+    /// Message that the wait is bound to.
     Answer(MessageId),
-    /// The result of a task that has ended, and the id of that message if a record has it.
+    /// Result of a task that has ended, and the id of that message if a record has it.
     Result(TaskId, Option<MessageId>),
 }
 
-/// What an active wait needs; `None` if something else can still end it. `tasks` are the open ones.
+/// Returns the message that an active wait needs; `None` if another event can still end it. `tasks`
+/// are the open ones.
 pub fn needed(wait: &Wait, tasks: &[Task]) -> Option<Needed> {
     if let Some(message) = wait.resolved_by {
         return Some(Needed::Answer(message));

@@ -1,4 +1,4 @@
-//! The scheduling state and readiness of a work item, derived from it and the waits on it.
+//! Scheduling state and readiness of a work item, derived from it and the waits on it.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::model::id::WorkId;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, WorkItem, WorkState};
 
-/// The active waits on work items that are not bound, by item. They are sorted once, so that
-/// looking at every item takes one pass over the waits and not one for each item.
+/// Active, unbound waits on work items, by item. They are sorted once, so that reading every item
+/// takes one pass over the waits and not one for each item.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 
@@ -22,13 +22,13 @@ impl<'a> WaitsByItem<'a> {
         WaitsByItem(by_item)
     }
 
-    /// The waits on one item, in the order of the records.
+    /// Returns the waits on one item, in the order of the records.
     pub fn on(&self, item: WorkId) -> &[&'a Wait] {
         self.0.get(&item).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The scheduling state of an item (contract, semantics §4): the first match wins.
+/// Returns the scheduling state of an item (contract, semantics §4): the first match wins.
 pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingState {
     let waits = waits.on(item.id);
     let waits_for = |kind: WaitKind| waits.iter().any(|wait| wait.kind == kind);
@@ -51,7 +51,7 @@ pub fn scheduling_state(item: &WorkItem, waits: &WaitsByItem<'_>) -> SchedulingS
     }
 }
 
-/// The reduced view: everything open that is neither runnable nor waiting for the operator is
+/// Returns the reduced view: an open item that is neither runnable nor waiting for the operator is
 /// blocked.
 pub fn readiness(state: SchedulingState) -> Readiness {
     match state {
@@ -66,7 +66,7 @@ pub fn readiness(state: SchedulingState) -> Readiness {
     }
 }
 
-/// The kind of wait that a waiting state names.
+/// Returns the kind of wait that a waiting state names.
 pub fn wait_kind(state: SchedulingState) -> Option<WaitKind> {
     match state {
         SchedulingState::WaitingTask => Some(WaitKind::Task),

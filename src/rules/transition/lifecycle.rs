@@ -1,4 +1,4 @@
-//! `create`, `start` and `stop`: whether the agent may run at all (contract, semantics §14).
+//! `create`, `start` and `stop`: the gate that admits the agent to run (contract, semantics §14).
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ use super::hints::ignore_hints;
 use super::recovery;
 use super::resources::{fail_held, let_go, release_hold, try_anew};
 
-/// The first transaction of a new agent: it is `booting`, and nothing has happened.
+/// Returns the first transaction of a new agent, which is `booting`.
 pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transaction, Refusal> {
     let state = State {
         agent: agent.clone(),
@@ -99,7 +99,7 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
 }
 
 /// Begins the start of an agent that must do something before it runs. Its `timeouts.init` counts
-/// from here.
+/// from now.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
@@ -119,7 +119,7 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         .hint("say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]"))
 }
 
-/// Gives up a start that has lasted too long: the agent has failed, and its gate stays closed. If
+/// Gives up a start that exceeded its timeout: the agent has failed, and its gate stays closed. If
 /// the gate is opened later, the recovery comes after a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
@@ -135,11 +135,12 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the agent was never started, or its only start was given up, so that what belongs to the
-/// first start is still to be done.
+/// True if the agent was never started, or its only start was given up, so that the tasks of a
+/// first start have still to be done.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
-    // An operator may fail something else for a reason of the same words; that is about a message.
+    // An operator may fail an attempt with the same text as its reason; such a failure names a
+    // message.
     let given_up = execution.state == ExecutionState::Failed
         && execution.reason.as_deref() == Some(INIT_TIMEOUT)
         && state.retry.as_ref().is_none_or(|retry| retry.message_id.is_none());
@@ -182,13 +183,12 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     }
 }
 
-/// Closes the gate: from here on no message is claimed. Returns whether anything changed.
+/// Closes the gate: from now on no message is claimed. Returns true if anything changed.
 ///
-/// A run that waits to go on stays where it is, unless its message is to go back to the queue. A
-/// live run is marked as stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its
-/// processes are gone. Until then, the command that finishes the stop may still send the message
-/// back to the queue. If the operator stops an agent that is already stopped, only the operator can
-/// start it.
+/// A held run stays held, unless its message is to go back to the queue. A live run is marked as
+/// stopping; `gate::shut_down` comes next, and `turn::finish_stop` once its processes have ended.
+/// Until then, the command that finishes the stop may still send the message back to the queue. If
+/// the operator stops an agent that is already stopped, only the operator can start it.
 pub fn stop(
     draft: &mut Draft,
     grace: Span,
@@ -202,7 +202,7 @@ pub fn stop(
     Ok(close(draft, grace, requeue, reason, by))
 }
 
-/// Puts the message of a run that waits to go on back into the queue, at the same attempt.
+/// Puts the message of a held run back into the queue, at the same attempt.
 fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };
@@ -212,18 +212,18 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What the operator has given up by `fail`.
+/// Result of `fail`: the thing that the operator has given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
-    /// A run. Its processes are to be ended now, and it is settled after that.
+    /// Run. Its processes are to be ended now, and it is settled after that.
     Run(RunId),
-    /// An attempt that waited to go on. It has failed at once.
+    /// Attempt of a held run. It has failed at once.
     Held(MessageId),
-    /// A recovery. It has failed at once.
+    /// Recovery. It has failed at once.
     Recovery,
 }
 
-/// Fails what runs, shuts down, waits to go on or recovers, for a reason.
+/// Fails the live run, shutdown, held run or recovery, for a reason.
 pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::new("empty_reason", "the reason is empty: say why the attempt has failed"));
@@ -254,7 +254,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
     Ok(given)
 }
 
-/// Has the next step try what waits for resources, because the operator asked for it.
+/// Makes the next step try a message that waits for resources, because the operator requested it.
 pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     release_hold(draft);

@@ -9,7 +9,7 @@ use crate::rules::admission::{New, message};
 
 use super::draft::Draft;
 
-/// A message of dormouse's own, with the defaults of its kind.
+/// Returns a message from dormouse itself, with the defaults of its kind.
 pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message {
     let (origin, delivery_surface) = match kind {
         MessageKind::TimerTick => (OriginKind::Timer, DeliverySurface::TimerScheduler),

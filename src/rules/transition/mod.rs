@@ -1,5 +1,4 @@
-//! What each step and command changes: a transition takes records and a moment, and returns one
-//! transaction.
+//! Transitions: each takes records and a time, and returns one transaction.
 //!
 //! Only the files here change `status`, `execution`, `current_run`, `sleeping_until`,
 //! `pending_wake_hint`, `resting`, `moved`, `ticked_by` and `revision`.

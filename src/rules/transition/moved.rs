@@ -1,5 +1,5 @@
-//! An agent goes to another store or gets another name, and comes back: it is stepped in one place
-//! only (contract, store §6).
+//! Move of an agent to another store or name, and back: it is stepped in one place only (contract,
+//! store §6).
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::rules::authority;
 use super::draft::Draft;
 use super::taken::let_go;
 
-/// Marks the agent as on its way to `to`. Refused while something of it is at work here.
+/// Marks the agent as moving to `to`. Refused while anything of it runs here.
 pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let name = &state.agent;
@@ -29,7 +29,8 @@ pub fn move_away(draft: &mut Draft, by: Leave, to: String) -> Result<(), Refusal
     Ok(())
 }
 
-/// Gives another new name to an agent that is marked for one, and has it not yet.
+/// Gives another new name to an agent that is marked for a rename and does not have the new name
+/// yet.
 pub fn redirect(draft: &mut Draft, name: &AgentName) {
     mark(draft, Leave::Rename, name.to_string());
 }
@@ -44,14 +45,14 @@ fn mark(draft: &mut Draft, by: Leave, to: String) {
     draft.records.state.moved = Some(Moved { to, at, by });
 }
 
-/// Takes the mark from an agent that has arrived. Returns what it said.
+/// Removes the mark from an agent that has arrived, and returns it.
 pub fn arrive(draft: &mut Draft) -> Option<Moved> {
     let moved = draft.records.state.moved.take()?;
     draft.event(EventKind::MovedIn, None, json!({ "to": moved.to, "left_at": moved.at }));
     Some(moved)
 }
 
-/// Takes the mark from an agent that has its new name, and had this one.
+/// Removes the mark from an agent that has its new name, and records `former`.
 pub fn renamed(draft: &mut Draft, former: &AgentName) {
     if let Some(moved) = draft.records.state.moved.take() {
         let data = json!({ "to": moved.to, "left_at": moved.at, "by": moved.by, "from": former });
@@ -59,8 +60,7 @@ pub fn renamed(draft: &mut Draft, former: &AgentName) {
     }
 }
 
-/// Names the agent that has stopped this one by its new name, so that its turns may start this one
-/// again.
+/// Renames the recorded stopper of this agent, so that its turns may start this agent again.
 pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     let stopped_by = &mut draft.records.state.stopped_by;
     if *stopped_by == Some(authority::agent(former)) {

@@ -1,4 +1,4 @@
-//! The actions of an outcome file: carried out in order, in the transaction that settles the turn.
+//! Actions of an outcome file: applied in order, in the transaction that settles the turn.
 
 use crate::model::action::Action;
 use crate::model::bound::{Bound, OUTBOX, RECORD};
@@ -25,25 +25,26 @@ use super::timer::{self, NewTimer};
 use super::wait::{self, EndedTask, NewWait, Recheck, WaitOwner};
 use super::work::{self, NewWork, WorkChange};
 
-/// What the rules can't know by themselves: the state of other agents, and the machine.
+/// Context that the rules can't derive from the records: the state of other agents, and the
+/// machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Surroundings {
-    /// The actions, by their index, that can't be carried out because of other agents, and why.
+    /// Actions, by their index, that other agents prevent, and the reason.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
-    /// The prose plans of the work items that the actions complete, if they have any.
+    /// Prose plans of the work items that the actions complete, if they have any.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
-    /// The tasks that the actions name and that have ended.
+    /// Ended tasks that the actions name.
     pub ended_tasks: Vec<EndedTask>,
-    /// The triggers that the actions name and that are active.
+    /// Active triggers that the actions name.
     pub triggers: Vec<Trigger>,
     /// The agent's `agent.toml`, if the actions delegate.
     pub policy: String,
-    /// The machine and process that start the tasks.
+    /// Machine and process that start the tasks.
     pub at: Claimant,
 }
 
-/// Carries out every action, or none: `Err` is the JSON path of the first that can't be, and why.
+/// Applies every action, or none: `Err` has the JSON path of the first invalid one, and the reason.
 pub fn apply(
     draft: &mut Draft,
     run: &CurrentRun,
@@ -73,7 +74,7 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     if waiting.messages > waited.messages { OUTBOX.check(waiting.bytes) } else { Ok(()) }
 }
 
-/// A trigger that is active when the turn is settled.
+/// Returns a trigger that is active when the turn is settled.
 fn active(around: &Surroundings, id: TriggerId) -> Result<Trigger, Refusal> {
     let found = around.triggers.iter().find(|trigger| trigger.id == id);
     found
@@ -90,7 +91,7 @@ fn carry_out(
 ) -> Result<(), Refusal> {
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
-    // A moment that was still to come when the turn began is not a mistake of the turn.
+    // A time that was in the future when the turn began is not a mistake of the turn.
     let began = run.claimed_at.min(now);
     let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
     match action {
@@ -286,8 +287,8 @@ fn schedule(
     }
 }
 
-/// A message to the agent itself goes into its inbox with the settlement. One to another agent
-/// goes into the outbox, and from there to the other inbox once this is committed.
+/// Sends a message. One to the agent itself is put into its inbox with the settlement. One to
+/// another agent is put into the outbox, and is delivered after the commit.
 fn send(
     draft: &mut Draft,
     run: &CurrentRun,

@@ -1,4 +1,4 @@
-//! Preemption: a run is asked to yield, yields, is suspended and goes on, or is forced to end
+//! Preemption: a run is asked to yield, yields, is suspended and resumes, or is forced to end
 //! (contract, execution §6).
 
 use serde_json::json;
@@ -27,11 +27,11 @@ use super::resources::needs_operator;
 use super::settlement::settle_message;
 use super::wait::bind;
 
-/// The reason of the failure of a run that did not yield in time.
+/// Failure reason of a run that did not yield in time.
 pub const FORCED: &str = "forced_preemption";
 
-/// Asks the live run to yield. Of several requests, the latest gives the reason and the time of the
-/// suspension, and the earliest deadline counts.
+/// Asks the live run to yield. Of several requests, the latest gives the reason and the duration of
+/// the suspension, and the earliest deadline counts.
 pub fn request(
     draft: &mut Draft,
     reason: String,
@@ -89,15 +89,15 @@ pub fn request_resource(
     Ok(asked)
 }
 
-/// The refusal of `preempt` if no turn runs.
+/// Returns the refusal of `preempt` if no turn runs.
 pub fn no_live_turn(state: &State) -> Refusal {
     let message = format!("no turn of `{}` runs: there is nothing to preempt", state.agent);
     Refusal::action(state.execution.state, ExecutionState::Suspended, message)
 }
 
-/// Opens a critical section of the run. Sections that are open at the same time are one stretch,
-/// which ends with the deadline of the first; a later one does not make it longer. `of_command`: it
-/// ends with the process that runs a command in it.
+/// Opens a critical section of the run. Sections that are open at the same time are protected until
+/// the deadline of the first; a later one does not extend it. `of_command`: the section ends with
+/// the process that runs a command in it.
 pub fn open_section(
     draft: &mut Draft,
     run_id: RunId,
@@ -115,8 +115,8 @@ pub fn open_section(
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,
-        // What a stopped turn still does within its grace is not cut short, and does not prolong
-        // the grace.
+        // A stopped turn is not interrupted within its grace, and a section does not prolong the
+        // grace.
         None if run.stopping.is_some() => now,
         None => now.after(time),
     };
@@ -128,7 +128,7 @@ pub fn open_section(
 }
 
 /// Ends the protection by open sections: the command that ends the run does not wait for them. A
-/// stop that waited has `grace` from here.
+/// stop that waited has `grace` from now.
 pub fn cut_sections(draft: &mut Draft, grace: Span) {
     let kill_at = draft.now().after(grace);
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
@@ -139,7 +139,7 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
     draft.touch();
 }
 
-/// Closes the sections of commands whose process is gone, however that ended.
+/// Closes the sections of commands whose process has ended in any way.
 pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Section) -> bool) {
     let Some(run) = &mut draft.records.state.current_run else { return };
     let mut sections = std::mem::take(&mut run.sections);
@@ -152,7 +152,8 @@ pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Se
     }
 }
 
-/// Notes that the tick of a run tells its turn to end, so that commands inside the turn know of it.
+/// Records that the tick of a run tells its turn to end, so that commands inside the turn can read
+/// it.
 pub fn tell_to_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
@@ -186,10 +187,10 @@ pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     Ok(checkpoint)
 }
 
-/// Notes that the turn asks to be suspended. That happens as soon as it has ended, unless a stop or
-/// `fail` comes before. Returns the checkpoint that its message then has: with `saved` a new one,
-/// whose file the caller must write before this is committed; else the last one. `pause`: how long
-/// after its end the run goes on by itself.
+/// Records that the turn asks to be suspended. That happens as soon as it has ended, unless a stop
+/// or `fail` comes before. Returns the checkpoint that its message then has: with `saved` a new
+/// one, whose file the caller must write before this is committed; else the last one. `pause` is
+/// the duration of the suspension.
 pub fn give_way(
     draft: &mut Draft,
     run_id: RunId,
@@ -228,9 +229,9 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// Forces a run that should have yielded and whose time is over by the clock of the process that
-/// watches it; the clock of the records may have been set. Returns whether its processes are to be
-/// ended now; if not, it has another deadline by now.
+/// Forces a run that should have yielded and whose deadline is past by the clock of the process
+/// that watches it; the clock of the records may have been set. Returns true if its processes are
+/// to be ended now; if not, it has another deadline by now.
 pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     let Ok(run) = current(draft, run_id) else { return false };
     if force_at(run) != Some(over) {
@@ -245,7 +246,7 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     true
 }
 
-/// Hands messages over to the running turn. They never get a turn of their own any more.
+/// Hands messages to the running turn. They never get a turn of their own any more.
 ///
 /// They answer the same waits as any other message of the operator. Those waits are bound to the
 /// message that the turn is for.
@@ -277,11 +278,11 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has left a resource to another agent goes on by itself, as soon as it can have it
+    // A run that has left a resource to another agent resumes by itself, as soon as it can have it
     // again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
-    // Where both say when, it is away for as long as either wants.
+    // If both the request and the turn name a duration, the longer one counts.
     let pause = asked.max(run.resume_after);
     let policy = &draft.records.policy.recovery;
     let (most, longest) = (policy.max_deferrals, policy.max_deferral);
@@ -307,7 +308,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     Ok(())
 }
 
-/// Lets a suspended run go on: the next step runs it.
+/// Resumes a suspended run: the next step runs it.
 pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -316,7 +317,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         return Err(Refusal::new("no_held_run", format!("`{}` holds no run that could go on", state.agent))
             .hint("run `dormouse doctor`"));
     };
-    // As old as the state itself, so that a clock that runs ahead does not put the run off.
+    // As old as the state itself, so that a fast clock does not put the run off.
     let at_once = state.execution.since.min(now);
     held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
     // Resumed by a command, the run no longer waits for the other agent.
@@ -333,7 +334,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The current run, which must still be the one that the turn speaks of.
+/// Returns the current run, which must still be the one that the turn names.
 fn current(draft: &mut Draft, run_id: RunId) -> Result<&mut CurrentRun, Refusal> {
     let state = &mut draft.records.state;
     let agent = state.agent.clone();

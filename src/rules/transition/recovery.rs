@@ -1,4 +1,4 @@
-//! Recovery: the way from `failed` back to work.
+//! Recovery: the transitions from `failed` back to work.
 
 use crate::model::agent::Status;
 use crate::model::attention::{About, Subject};
@@ -19,7 +19,7 @@ pub fn recover(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     complete(draft)
 }
 
-/// `failed` → `recovering`. A recovery that was begun and not ended goes on where it is.
+/// Begins a recovery: `failed` → `recovering`. A recovery that was begun and not ended continues.
 pub fn begin(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Recovering {
         return Ok(());
@@ -28,7 +28,7 @@ pub fn begin(draft: &mut Draft, cause: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Recovering, None, cause).map_err(|refusal| refusal.hint(hint))
 }
 
-/// `recovering` → `runnable`.
+/// Completes a recovery: `recovering` → `runnable`.
 pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Runnable, None, "recovered")?;
     draft.records.state.retry = None;
@@ -36,11 +36,11 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// `recovering` → `failed`: the next try comes after a pause, which grows like that of a message.
-/// It costs the message no attempt.
+/// Fails a recovery: `recovering` → `failed`. The next try comes after a pause, which grows like
+/// that of a message. It costs the message no attempt.
 ///
 /// After `max_attempts` in a row no message can be parked, because none has failed: the agent
-/// stops, or tries again after the longest pause, as its policy says.
+/// stops, or tries again after the longest pause, as its policy requires.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
     let policy = &draft.records.policy.recovery;

@@ -1,5 +1,5 @@
-//! Things in an inbox that are not taken up: messages that have ended before, files that could not
-//! be admitted, and what people decide about them.
+//! Inbox files that are not taken up: messages that have ended before, files that could not be
+//! admitted, and the operator's decisions about them.
 
 use serde_json::json;
 
@@ -10,23 +10,22 @@ use crate::model::transaction::Delete;
 
 use super::draft::Draft;
 
-/// Records something in the inbox that could not be admitted and was moved aside. `file` is its
-/// name there.
+/// Records an inbox file that could not be admitted and was quarantined. `file` is its name in
+/// quarantine.
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
     let reason = format!("{reason} (it is in inbox/rejected/)");
     draft.raise(Subject::MessageRejected, About::file(file), reason);
 }
 
-/// Records something in the inbox that can be neither admitted nor moved. `file` is its name there;
-/// steps pass it over from now on.
+/// Records an inbox file that can be neither admitted nor moved. `file` is its name there; steps
+/// skip it from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason, "stays": true }));
     draft.raise(Subject::MessageRejected, About::file(file), format!("{reason} (it stays in inbox/)"));
 }
 
-/// Records what a person has decided about something that could not be admitted, which acknowledges
-/// it.
+/// Records a person's decision about a file that could not be admitted, which acknowledges it.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.event(kind, None, json!({ "file": file }));
     draft.acknowledge(|seen| {
@@ -36,12 +35,12 @@ pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     });
 }
 
-/// Acknowledges everything that could not be admitted, because nothing of it is left.
+/// Acknowledges every file that could not be admitted, because none of them is left.
 pub fn decided_about_all_rejected(draft: &mut Draft) {
     draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.file.is_some());
 }
 
-/// Removes the file of a message that has ended before. What the archive says about its end stays.
+/// Removes the file of a message that has ended before. Its end in the archive stays.
 pub fn drop_settled(draft: &mut Draft, message: &Message) {
     let last_interject = &mut draft.records.inbox.last_interject;
     *last_interject = last_interject.filter(|id| *id != message.id);

@@ -1,5 +1,5 @@
-//! Messages that are put off, by a claim that finds a resource missing or by their turn; how they
-//! are tried again, and how that ends (contract, execution §8).
+//! Deferrals: messages that a claim puts off because it lacks a resource, or that their turn puts
+//! off; their next try, and their end (contract, execution §8).
 
 use serde_json::json;
 
@@ -32,9 +32,9 @@ use super::trace::cut;
 
 /// Puts a claim off because a resource is missing. Its attempt does not count.
 ///
-/// If the claim lacks the same resource as before, nothing changes until it is time to look again,
-/// and then only the time of the next look. If it lacks another one, the same row of deferrals goes
-/// on.
+/// If the claim lacks the same resource as before, nothing changes until the next check is due, and
+/// then only the time of the next check. If it lacks another one, it is one more of the same
+/// consecutive deferrals.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -49,7 +49,7 @@ pub fn lack(
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    // What is known of its return is not counted, and neither is a run that stays suspended.
+    // A shortage with a known end is not counted, and neither is a run that stays suspended.
     let is_counted = !shortage.is_occupied && !shortage.resource.is_limit() && !made_way;
     let has_changed = again.is_some_and(|held| held.is_occupied != shortage.is_occupied);
     let looks = again.map_or(0, |held| held.looks).saturating_add(1);
@@ -70,7 +70,7 @@ pub fn lack(
         is_occupied: shortage.is_occupied,
         not_before: look_again(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // A run that stays suspended is not in a row of deferrals.
+        // A run that stays suspended is not deferred.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },
@@ -102,7 +102,8 @@ pub fn lack(
     Ok(())
 }
 
-/// A deferral, or after `recovery.max_deferrals` of them a message that is held for the operator.
+/// Returns the run as deferred, or, after `recovery.max_deferrals` deferrals, as held for the
+/// operator.
 fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
     let times = held.setbacks.deferrals;
     if !is_counted || times < draft.records.policy.recovery.max_deferrals {
@@ -112,7 +113,7 @@ fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
     needs_operator(draft, held, why)
 }
 
-/// Keeps a message that came to nothing too often until the operator decides about it, and tells a
+/// Holds a message that had too many setbacks until the operator decides about it, and tells a
 /// person.
 pub(super) fn needs_operator(draft: &mut Draft, held: Held, why: String) -> Held {
     let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
@@ -142,14 +143,14 @@ fn seen_to(draft: &mut Draft, held: &Held) {
     }
 }
 
-/// What a turn that ended with exit status 75 has said about its deferral. A moment further ahead
-/// than `recovery.max_deferral` is cut to that.
+/// Returns the deferral in the outcome of a turn that ended with exit status 75. A time further
+/// ahead than `recovery.max_deferral` is cut to that.
 pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     let now = draft.now();
     let latest = now.after(draft.records.policy.recovery.max_deferral);
     let deferral = end.outcome.as_ref().ok().and_then(|outcome| outcome.deferred.clone()).unwrap_or_default();
     let kept = |text: Option<String>| text.map(|text| cut(text.trim())).filter(|text| !text.is_empty());
-    // A moment that is past says nothing about when to try next.
+    // A time in the past does not determine the next try.
     let until = deferral.until(now).filter(|until| *until > now);
     Deferred {
         until: until.map(|until| until.min(latest)),
@@ -184,8 +185,8 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     Ok(())
 }
 
-/// Has the next step try what waits for resources, even if it was put off until later. Returns
-/// `false` if nothing waits for resources, or only the operator brings it on.
+/// Makes the next step try a message that waits for resources, even if it was put off until later.
+/// Returns `false` if none waits for resources, or only the operator can resume it.
 pub fn try_now(draft: &mut Draft) -> bool {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -199,7 +200,7 @@ pub fn try_now(draft: &mut Draft) -> bool {
     true
 }
 
-/// Ends the hold of a message that only the operator brings on. It is tried like any other then.
+/// Releases a message that is held for the operator. It is tried like any other then.
 pub fn release_hold(draft: &mut Draft) {
     let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
     seen_to(draft, &held);
@@ -207,7 +208,7 @@ pub fn release_hold(draft: &mut Draft) {
     draft.records.state.held = Some(Held { needs_operator: false, missing, ..held });
 }
 
-/// Like `try_now`, because a person asked for it: what came to nothing so far counts no more.
+/// Works like `try_now`, at a person's request: earlier setbacks no longer count.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
@@ -219,7 +220,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
     true
 }
 
-/// Fails the attempt that waits to go on. Its message is treated like any other that has failed.
+/// Fails the attempt of a held run. Its message is treated like any other that has failed.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
     seen_to(draft, &held);
@@ -255,7 +256,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes the held run, because its message leaves it. The agent recovers and goes on with the
+/// Removes the held run, because its message leaves it. The agent recovers and continues with the
 /// next message.
 pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
@@ -265,7 +266,7 @@ pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Re
     Ok(Some(held))
 }
 
-/// Drops the message of a run that waits to go on.
+/// Drops the message of a held run.
 pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Refusal> {
     let message = match let_go(draft, reason)? {
         Some(held) => {
@@ -282,8 +283,8 @@ pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }
 
-/// When to look for the resource again. If the time of its return is known, then; otherwise every
-/// step looks, and the moments at which a step is due for it grow further apart.
+/// Returns the time of the next check for the resource: the time of its return, if known. Otherwise
+/// every step checks, and the times at which a step is due for it grow further apart.
 fn look_again(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;

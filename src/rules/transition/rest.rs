@@ -1,4 +1,4 @@
-//! Steps that find nothing to run: the agent rests, and its record says why.
+//! Steps that find nothing to run: the agent rests, and its record has the reason.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::rules::projection::closure_facts;
 
 use super::draft::Draft;
 
-/// How many advisories the record keeps as already told to the ledger.
+/// Maximum number of stored advisories that are in the ledger already.
 const ADVISED: usize = 64;
 
 /// Records a decision after which the step changes something.
@@ -26,7 +26,7 @@ pub fn decided(draft: &mut Draft, report: &DecisionReport) {
 /// that finds everything as the last one left it writes nothing.
 pub fn rest(draft: &mut Draft, decision: &Decision) {
     if matches!(decision, Decision::TurnInProgress { .. } | Decision::TurnElsewhere { .. }) {
-        // Another process is working on these records; this step must not change them.
+        // Another process works on these records; this step must not change them.
         return;
     }
     draft.ask();
@@ -40,13 +40,13 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     let unchanged =
         status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&report);
     if unchanged && draft.is_empty() {
-        // The decision is the same; only its time is missing, or lies ahead.
+        // The decision is the same; only its time is missing, or in the future.
         if draft.records.state.resting(draft.now()).is_none() {
             draft.rest(report);
         }
         return;
     }
-    // Advisories that have ended are forgotten here. That alone makes no commit.
+    // Advisories that have ended are removed here. That alone makes no commit.
     draft.records.state.advised = found.iter().map(Advisory::key).collect();
     decided(draft, &decision.report());
     draft.set_status(status, Boundary::LifecycleSleep);
@@ -66,8 +66,8 @@ fn advise(draft: &mut Draft, found: &[Advisory]) {
     }
 }
 
-/// The status after a decision. It may change from `asleep` to `awaiting_task` or back, because
-/// what the agent waits for can change while it rests.
+/// Returns the status after a decision. It may change from `asleep` to `awaiting_task` or back,
+/// because the agent's waits can change while it rests.
 fn status_after(draft: &Draft, decision: &Decision) -> Status {
     let records = &draft.records;
     match decision {

@@ -1,4 +1,5 @@
-//! How a message ends: it leaves the inbox for the archive, and what waits for its answer is told.
+//! End of a message: it is moved from the inbox to the archive, and the waits for its answer are
+//! updated.
 
 use serde_json::json;
 
@@ -11,7 +12,7 @@ use super::draft::Draft;
 use super::wait::{recheck_over, release_bound, resolve_bound};
 
 /// Ends a message: moves it from the inbox to the archive. Its checkpoint is removed, unless the
-/// message can still be brought back.
+/// message can still be requeued.
 pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settlement) {
     message.checkpoint = draft.checkpoint_of(&message);
     if settlement.status != MessageStatus::Aborted
@@ -68,8 +69,8 @@ pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
     settle_message(draft, message, settlement);
 }
 
-/// Drops a message although no person asked for that, and raises an attention: the agent was not
-/// told what it said.
+/// Drops a message although no person requested that, and raises an attention: the agent was not
+/// told its content.
 pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     let id = message.id;
     drop_message(draft, message, reason);

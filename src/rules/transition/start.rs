@@ -1,5 +1,5 @@
-//! The way of a claimed turn to `running`, and the states on the way in which hooks run (contract,
-//! execution §5).
+//! Transitions of a claimed turn to `running`, and the states on the way in which hooks run
+//! (contract, execution §5).
 
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
@@ -8,10 +8,10 @@ use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
 
-/// The first half of the way of a turn that is claimed from `waiting` or `waiting_resources`, if
-/// its hook is installed. The only edge from there leads to `running`, so the agent goes round to a
-/// state from which it can be scheduled or resumed. `pending` is the state whose hook an earlier
-/// claim of the same run has left to this one.
+/// Makes the first transitions of a turn that is claimed from `waiting` or `waiting_resources`, if
+/// its hook is installed. The only edge from there leads to `running`, so the agent passes through
+/// other states to one from which it can be scheduled or resumed. `pending` is the state whose hook
+/// an earlier claim of the same run has not run.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
@@ -48,7 +48,7 @@ pub(super) fn to_running(draft: &mut Draft, message_id: MessageId) -> Result<(),
     start(draft, message_id)
 }
 
-/// Enters the state before `running`, if the way from here leads through one.
+/// Enters the state before `running`, if there is one from the present state.
 fn enter_before_running(draft: &mut Draft, message_id: MessageId) -> Result<Option<ExecutionState>, Refusal> {
     let from = draft.records.state.execution.state;
     let state = hook_state(from, None).filter(|_| !goes_round(from));
@@ -66,8 +66,8 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
 
-/// The second half of a claim: the hook has run, and the turn command starts. Nothing changes if
-/// the run is over meanwhile, or is being ended.
+/// Completes a claim after its hook: the turn command starts. Nothing changes if the run has ended
+/// meanwhile, or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     let run = draft.records.state.current_run.as_ref();
     let Some(run) = run.filter(|run| run.run_id == run_id && !is_being_ended(run)) else { return Ok(()) };
@@ -78,8 +78,8 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Lets a run that ends before its turn has begun pass through `running`, because the only edge
-/// leads there.
+/// Leads a run that ends before its turn has begun through `running`, because the only edge leads
+/// there.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;
@@ -89,12 +89,12 @@ pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a run in that state is claimed and its turn has not begun.
+/// True if a run in that state is claimed and its turn has not begun.
 pub fn has_not_begun(state: ExecutionState) -> bool {
     matches!(state, ExecutionState::Scheduled | ExecutionState::Resumed)
 }
 
-/// The state whose hook is to run before a turn that is claimed from a state.
+/// Returns the state whose hook runs before a turn that is claimed from a state.
 pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) -> Option<ExecutionState> {
     match from {
         ExecutionState::Completed | ExecutionState::Runnable | ExecutionState::Waiting => {
@@ -113,7 +113,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// Whether the only edge from this state leads to `running`.
+/// True if the only edge from this state leads to `running`.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

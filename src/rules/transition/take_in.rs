@@ -1,4 +1,4 @@
-//! What a step does before it decides: it takes in what has arrived and what is due.
+//! First part of a step: it takes in arrivals and due times before it decides.
 
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
@@ -34,7 +34,7 @@ use super::wait::heal;
 /// Takes in what is due before anything is decided: drops stale messages, fails states whose
 /// timeout is over, and merges hints of one scope.
 ///
-/// While the agent is stopped, messages stay as they are, and hints are ignored.
+/// While the agent is stopped, messages stay unchanged, and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
         Status::Booting => {
@@ -72,8 +72,8 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Tells a person, once, that an agent has been standing still for a day and that nothing else
-/// brings it on.
+/// Tells a person, once, that an agent has been stalled for a day and that nothing else will resume
+/// it.
 fn tell_of_stall(draft: &mut Draft) {
     let Some(stall) = stall(&draft.records) else { return };
     let is_due = told_at(&draft.records).is_some_and(|at| at <= draft.now());
@@ -91,7 +91,7 @@ fn admitted_in_vain(draft: &mut Draft, message: &Message) {
     *last_interject = last_interject.filter(|id| *id != message.id);
 }
 
-/// Fails a recovery or a held run that has lasted too long, or whose message is gone. The message
+/// Fails a recovery or a held run that exceeded its timeout, or whose message is gone. The message
 /// of a run that was put off or suspended for too long keeps its attempt.
 fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
@@ -113,9 +113,9 @@ fn end_overdue_state(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// An operator's interjection that came after a turn put its message off has the message tried at
-/// once, and only once. One that was there before does not, and neither does a wake hint. What a
-/// claim lacks is looked for by every step anyway.
+/// Tries a message at once, and only once, that a turn put off before the operator interjected.
+/// Earlier interjections do not have this effect, and wake hints never have. A claim that lacks a
+/// resource is checked by every step anyway.
 fn try_if_asked(draft: &mut Draft) {
     let state = &draft.records.state;
     let (since, now) = (state.execution.since, draft.now());
@@ -127,7 +127,8 @@ fn try_if_asked(draft: &mut Draft) {
     }
 }
 
-/// Emits one tick for input that was set aside, once what kept it out has ended in any way.
+/// Emits one tick for input that was set aside, once the wait that kept it out has ended in any
+/// way.
 fn look_at_set_aside(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {

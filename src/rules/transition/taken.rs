@@ -1,15 +1,16 @@
-//! Of several clones one steps an agent: it takes the agent, and lets it go (contract, store §5).
+//! Claim of an agent by one of several clones, and its release (contract, store §5).
 
 use crate::model::state::{State, TickedBy};
 
 use super::draft::Draft;
 
-/// The same agent, taken by a clone. This is no draft: what only the remote has yet is changed.
+/// Returns the state with a clone's claim. This is no draft, because only the remote has the change
+/// at first.
 pub fn take(state: State, by: TickedBy) -> State {
     State { revision: state.revision + 1, resting: None, ticked_by: Some(by), ..state }
 }
 
-/// Lets the agent go. `id`: only if a clone took it under this id; `None`: whatever clone has it.
+/// Releases the agent: from the clone with this `id`, or, with `None`, from any clone.
 pub fn let_go(draft: &mut Draft, id: Option<&str>) {
     let state = &mut draft.records.state;
     let is_meant = |by: &mut TickedBy| id.is_none_or(|id| by.id == id);

@@ -23,7 +23,7 @@ use super::draft::Draft;
 use super::messages::own_message;
 use super::wait;
 
-/// What a new task is to do.
+/// Job of a new task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NewJob {
     Command {
@@ -37,41 +37,39 @@ pub enum NewJob {
     },
 }
 
-/// What a new task is to be.
+/// Fields of a new task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTask {
     pub job: NewJob,
     pub summary: Option<String>,
-    /// Absent: the work item of the turn.
+    /// Work item of the task. Absent: the work item of the turn.
     pub work_item_id: Option<WorkId>,
     pub notify: bool,
     pub interactive: bool,
     pub timeout: Option<Span>,
-    /// Whether the turn that runs is the one that starts it.
+    /// True if the running turn starts it.
     pub from_turn: bool,
-    /// The hops of the turn or task that starts it, if one does.
+    /// Hops of the turn or task that starts it, if one does.
     pub hops: Option<u32>,
-    /// The machine on which its supervisor will run.
+    /// Machine on which its supervisor will run.
     pub at: Claimant,
 }
 
-/// What is known of the end of a task.
+/// End of a task, as far as known.
 #[derive(Debug, Clone, PartialEq)]
 pub enum End {
     Seen(TaskEnd),
     Child(ChildEnd),
-    /// No process saw the end; the text says why.
+    /// No process saw the end; the text is the reason.
     Lost(String),
 }
 
-/// Whether a task may go from one status to another: only forwards, and never out of a terminal
-/// one.
+/// Refuses a change of a task's status unless it goes forward, and not out of a terminal one.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        // A child that is stopped ends the task of its parent although the parent has not asked for
-        // that.
+        // A stopped child ends the task of its parent without the parent's request.
         Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
@@ -162,7 +160,8 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     Ok(task)
 }
 
-/// Checks that a delegation to this child may begin: only one at a time, so that its end is plain.
+/// Checks that a delegation to this child may begin: only one at a time, so that its end is
+/// unambiguous.
 fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     let state = &draft.records.state;
     if *child == state.agent {
@@ -177,7 +176,7 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     }
 }
 
-/// The message to the child, in which the parent speaks as its operator.
+/// Returns the message to the child, in which the parent has the role of its operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
     let parent = draft.records.state.agent.clone();
     let (text, body) = match body {
@@ -203,7 +202,7 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
     Ok(message)
 }
 
-/// A job as the ledger shows it, without the assignment, which the child's inbox has soon.
+/// Returns a job for the ledger, without the assignment, which the child's inbox will have.
 fn named_job(job: &TaskJob) -> Value {
     match job {
         TaskJob::Command { .. } => json!(job),
@@ -213,7 +212,8 @@ fn named_job(job: &TaskJob) -> Value {
     }
 }
 
-/// Notes that the supervisor is about to start the command. `None` if the task was stopped before.
+/// Records that the supervisor is about to start the command. `None` if the task was stopped
+/// before.
 pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option<Task>, Refusal> {
     let now = draft.now();
     let task = open(draft, id)?;
@@ -228,8 +228,8 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// Gives open tasks, none of which has begun, to the machine to which their agent was brought: it
-/// begins them.
+/// Gives open tasks, none of which has begun, to the machine to which their agent was moved, which
+/// starts them.
 pub fn adopt(draft: &mut Draft, claimant: &Claimant) {
     let mut adopted = Vec::new();
     for task in &mut draft.records.tasks {
@@ -240,7 +240,7 @@ pub fn adopt(draft: &mut Draft, claimant: &Claimant) {
     adopted.into_iter().for_each(|task| draft.put(Put::Task(task)));
 }
 
-/// Notes that the child has its message.
+/// Records that the child has its message.
 pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let now = draft.now();
     let Some(task) = draft.records.tasks.iter_mut().find(|task| task.id == id) else { return Ok(()) };
@@ -253,7 +253,7 @@ pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     go_to(draft, id, TaskStatus::Running).map(drop)
 }
 
-/// Notes that the task is to end. Doing so again changes nothing.
+/// Records that the task is to end. Idempotent.
 pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {
@@ -301,7 +301,7 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
     Ok(Some(task))
 }
 
-/// The terminal status that follows from an end, and why.
+/// Returns the terminal status that follows from an end, and the reason.
 fn verdict(
     from: TaskStatus,
     has_begun: bool,
@@ -362,7 +362,7 @@ fn transition(draft: &mut Draft, task: &Task, from: TaskStatus) {
     draft.event(EventKind::TaskTransition, task.run_id, data);
 }
 
-/// The message that tells the agent of the end. With `notify` off it starts no turn.
+/// Returns the message that tells the agent of the end. With `notify` off it starts no turn.
 fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     let kind = if task.notify { MessageKind::TaskResult } else { MessageKind::TaskStatus };
     let mut message = own_message(draft, kind, Body::Text { text: told(task, last_line) });

@@ -1,5 +1,5 @@
-//! Timers, and everything else that is due at a time: made, cancelled, fired (contract, semantics
-//! §4, §5, §11).
+//! Timers, and everything else that is due at a time: created, cancelled, fired (contract,
+//! semantics §4, §5, §11).
 
 use serde_json::json;
 
@@ -23,28 +23,27 @@ use super::draft::Draft;
 use super::messages::own_message;
 use super::settlement::drop_message;
 
-/// What a new timer is to be.
+/// Fields of a new timer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTimer {
     pub schedule: Schedule,
     pub catch_up: CatchUp,
-    /// How late a fire may be and still send its message, for [`CatchUp::Skip`].
+    /// Maximum delay at which a fire still sends its message, for [`CatchUp::Skip`].
     pub grace: Option<Span>,
-    /// A name, of which the agent has one active timer.
+    /// Name, unique among the agent's active timers.
     pub name: Option<String>,
     pub body: Option<Body>,
-    /// A message that is put off until the timer fires.
+    /// Message that is put off until the timer fires.
     pub message: Option<Message>,
-    /// The hops of the turn that makes it, if one does.
+    /// Hops of the turn that makes it, if one does.
     pub hops: Option<u32>,
 }
 
-/// The longest name of a timer, in bytes.
+/// Maximum length of a timer's name, in bytes.
 const NAME_MAX: usize = 100;
 
 /// Adds a timer, or changes the active timer of the same name to the new definition. Returns it,
-/// and what was done: `added`, `replaced`, or `unchanged` for a timer that was defined like that
-/// already.
+/// and the change: `added`, `replaced`, or `unchanged` for a timer with the same definition.
 pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Refusal> {
     let next_at = check(&new.schedule, draft.now())?;
     if let Some(body) = &new.body {
@@ -137,8 +136,7 @@ fn note(draft: &mut Draft, timer: &Timer, action: &str) {
     draft.event(EventKind::TimerTransition, None, data);
 }
 
-/// Carries out everything whose time has come: timers, the deadlines of waits, rechecks of blocked
-/// work.
+/// Processes everything that is due: timers, the deadlines of waits, rechecks of blocked work.
 ///
 /// The messages of timers in one step are bounded. Timers beyond the bound are due at the next
 /// step.
@@ -159,11 +157,11 @@ pub fn take_in_due(draft: &mut Draft) {
     remind_of_blocked(draft);
 }
 
-/// How many bytes timers may send in one step, so that the transaction stays small enough to be
-/// read back.
+/// Maximum size of all timer messages in one step, in bytes, so that the transaction stays small
+/// enough to be read back.
 const AT_ONCE: usize = 16 << 20;
 
-/// Fires a timer. Returns how many bytes it has sent.
+/// Fires a timer. Returns the number of bytes that it has sent.
 fn fire(draft: &mut Draft, mut timer: Timer) -> usize {
     let now = draft.now();
     let body = timer.message.as_ref().map(|message| &message.body).or(timer.body.as_ref());
@@ -213,18 +211,18 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// The deadline that a message about a wait tells of.
+/// Deadline that a message about a wait reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deadline {
-    /// The moment of a timer wait.
+    /// End of a timer wait.
     Wake,
     Recheck,
     Expiry,
 }
 
-/// Tells the agent of the deadlines of a wait that are past. Each message has the time of its
-/// deadline and its place in the queue by that time, so a step that comes late weighs it against
-/// what arrived meanwhile. The wait itself stays as it is until a step takes the message up.
+/// Sends the agent a message for each deadline of a wait that is past. Each message has the time of
+/// its deadline and its position in the queue by that time, so that a late step orders it correctly
+/// among later arrivals. The wait itself stays unchanged until a step takes the message up.
 fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let now = draft.now();
     let is_due = |at: Option<Time>| at.filter(|at| *at <= now);
@@ -236,7 +234,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     }
     let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
     if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
-        // At the limit itself the wait is not over yet.
+        // The wait has not ended at the limit itself.
         told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
@@ -276,7 +274,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
     message.created_at = at;
-    // The message comes after everything that was said before that moment, whatever its priority.
+    // The message comes after every message that was sent before that time, whatever its priority.
     if draft.records.inbox.has_background {
         message.priority = Priority::Background;
     }
@@ -284,8 +282,8 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time
     message.work_item_id = wait.work_item_id;
     message.resource = wait.resource.clone();
     message.hops = wait.hops;
-    // A recheck comes from the scheduler itself, and so runs a turn whatever the agent waits for.
-    // The end of a timer wait is a trigger like any other.
+    // A recheck comes from the scheduler itself, and so runs a turn in spite of any wait. The end
+    // of a timer wait is a trigger like any other.
     message.idempotency_key = key.map(|key| format!("{key}{}:{at}", wait.id));
     message
 }

@@ -1,4 +1,4 @@
-//! What a run leaves behind: how it ended, what it said and used, and its record.
+//! Traces of a run: its end, its texts and usage, and its record.
 
 use serde_json::json;
 
@@ -16,10 +16,10 @@ use crate::rules::limits::{self, dollars};
 
 use super::draft::Draft;
 
-/// The longest text of a turn that a record keeps, in bytes.
+/// Maximum length of a turn's text in a record, in bytes.
 const KEPT_MAX: usize = 4096;
 
-/// The result of a settlement.
+/// Result of a settlement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
     pub terminal: Terminal,
@@ -28,19 +28,19 @@ pub struct Settled {
     pub closure: Option<Closure>,
 }
 
-/// What a run that has not completed costs its message (contract, execution §7).
+/// Cost of an incomplete run for its message (contract, execution §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// One attempt: the turn ended by its own doing.
+    /// One attempt: the turn ended by itself.
     Attempt,
-    /// Nothing: the end came from outside of the turn. Interruptions in a row are counted for
-    /// themselves.
+    /// Nothing: the end came from outside of the turn. Consecutive interruptions are counted
+    /// separately.
     Interruption,
     /// The message itself: the turn has done its work, and must not do it twice.
     Message,
 }
 
-/// How a run ended, and why if not well.
+/// End of a run, and the reason if it did not complete.
 pub(super) struct Verdict {
     pub terminal: Terminal,
     pub reason: Option<String>,
@@ -53,8 +53,8 @@ impl Verdict {
     }
 }
 
-/// The verdict of the turn's own end. A turn that exited with status 0 by itself has done its work,
-/// even if its tick was told to end after that.
+/// Returns the verdict of the turn's own end. A turn that exited with status 0 by itself has done
+/// its work, even if its tick was told to end after that.
 pub(super) fn verdict(end: &TurnEnd) -> Verdict {
     let failed = |reason: &str, cost| Verdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
     if end.timed_out {
@@ -89,7 +89,7 @@ fn brief(end: &TurnEnd) -> Option<String> {
     Some(cut(&text)).filter(|text| !text.trim().is_empty())
 }
 
-/// A text, cut to what a record keeps.
+/// Returns a text, cut to the limit of a record.
 pub(super) fn cut(text: &str) -> String {
     let mut end = text.len().min(KEPT_MAX);
     while !text.is_char_boundary(end) {
@@ -98,19 +98,19 @@ pub(super) fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// How a run ends.
+/// Parts of a run's end.
 pub(super) struct Ended<'e> {
     pub terminal: Terminal,
-    /// Why it has not completed.
+    /// Reason for which it has not completed.
     pub reason: Option<String>,
     pub cost: Cost,
     pub usage: Option<Usage>,
-    /// What its tick has seen of it. Absent: no process saw its end.
+    /// End that its tick has seen. Absent: no process saw it.
     pub seen: Option<&'e TurnEnd>,
 }
 
 impl Ended<'_> {
-    /// When it ended; a run whose end no process saw ends now.
+    /// Returns the time of the end; a run whose end no process saw ends now.
     fn at(&self, now: Time) -> Time {
         self.seen.map_or(now, |end| end.ended_at)
     }
@@ -120,7 +120,7 @@ impl Ended<'_> {
     }
 }
 
-/// Counts a run that ends, and notes it as the last one.
+/// Counts a run that ends, and records it as the last one.
 pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &Ended<'_>) {
     let now = draft.now();
     let state = &mut draft.records.state;
@@ -173,7 +173,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>, clo
     if let Some(reason) = &reason {
         data["reason"] = json!(reason);
     }
-    // Of an end that no process saw `run_interrupted` tells, unless a stop has made it.
+    // `run_interrupted` records an end that no process saw, unless a stop has caused it.
     if seen.is_some() || terminal == Terminal::Aborted {
         draft.event(EventKind::RunSettled, Some(run.run_id), data);
     }
@@ -205,7 +205,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>, clo
     Settled { terminal, reason, closure: Some(closure) }
 }
 
-/// Adds to the record of a run how its turn ended, after another process has settled it.
+/// Adds its turn's end to the record of a run that another process has settled.
 pub(super) fn record_output(
     draft: &mut Draft,
     run_id: RunId,

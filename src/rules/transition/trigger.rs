@@ -1,4 +1,4 @@
-//! Triggers: made, given a new secret, revoked, counted (contract, semantics §13).
+//! Triggers: created, given a new secret, revoked, counted (contract, semantics §13).
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::model::wait::{Wait, WaitKind};
 
 use super::draft::Draft;
 
-/// What a new trigger is to be.
+/// Fields of a new trigger.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewTrigger {
     pub delivery_mode: DeliveryMode,
@@ -24,7 +24,7 @@ pub struct NewTrigger {
     pub secret_sha256: String,
 }
 
-/// Makes a trigger. One that is scoped to a wait belongs to it from then on.
+/// Creates a trigger. One with the scope of a wait belongs to it from then on.
 pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     let trigger = Trigger {
         id: TriggerId(draft.stamp.mint()),
@@ -51,7 +51,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     Ok(trigger)
 }
 
-/// Gives a wait its trigger. Only what the outside can answer has one, and no wait has two.
+/// Gives a wait its trigger. Only a wait that the outside can answer has one, and no wait has two.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
     let Some(wait) = draft.records.waits.iter_mut().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
@@ -81,7 +81,7 @@ pub fn may_have_trigger(wait: &Wait) -> Result<(), Refusal> {
     }
 }
 
-/// Replaces the secret. What was delivered with the old one stays delivered.
+/// Replaces the secret. Earlier deliveries with the old one stay valid.
 pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result<Trigger, Refusal> {
     let trigger = find(draft, id)?;
     trigger.secret_sha256 = secret_sha256;
@@ -91,8 +91,8 @@ pub fn rotate(draft: &mut Draft, id: TriggerId, secret_sha256: String) -> Result
     Ok(trigger)
 }
 
-/// Revokes a trigger for good. What it has delivered stays in the inbox. A wait that names it goes
-/// on without it.
+/// Revokes a trigger for good. Its deliveries stay in the inbox. A wait that names it stays active
+/// without it.
 pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, Refusal> {
     let now = draft.now();
     let trigger = find(draft, id)?;
@@ -114,11 +114,11 @@ pub fn revoke(draft: &mut Draft, id: TriggerId, cause: &str) -> Result<Trigger, 
     Ok(trigger)
 }
 
-/// Revokes what was scoped to a wait that has ended.
+/// Revokes the triggers with the scope of a wait that has ended.
 pub fn wait_ended(draft: &mut Draft, wait: &Wait) {
     let belongs = |trigger: &&Trigger| trigger.scope.wait_id() == Some(wait.id);
     if let Some(id) = draft.records.triggers.iter().find(belongs).map(|trigger| trigger.id) {
-        // It is there, so nothing refuses.
+        // The trigger is open, so nothing refuses.
         let _ = revoke(draft, id, "its wait has ended");
     }
 }
@@ -140,7 +140,7 @@ fn tell(draft: &mut Draft, trigger: &Trigger, cause: &str) {
     draft.event(EventKind::TriggerTransition, None, data);
 }
 
-/// Counts the delivery that a message is, when a step takes it up.
+/// Counts a message as a delivery, when a step takes it up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
     // A tick that was made from hints is no delivery: those were counted before.
     if message.hint.is_none() && !message.was_taken_up() {
@@ -148,7 +148,7 @@ pub fn count_message(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// The same for a hint, when it leaves the inbox.
+/// Counts a hint as a delivery, when it leaves the inbox.
 pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
     count(draft, hint.trigger_id, u64::from(hint.count), hint.created_at);
 }

@@ -1,4 +1,4 @@
-//! The life of a run: it is claimed, and settled or found to have been interrupted.
+//! Life of a run: it is claimed, and settled or found to have been interrupted.
 
 use serde_json::json;
 
@@ -37,18 +37,19 @@ use super::start::{approach, go_round, pass_through_running};
 use super::trace::{Cost, Ended, Settled, Verdict, archive, count, record_output, verdict};
 use super::wait::take_up;
 
-/// The reason of a run that ended by itself before a stop had to kill it.
+/// Reason of a run that ended by itself before a stop had to kill it.
 const IN_TIME: &str = "ended within the grace";
 
-/// A turn that is to run now.
+/// Turn that is to run now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
-    /// The state before `running` that the claim has led to. Its hook runs in it, and
-    /// `start::begin` goes on from there. Absent: the agent is `running`.
+    /// State before `running` that the claim has led to. Its hook runs in it, and `start::begin`
+    /// comes next. Absent: the agent is `running`.
     pub stands_in: Option<ExecutionState>,
-    /// The checkpoint that the turn should go on from, if it is missing. The turn then begins anew.
+    /// Checkpoint that the turn should continue from, if it is missing. The turn then starts from
+    /// the beginning.
     pub lost: Option<Checkpoint>,
 }
 
@@ -97,7 +98,7 @@ pub fn claim(
         admitted(draft, &message);
     }
     take_up(draft, &message, &continuation.resolves);
-    // Nothing of this is the run's own.
+    // These transitions belong to no run.
     go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
@@ -137,7 +138,7 @@ pub fn settle(
     if let Some((path, refusal)) = refused {
         (terminal, cost) = (Terminal::Failed, Cost::Message);
         reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        // Nothing else of the outcome is used, but what the turn used is counted.
+        // Nothing else of the outcome is used, but the turn's usage is counted.
         if let Some(used) = usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
@@ -156,8 +157,8 @@ pub fn settle(
     conclude(draft, &run, Ended { terminal, reason, cost, usage, seen: Some(&end) })
 }
 
-/// What every run comes to that no stop has ended: it is counted, its message goes where the end
-/// says, the closure is derived, and its record is archived.
+/// Concludes a run that no stop has ended: counts it, settles or requeues its message, derives the
+/// closure, and archives its record.
 fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Settled, Refusal> {
     let terminal = ended.terminal;
     count(draft, run, &ended);
@@ -183,7 +184,7 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Set
     Ok(settled)
 }
 
-/// How a run ends if that was decided before its turn ended.
+/// Returns the end of a run if it was decided before its turn ended.
 fn decided_before(run: &CurrentRun) -> Option<Verdict> {
     let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
@@ -191,7 +192,7 @@ fn decided_before(run: &CurrentRun) -> Option<Verdict> {
             let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
             Some(Verdict::new(Terminal::Failed, Some(reason.clone()), cost))
         }
-        // The turn has yielded, so it has said itself that it is not done.
+        // A turn that has yielded has itself declared that it is not done.
         None if run.stopping.is_some() && run.yielded_at.is_some() => {
             Some(Verdict::new(Terminal::Aborted, None, Cost::Attempt))
         }
@@ -202,8 +203,8 @@ fn decided_before(run: &CurrentRun) -> Option<Verdict> {
     }
 }
 
-/// Settles a run whose tick is gone. The caller must have ended its processes: otherwise they would
-/// run beside the next attempt.
+/// Settles a run whose tick has died. The caller must have ended its processes: otherwise they
+/// would run in parallel to the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
     draft.event(
@@ -225,8 +226,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     conclude(draft, &run, Ended { terminal, reason, cost, usage: None, seen: None }).map(drop)
 }
 
-/// The second half of a stop: the run's processes are gone. `killed`: they did not end by
-/// themselves.
+/// Completes a stop after the run's processes have ended. `killed`: they did not end by themselves.
 pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else {
         return Err(Refusal::new("no_run", "there is no run to stop"));
@@ -234,7 +234,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let requeue = run.stopping.as_ref().is_some_and(|stopping| stopping.requeue);
     let reason = run.stopping.as_ref().and_then(|stopping| stopping.reason.clone());
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
-    // What the turn used counts, whether or not it has completed.
+    // The turn's usage counts, whether or not it has completed.
     let usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
     let ended = Ended { terminal: Terminal::Aborted, reason, cost: Cost::Attempt, usage, seen: end };
     count(draft, &run, &ended);
@@ -329,8 +329,8 @@ fn close(draft: &mut Draft, terminal: Terminal) -> Result<Closure, Refusal> {
     Ok(closure)
 }
 
-/// Notes that the checkpoint from which a claimed run should go on is missing, for instance in a
-/// clone. The turn begins anew and is told.
+/// Records that the checkpoint of a claimed run is missing, for instance in a clone. The turn
+/// starts from the beginning and is told.
 pub fn lose_checkpoint(draft: &mut Draft, claimed: &mut Claimed, path: &str) {
     claimed.lost = claimed.run.checkpoint.take();
     claimed.run.given = None;

@@ -24,16 +24,16 @@ use super::messages::own_message;
 use super::trigger::{may_have_trigger, wait_ended};
 use super::work::revise;
 
-/// The owner of a new wait.
+/// Owner of a new wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitOwner {
     Agent,
     Work(WorkId),
-    /// The turn's work item, else the focus, else the agent.
+    /// Work item of the turn, else the focus, else the agent.
     Nearest(Option<WorkId>),
 }
 
-/// When the agent is told to go and look at what it waits for.
+/// Times at which the agent is told to check what it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recheck {
     At(Time),
@@ -56,7 +56,7 @@ impl Recheck {
     }
 }
 
-/// The fields of a new wait.
+/// Fields of a new wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWait {
     pub kind: WaitKind,
@@ -64,38 +64,38 @@ pub struct NewWait {
     pub options: Vec<String>,
     pub owner: WaitOwner,
     pub resource: Option<String>,
-    /// The trigger that it names, as it stands.
+    /// Trigger that it names, as it is now.
     pub trigger: Option<Trigger>,
     pub wake_at: Option<Time>,
     pub recheck: Option<Recheck>,
     pub expires_at: Option<Time>,
     pub source: Option<String>,
     pub no_fallback: Option<String>,
-    /// The task that it names, if that has ended by now.
+    /// Task that it names, if that has ended by now.
     pub ended_task: Option<EndedTask>,
-    /// The hops of the turn that waits, if one does.
+    /// Hops of the turn that waits, if one does.
     pub hops: Option<u32>,
 }
 
-/// A task that has ended.
+/// Task that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EndedTask {
     pub id: TaskId,
     pub notify: bool,
-    /// The message that says how it ended, if no step has taken it up yet.
+    /// Message that reports its end, if no step has taken it up yet.
     pub result_id: Option<MessageId>,
 }
 
-/// A wait that was set.
+/// Wait that was set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Set {
     pub wait: Wait,
-    /// The active waits of the same owner whose place it took, as they were.
+    /// Active waits of the same owner that it replaced, as they were.
     pub replaces: Vec<Wait>,
 }
 
-/// Records why work can't go on. A new wait replaces the active one on the same work item, and each
-/// wait of the agent's own for the same resource.
+/// Sets a wait. It replaces the active one on the same work item, and each wait of the agent's own
+/// for the same resource.
 ///
 /// A wait for a task that has ended, and whose result a step has taken up, is resolved at once.
 pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
@@ -165,8 +165,8 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
     Ok(Set { wait: over.unwrap_or(wait), replaces })
 }
 
-/// The active waits whose place a new one takes. Those of an item have one place; those of the
-/// agent's own have one for each resource.
+/// Returns the active waits that a new one replaces. An item has one active wait; the agent itself
+/// has one for each resource.
 fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
     let has_place = |wait: &&Wait| {
         let is_alike = new.work_item_id.is_some() || new.resource.is_some() && wait.resource == new.resource;
@@ -220,7 +220,7 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&EndedTask>) -> Result<(
     }
 }
 
-/// A wait can name a trigger whose deliveries it may take for its own.
+/// Refuses a trigger whose deliveries can't end the wait.
 fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
     may_have_trigger(wait)?;
     match trigger.scope.wait_id() {
@@ -230,7 +230,8 @@ fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
     }
 }
 
-/// `notify`: whether the agent is told of the task's end; absent if the agent has no such task.
+/// Refuses a wait for a task that can't end it. `notify` is true if the agent is told of the task's
+/// end; absent if the agent has no such task.
 fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refusal> {
     match notify {
         Some(true) => Ok(()),
@@ -249,7 +250,7 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
-/// Notes on every wait for a task which message is its result.
+/// Records the message that is the result of a task on every wait for it.
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     let waits = draft.records.waits.iter().filter(|wait| wait.is_waiting() && wait.task_id() == Some(task));
     for id in waits.map(|wait| wait.id).collect::<Vec<_>>() {
@@ -258,7 +259,7 @@ pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
 }
 
 /// Binds the waits that a message satisfies, when a step takes it up, and ends the wait whose
-/// expiry it reports. Taking the message up again changes nothing.
+/// expiry it reports. Idempotent.
 pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     if message.scheduler_tick() == Some(SchedulerTick::Expiry)
         && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
@@ -268,8 +269,8 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     bind(draft, message.id, resolves);
 }
 
-/// Binds waits to a message. They keep nothing from going on until a turn for the message has
-/// completed, or the message ends in another way.
+/// Binds waits to a message. They block nothing until a turn for the message has completed, or the
+/// message ends in another way.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         change(draft, id, |wait| {
@@ -306,7 +307,7 @@ pub fn release_bound(draft: &mut Draft, message: MessageId, why: &str) {
     }
 }
 
-/// Makes a wait active again, and notes on it that an answer was lost. An expiry that came
+/// Makes a wait active again, and records on it that an answer was lost. An expiry that came
 /// meanwhile is reported again.
 pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str) {
     change(draft, id, |wait| {
@@ -350,8 +351,8 @@ fn end_all(draft: &mut Draft, waits: &[WaitId], cause: &str) {
     }
 }
 
-/// Notes that a message which told the agent to look has left the inbox. The next moment is still
-/// to come then.
+/// Records that a message that told the agent to check has left the inbox, and computes the next
+/// time.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let of_message = draft.records.waits.iter().find(|wait| wait.recheck_id == Some(message));
@@ -362,13 +363,13 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     });
 }
 
-/// Notes that the agent's own system wait gets its one tick now.
+/// Records that the agent's own system wait gets its one tick now.
 pub fn note_system_wait(draft: &mut Draft, id: WaitId) {
     let now = draft.now();
     change(draft, id, |wait| wait.ticked_at = Some(now));
 }
 
-/// Repairs waits that the other records contradict: what could have ended them is gone.
+/// Repairs waits that the other records contradict, because nothing can end them any more.
 pub fn heal(draft: &mut Draft) {
     for broken in std::mem::take(&mut draft.records.broken_waits) {
         match broken {
@@ -390,7 +391,7 @@ pub fn heal(draft: &mut Draft) {
     }
 }
 
-/// The message that makes the agent look after a wait for its task was repaired.
+/// Returns the message that makes the agent check after a wait for its task was repaired.
 fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     let task = wait.resource.as_deref().unwrap_or_default();
     let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);
@@ -403,7 +404,7 @@ fn healed(draft: &mut Draft, wait: &Wait) -> Message {
 }
 
 /// Ends a wait, if it is still active, and returns it. Its work item counts as changed, since it
-/// may go on.
+/// may continue.
 pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) -> Option<Wait> {
     let at = draft.records.waits.iter().position(|wait| wait.id == id && wait.is_active())?;
     let mut wait = draft.records.waits.remove(at);
@@ -415,7 +416,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     draft.event(EventKind::WaitTransition, None, data);
     draft.delete(Delete::Wait(id));
     wait_ended(draft, &wait);
-    // The item is gone: there is nothing to change.
+    // The item has ended: there is nothing to change.
     if let Some(item) = wait.work_item_id
         && draft.records.works.iter().any(|open| open.id == item)
     {

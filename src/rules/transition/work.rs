@@ -14,7 +14,7 @@ use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
 use super::draft::Draft;
 use super::wait::end_on_item;
 
-/// What a new item is to be.
+/// Fields of a new item.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewWork {
     pub objective: String,
@@ -23,11 +23,11 @@ pub struct NewWork {
     pub plan: Option<String>,
     pub blocked_by: Option<String>,
     pub recheck_at: Option<Time>,
-    /// Whether it becomes the current one.
+    /// True if it becomes the current one.
     pub pick: bool,
 }
 
-/// The changes to an item; what is `None` stays.
+/// Changes to an item; fields that are `None` stay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WorkChange {
     pub objective: Option<String>,
@@ -71,7 +71,7 @@ pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
     Ok(item)
 }
 
-/// Refuses one item too many: every step reads all open items, so their number is limited.
+/// Refuses an item beyond the limit: every step reads all open items.
 fn check_room(draft: &Draft) -> Result<(), Refusal> {
     let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
     if (open as u64) < most {
@@ -151,7 +151,7 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
 }
 
 /// Completes an item in one transaction: state, result, focus, waits on it, blocker. `plan` is its
-/// prose plan, which goes into the archive with it.
+/// prose plan, which is archived with it.
 pub fn complete(
     draft: &mut Draft,
     id: WorkId,
@@ -179,8 +179,8 @@ pub fn complete(
     Ok(item)
 }
 
-/// Counts an item as changed, because something around it has changed: it is then eligible for
-/// another tick.
+/// Counts an item as changed, because a related record has changed: it is then eligible for another
+/// tick.
 pub fn revise(
     draft: &mut Draft,
     id: WorkId,
