@@ -23,17 +23,15 @@ names! {
 }
 
 /// `identity.json` (contract, semantics §1).
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Identity {
     pub name: AgentName,
     pub kind: AgentKind,
     pub visibility: Visibility,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<AgentName>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     pub created_at: Time,
     /// Earlier names of the agent, oldest first.

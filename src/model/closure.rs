@@ -30,17 +30,15 @@ names! {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Closure {
     pub outcome: ClosureOutcome,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_reason: Option<WaitingReason>,
     /// Wait that the closure names, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
     /// Work item that the closure names, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     pub runtime_posture: RuntimePosture,
     /// Facts from which the closure was derived, in a fixed order.

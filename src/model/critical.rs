@@ -34,15 +34,4 @@ impl<'de> Deserialize<'de> for Percent {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Percent {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Percent".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[0-9.]+ *%$", "examples": ["5%"] })
-    }
-}
+schema! { Percent: { "type": "string", "pattern": "^[0-9.]+ *%$", "examples": ["5%"] } }

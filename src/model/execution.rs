@@ -37,6 +37,7 @@ impl ExecutionState {
 }
 
 /// Execution as `state.json` stores it. Timeouts count from `since`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Execution {
@@ -44,8 +45,6 @@ pub struct Execution {
     /// Time at which the state was entered.
     pub since: Time,
     /// Message that the execution works on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<MessageId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

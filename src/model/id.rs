@@ -70,18 +70,7 @@ macro_rules! ids {
             }
         }
 
-        #[cfg(test)]
-        impl schemars::JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
-            }
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "pattern": concat!("^", $prefix, "[0-9a-f]{32}$") })
-            }
-        }
+        schema! { $type: { "type": "string", "pattern": concat!("^", $prefix, "[0-9a-f]{32}$") } }
     )+};
 }
 
@@ -158,15 +147,4 @@ impl<'de> Deserialize<'de> for AgentName {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for AgentName {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AgentName".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$" })
-    }
-}
+schema! { AgentName: { "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$" } }

@@ -57,20 +57,9 @@ impl<'de> Deserialize<'de> for DropsAs {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for DropsAs {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "DropsAs".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "An origin: KIND or KIND:ID",
-            "type": "string",
-            "pattern": "^(operator|channel|webhook|callback)(:.*)?$",
-            "examples": ["channel:file", "channel:ci", "operator"],
-        })
-    }
-}
+schema! { DropsAs: {
+    "description": "An origin: KIND or KIND:ID",
+    "type": "string",
+    "pattern": "^(operator|channel|webhook|callback)(:.*)?$",
+    "examples": ["channel:file", "channel:ci", "operator"],
+} }

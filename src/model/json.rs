@@ -73,20 +73,8 @@ impl<'de> Visitor<'de> for PlainVisitor {
         Ok(Value::from(text))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Value, E> {
-        Ok(Value::String(text))
-    }
-
-    fn visit_none<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        plain(deserializer)
     }
 
     fn visit_seq<A: de::SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
@@ -103,7 +91,8 @@ impl<'de> Visitor<'de> for PlainVisitor {
 }
 
 /// Unknown fields of a record. They survive a read and a write.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(transparent)]
 pub struct Extra(Map<String, Value>);
 
 impl Extra {
@@ -126,30 +115,13 @@ impl std::ops::DerefMut for Extra {
     }
 }
 
-impl Serialize for Extra {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
 impl<'de> Deserialize<'de> for Extra {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Extra, D::Error> {
         deserializer.deserialize_map(ObjectVisitor).map(Extra)
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Extra {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Extra".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Map::<String, Value>::json_schema(generator)
-    }
-}
+schema! { Extra as Map<String, Value> }
 
 struct ObjectVisitor;
 
@@ -212,18 +184,7 @@ impl Serialize for Sent {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Sent {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> Cow<'static, str> {
-        "Sent".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        Value::json_schema(generator)
-    }
-}
+schema! { Sent as Value }
 
 /// Rewrites valid JSON on one line, with each string in its shortest form. Returns it twice: with
 /// the numbers as they are, and with the numbers beyond the range of a double as strings.

@@ -170,14 +170,13 @@ impl<J: Into<Sent>> From<J> for Body {
 }
 
 /// End of a message. A message in the inbox has no settlement.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Settlement {
     pub status: MessageStatus,
     pub at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// True if the message was parked after its last attempt: `queue dead` lists it, `queue
     /// requeue` puts it back.
@@ -208,23 +207,23 @@ fn first() -> u32 {
 }
 
 /// Wake hint from which a `system_tick` was made.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Hinted {
     pub hint_id: MessageId,
     pub source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Number of merged hints with the same scope.
     pub count: u32,
     /// Payload that an outside system sent with the hint. It is recorded as evidence and not shown
     /// to turns.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<Body>,
 }
 
 /// Message: its envelope and body as admitted (contract, semantics §9), and the later notes of the
 /// executor. Provenance is never rewritten.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Message {
@@ -237,37 +236,24 @@ pub struct Message {
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,
     /// Absent for kinds that never trigger a turn.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_kind: Option<TriggerKind>,
     pub body: Body,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
     /// Status of the task that this message is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_status: Option<TaskStatus>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_id: Option<TriggerId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub source_refs: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedupe_key: Option<String>,
     /// Key of a `system_tick`: at most one tick is emitted under it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Source and reason of the wake hint from which a `system_tick` was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Hinted>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     /// Number of agents' turns that this message has come through.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -277,7 +263,6 @@ pub struct Message {
     pub attempt: u32,
     pub created_at: Time,
     /// Continuation that the first attempt derived; a retry keeps it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
@@ -294,9 +279,7 @@ pub struct Message {
     pub interjected: Vec<MessageId>,
     /// Last checkpoint that its runs saved; the next run continues from it. While a run is live or
     /// held, `state.json` has it instead.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settlement: Option<Settlement>,
     #[serde(flatten)]
     pub extra: Extra,
@@ -404,21 +387,17 @@ impl std::fmt::Display for InboxKey {
 
 /// Liveness signal (contract, semantics §10): a file in the inbox until a step takes it in, then
 /// the pending hint.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WakeHint {
     pub id: MessageId,
     pub agent: AgentName,
     pub source: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_id: Option<TriggerId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
     pub delivery_surface: DeliverySurface,
     pub admission_context: AdmissionContext,

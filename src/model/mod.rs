@@ -4,7 +4,7 @@
 mod names;
 
 pub use names::UnknownName;
-pub(crate) use names::names;
+pub(crate) use names::{names, schema};
 
 pub mod action;
 pub mod advisory;

@@ -65,6 +65,19 @@ macro_rules! names {
             }
         }
 
+        $crate::model::schema! { $type: { "type": "string", "enum": [$($name),+] } }
+    };
+}
+
+/// Declares the inline JSON schema of a type, or gives it the schema of another type.
+macro_rules! schema {
+    ($type:ident as $other:ty) => {
+        $crate::model::schema! { $type, generator, <$other as schemars::JsonSchema>::json_schema(generator) }
+    };
+    ($type:ident: $schema:tt) => {
+        $crate::model::schema! { $type, _generator, schemars::json_schema!($schema) }
+    };
+    ($type:ident, $generator:ident, $schema:expr) => {
         #[cfg(test)]
         impl schemars::JsonSchema for $type {
             fn inline_schema() -> bool {
@@ -73,11 +86,11 @@ macro_rules! names {
             fn schema_name() -> std::borrow::Cow<'static, str> {
                 stringify!($type).into()
             }
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({ "type": "string", "enum": [$($name),+] })
+            fn json_schema($generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
             }
         }
     };
 }
 
-pub(crate) use names;
+pub(crate) use {names, schema};

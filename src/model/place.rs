@@ -54,18 +54,7 @@ impl TryFrom<String> for PlaceId {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for PlaceId {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "PlaceId".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[0-9]+:[0-9]+$" })
-    }
-}
+schema! { PlaceId: { "type": "string", "pattern": "^[0-9]+:[0-9]+$" } }
 
 /// State directory as a record names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,6 +11,7 @@ pub use super::limit::Limit;
 use super::recovery::RecoveryPolicy;
 use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
+use super::text;
 use super::time::Span;
 
 /// Settings of `agent.toml` over the defaults.
@@ -231,21 +232,10 @@ impl Default for Timeouts {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Limit {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Limit".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A duration, or 0 or \"never\" for none",
-            "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
-        })
-    }
-}
+schema! { Limit: {
+    "description": "A duration, or 0 or \"never\" for none",
+    "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
+} }
 
 /// Number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -271,55 +261,32 @@ impl std::fmt::Display for Size {
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Size;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of bytes such as 65536 or \"1 MiB\"")
-            }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Size, E> {
-                u64::try_from(number).map(Size).map_err(|_| E::custom("a size can't be negative"))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Size, E> {
-                let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-                let bits = match text[digits.len()..].trim() {
-                    "" | "B" => 0,
-                    "KiB" => 10,
-                    "MiB" => 20,
-                    "GiB" => 30,
-                    _ => return Err(E::invalid_value(de::Unexpected::Str(text), &self)),
-                };
-                digits
-                    .trim()
-                    .parse::<u64>()
-                    .ok()
-                    .and_then(|number| number.checked_mul(1 << bits))
-                    .map(Size)
-                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-#[cfg(test)]
-impl schemars::JsonSchema for Size {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Size".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A number of bytes",
-            "anyOf": [
-                { "type": "integer", "minimum": 0 },
-                { "type": "string", "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)?$", "examples": ["1 MiB"] },
-            ],
+        let expected = "a number of bytes such as 65536 or \"1 MiB\"";
+        let number =
+            |number| u64::try_from(number).map(Size).map_err(|_| "a size can't be negative".to_owned());
+        text::setting(expected, deserializer, number, |text| {
+            let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+            let bits = match text[digits.len()..].trim() {
+                "" | "B" => Some(0),
+                "KiB" => Some(10),
+                "MiB" => Some(20),
+                "GiB" => Some(30),
+                _ => None,
+            };
+            let number = digits.trim().parse::<u64>().ok();
+            let bytes = number.zip(bits).and_then(|(number, bits)| number.checked_mul(1 << bits));
+            bytes.map(Size).ok_or_else(|| format!("invalid value: string {text:?}, expected {expected}"))
         })
     }
 }
+
+schema! { Size: {
+    "description": "A number of bytes",
+    "anyOf": [
+        { "type": "integer", "minimum": 0 },
+        { "type": "string", "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)?$", "examples": ["1 MiB"] },
+    ],
+} }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -8,6 +8,7 @@ use super::resource::Resource;
 use super::time::{Span, Time};
 
 /// Pending request of a run to yield.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Preemption {
@@ -18,13 +19,10 @@ pub struct Preemption {
     /// End of the grace. A run that has not yielded by then is ended, once it has no section open.
     pub force_at: Time,
     /// Duration of the suspension; absent: until `resume`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
     /// More urgent agent that needs a resource of the run, if that is the reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<AgentName>,
     /// Resource that this agent needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needed: Option<Resource>,
 }
 

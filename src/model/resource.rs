@@ -52,19 +52,16 @@ impl Deferral {
 
 /// Reason of a deferred message: the missing resource, a text, and the time at which it is
 /// available again, as far as known.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Deferred {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Time at which the resource is available again, if known. No step tries before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// Time that the turn named, if it is further ahead than `recovery.max_deferral` allows.
     /// `until` is the end of that span then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_until: Option<Time>,
 }
 

@@ -1,10 +1,12 @@
 //! `[retention]` of `dormouse.toml` and `agent.toml`: retention periods of ended turns, tasks and
 //! messages.
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer};
 
+use super::id::Malformed;
 use super::policy::Size;
 use super::run::Terminal;
+use super::text;
 use super::time::{Span, Time};
 
 /// Retention period of an ended record; absent: for ever.
@@ -36,43 +38,22 @@ impl Keep {
 
 impl<'de> Deserialize<'de> for Keep {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Keep;
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a duration such as \"30d\", or \"forever\"")
+        let number = |number| Err(format!("`{number}` has no unit: write \"{number}d\""));
+        text::setting("a duration such as \"30d\", or \"forever\"", deserializer, number, |text| {
+            if text == "forever" {
+                return Ok(Keep(None));
             }
-            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Keep, E> {
-                Err(E::custom(format!("`{number}` has no unit: write \"{number}d\"")))
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Keep, E> {
-                if text == "forever" {
-                    return Ok(Keep(None));
-                }
-                let span = text.parse().map(|span| Keep(Some(span)));
-                span.map_err(|error| E::custom(format!("{error}, or \"forever\"")))
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-#[cfg(test)]
-impl schemars::JsonSchema for Keep {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Keep".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A duration, or \"forever\"",
-            "type": "string",
-            "examples": ["30d", "forever"],
+            let span = text.parse().map(|span| Keep(Some(span)));
+            span.map_err(|error: Malformed| format!("{error}, or \"forever\""))
         })
     }
 }
+
+schema! { Keep: {
+    "description": "A duration, or \"forever\"",
+    "type": "string",
+    "examples": ["30d", "forever"],
+} }
 
 names! {
     /// Runs whose context stays in their directory.

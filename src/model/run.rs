@@ -24,6 +24,7 @@ names! {
 }
 
 /// Usage that a turn reports.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -32,9 +33,7 @@ pub struct Usage {
     pub input_tokens: Option<u64>,
     #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
     pub output_tokens: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_usd: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
@@ -115,37 +114,30 @@ impl std::fmt::Display for Exit {
 
 /// One line of `archive/<yyyy-mm>/run.jsonl`: written when the run is settled. A live run is in
 /// `state.json`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Run {
     pub id: RunId,
     pub agent: AgentName,
     pub message_id: MessageId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     pub attempt: u32,
     pub started_at: Time,
     pub ended_at: Time,
     /// Wall time by a monotonic clock, in milliseconds; absent if no process saw the end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     pub terminal: Terminal,
     pub exit: Exit,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brief: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// Repairs that made the outcome file readable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_bytes: Option<u64>,
     pub continuation: Continuation,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closure: Option<Closure>,
     #[serde(flatten)]
     pub extra: Extra,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::limit::Limit;
 use super::pool::Pools;
 use super::scheduling::SchedulingPolicy;
+use super::text;
 use super::time::Span;
 use super::trigger::Trigger;
 
@@ -168,30 +168,17 @@ impl std::fmt::Display for Group {
 
 impl<'de> Deserialize<'de> for Group {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Group, D::Error> {
-        struct Word;
-
-        impl Visitor<'_> for Word {
-            type Value = Group;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("the name or the number of a group")
+        let number = |number| {
+            // The highest number means no group.
+            let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
+            number.map(Group::Number).ok_or_else(|| "not the number of a group".to_owned())
+        };
+        text::setting("the name or the number of a group", from, number, |name| {
+            if name.is_empty() || name.contains([':', '\n']) {
+                return Err("not the name of a group".to_owned());
             }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Group, E> {
-                // The highest number means no group.
-                let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
-                number.map(Group::Number).ok_or_else(|| E::custom("not the number of a group"))
-            }
-
-            fn visit_str<E: Error>(self, name: &str) -> Result<Group, E> {
-                if name.is_empty() || name.contains([':', '\n']) {
-                    return Err(E::custom("not the name of a group"));
-                }
-                Ok(Group::Name(name.to_owned()))
-            }
-        }
-
-        from.deserialize_any(Word)
+            Ok(Group::Name(name.to_owned()))
+        })
     }
 }
 

@@ -22,12 +22,12 @@ use super::setbacks::Setbacks;
 use super::time::{Span, Time};
 
 /// Run that is live, or whose tick died before the settlement.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CurrentRun {
     pub run_id: RunId,
     pub message_id: MessageId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     pub attempt: u32,
     pub claimed_at: Time,
@@ -50,38 +50,28 @@ pub struct CurrentRun {
     pub setbacks: Setbacks,
     /// Time of the first of the consecutive deferrals, by a turn or by a claim that lacked a
     /// resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     /// Set while `stop` ends this run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<Stopping>,
     /// Set after the run was asked to yield.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
     /// Time at which the turn asked to be suspended. The run is then suspended, however the turn
     /// ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yielded_at: Option<Time>,
     /// Duration of the suspension, if the turn named one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_after: Option<Span>,
     /// Last checkpoint of the message, saved by an earlier run or by this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     /// Checkpoint that the run continues from. Its turn may read it while it runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub given: Option<Checkpoint>,
     /// Reason for which the tick has told the turn to end, or will after the open section.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told: Option<String>,
     /// Reason for which the run fails, however its turn ends. Written before its processes are
     /// ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub condemned: Option<String>,
     /// True if the run is condemned because it did not yield in time. This costs its message no
     /// attempt.
@@ -119,21 +109,21 @@ pub struct Stopping {
 }
 
 /// Time and subject of a failed agent's recovery.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
     /// Message that failed; absent if a start or a recovery failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
     /// Number of the next attempt, unchanged after an interruption; absent when the message was
     /// parked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub not_before: Time,
     pub reason: String,
 }
 
 /// Held run: suspended, or without a resource. Its message stays claimed.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Held {
@@ -141,11 +131,9 @@ pub struct Held {
     /// Missing resource, or the cause of the suspension.
     pub missing: String,
     /// Set if a claim lacked the resource: every step then checks for it again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<Resource>,
     /// Time at which the run may resume by itself, if known; with a `resource`, the time of the
     /// next check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
     pub continuation: Continuation,
     /// Setbacks of the message so far.
@@ -158,23 +146,18 @@ pub struct Held {
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_occupied: bool,
     /// Time of the first of the consecutive deferrals, claims that lack a resource included.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     /// Number of checks that found the `resource` missing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub looks: u32,
     /// Checkpoint that the run continues from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
     /// State that was entered for a turn that has not started yet. The hook of that state has not
     /// run yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entered: Option<ExecutionState>,
     /// More urgent agent to which the run has left its `resource`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_way_for: Option<AgentName>,
 }
 
@@ -200,6 +183,7 @@ impl Held {
 }
 
 /// Committed transition whose hook has not been notified yet.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Untold {
@@ -207,12 +191,9 @@ pub struct Untold {
     pub from: ExecutionState,
     pub to: ExecutionState,
     pub cause: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<MessageId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// Failure for which a recovery begins or ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureTold>,
     /// True if the hook was killed while it was notified. It is notified once more, and not again
     /// after that.
@@ -225,21 +206,20 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// Failure that an agent recovers from, as hooks are told of it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailureTold {
     pub reason: String,
     /// Absent if a start or a recovery failed that no message caused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
     /// Number of the failed attempt.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     /// Run of the failed attempt, if a turn failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LastTurn {
@@ -248,12 +228,9 @@ pub struct LastTurn {
     pub attempt: u32,
     pub terminal: Terminal,
     pub ended_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub brief: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Model that the turn reported.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
@@ -277,13 +254,12 @@ impl SetAside {
 }
 
 /// Message that was set aside, and the agent's wait at that time.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KeptOut {
     pub message_id: MessageId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     /// True if a step has emitted the tick that makes the agent check it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -333,12 +309,11 @@ impl Spent {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spending {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hour: Option<Spent>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub day: Option<Spent>,
 }
 
@@ -348,6 +323,7 @@ impl Spending {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
@@ -356,40 +332,27 @@ pub struct State {
     pub revision: u64,
     pub status: Status,
     /// Operator or agent (possibly itself) that stopped the agent. Absent unless it is stopped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_by: Option<Origin>,
     pub execution: Execution,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_run: Option<CurrentRun>,
     /// Clone that steps the agent now, where several clones tick it by `tick --push`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_by: Option<TickedBy>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Number of consecutive failed recoveries.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub recovery_failures: u32,
     /// Current work item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<WorkId>,
     /// Time of the next due step of an agent that rests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sleeping_until: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_wake_hint: Option<WakeHint>,
     /// Key of the last hint that became a tick.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_wake_key: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_turn: Option<LastTurn>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_closure: Option<Closure>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_continuation: Option<Continuation>,
     /// Fault in dormouse itself since the last turn that completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_error: Option<String>,
     #[serde(default, skip_serializing_if = "SetAside::is_nothing")]
     pub set_aside: SetAside,
@@ -397,21 +360,16 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advised: Vec<String>,
     /// Time at which a step has work even if nothing arrives.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
     /// Decision of the last step that found nothing to do. It holds until a transition, an arrival
     /// or `next_due_at`, so that a step before that reads no other record.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resting: Option<DecisionReport>,
     /// Time of that step. A time in the future was written by a wrong clock, and the decision then
     /// does not hold.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rested_at: Option<Time>,
     /// Time of the agent's last step that changed something.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stepped_at: Option<Time>,
     /// Start of the stall that a person was told of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stalled: Option<Time>,
     /// Size of the outbox: the messages that are still to be delivered to other agents. Each is a
     /// record of its own.
@@ -424,13 +382,11 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Spending::is_nothing")]
     pub spending: Spending,
     /// Unacknowledged attentions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Mark>,
     /// Open questions to the operator that a person has been told of, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Attention>,
     /// Set while the agent is in another store: its records here do not change then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,

@@ -79,6 +79,7 @@ impl ChildEnd {
 
 /// Background work. While it is open it has its own file; its last state is appended to the
 /// archive.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Task {
@@ -86,12 +87,9 @@ pub struct Task {
     pub agent: AgentName,
     pub job: TaskJob,
     pub status: TaskStatus,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
     /// Turn that started it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
     /// True if its end may start a turn.
     #[serde(default = "yes")]
@@ -99,7 +97,6 @@ pub struct Task {
     /// True if its command takes input.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interactive: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
     /// Hops of the message whose turn started it. Its result has the same.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -110,26 +107,17 @@ pub struct Task {
     #[serde(default)]
     pub boot_id: String,
     /// State directory from which its processes were started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<StatePlace>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub supervisor_pid: Option<u32>,
     pub created_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     /// Reason of the end, if the exit does not show it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Message that tells the agent of its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stdout_bytes: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_bytes: Option<u64>,
     #[serde(flatten)]
     pub extra: Extra,

@@ -7,7 +7,7 @@ use chrono::{
     DateTime, Datelike, Days, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Offset, SecondsFormat,
     Timelike, Utc, Weekday,
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::id::Malformed;
 use super::text;
@@ -290,18 +290,7 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Time {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Time".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "format": "date-time" })
-    }
-}
+schema! { Time: { "type": "string", "format": "date-time" } }
 
 /// Span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -369,32 +358,11 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl de::Visitor<'_> for Visitor {
-            type Value = Span;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a duration such as \"30m\"")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Span, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(Visitor)
+        text::read_as("a duration such as \"30m\"", deserializer, str::parse)
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for Span {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Span".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "examples": ["90s", "10m", "1h30m", "2d"] })
-    }
-}
+schema! { Span: { "type": "string", "examples": ["90s", "10m", "1h30m", "2d"] } }
 
 #[cfg(test)]
 mod tests {

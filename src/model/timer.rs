@@ -37,26 +37,23 @@ names! {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timer {
     pub id: TimerId,
     pub agent: AgentName,
     /// Name that its creator gave it. An agent has at most one active timer of a name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub schedule: Schedule,
     pub catch_up: CatchUp,
     /// Maximum delay at which a fire of a timer with [`CatchUp::Skip`] still sends its message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace: Option<Span>,
     /// Time of the next fire: computed from the schedule, not from the time at which a step noticed
     /// the last fire.
     pub next_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Body>,
     /// Deferred message: it is admitted unchanged when the timer fires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<Message>>,
     /// Hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -67,11 +64,9 @@ pub struct Timer {
     #[serde(default)]
     /// Number of fires that were due while no tick came.
     pub missed: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_fired_at: Option<Time>,
     pub status: TimerStatus,
     pub created_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,

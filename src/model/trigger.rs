@@ -114,18 +114,7 @@ impl<'de> Deserialize<'de> for TriggerScope {
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for TriggerScope {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "TriggerScope".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^(agent|resource:.+|wait:wait_[0-9a-f]{32})$" })
-    }
-}
+schema! { TriggerScope: { "type": "string", "pattern": "^(agent|resource:.+|wait:wait_[0-9a-f]{32})$" } }
 
 names! {
     "trigger status" TriggerStatus {
@@ -239,6 +228,7 @@ impl TryFrom<VerifyFields> for Verify {
 /// Header in which GitHub and many others send the signature.
 pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trigger {
@@ -249,7 +239,6 @@ pub struct Trigger {
     pub scope: TriggerScope,
     /// Origin of the deliveries: `webhook:github`. Absent: `webhook`, or `callback` where the scope
     /// is a wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     pub status: TriggerStatus,
     #[serde(flatten)]
@@ -261,10 +250,8 @@ pub struct Trigger {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delivery_count: u64,
     /// Time at which the last of these arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_delivered_at: Option<Time>,
     pub created_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,

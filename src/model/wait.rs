@@ -35,6 +35,7 @@ names! {
     }
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wait {
@@ -46,68 +47,49 @@ pub struct Wait {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// Task id for kind `task`; else an opaque reference such as `github:org/repo#12`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
     /// Work item that waits. Absent: the agent itself waits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_id: Option<TriggerId>,
     /// End of a `timer` wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_at: Option<Time>,
     /// Time at which the agent is next told to check. That does not end the wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Time>,
     /// Interval between two such times; absent: there is one time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_every: Option<Span>,
     /// Message that tells the agent to check, while that message is in the inbox. There is at most
     /// one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_id: Option<MessageId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Time>,
     /// Outside system that is expected to answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Reason for which the wait has no fallback, if that is intended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_fallback: Option<String>,
     pub status: WaitStatus,
     /// Message that satisfies the wait, set when a step takes that message up. The wait is resolved
     /// when a turn for the message has completed, and blocks nothing until then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_by: Option<MessageId>,
     /// Message that should have ended the wait. No turn has completed for it, so the answer is
     /// lost.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_answer: Option<MessageId>,
     /// Message that reports the end of the task and that no step has taken up yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_id: Option<MessageId>,
     /// Time at which the agent was told that `expires_at` is past. The wait ends when a step takes
     /// that message up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_told_at: Option<Time>,
     /// Time at which a step emitted the one tick of the agent's own `system` wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked_at: Option<Time>,
     /// Hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
     /// chain.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub hops: u32,
     /// Time at which the agent was woken because `wake_at` had come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woken_at: Option<Time>,
     /// Time at which the agent was last told to check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rechecked_at: Option<Time>,
     pub created_at: Time,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Time>,
     /// Cause of the end: the message that resolved it, `expires_at`, or a command and its subject.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,

@@ -61,6 +61,7 @@ pub struct Ticked {
     pub wakes: u64,
 }
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkItem {
@@ -71,23 +72,17 @@ pub struct WorkItem {
     pub plan_status: PlanStatus,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub todo: Vec<Todo>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recheck_consumed_at: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// From 1, +1 on every change.
     pub revision: u64,
     /// Last tick that was emitted to continue this item.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticked: Option<Ticked>,
     pub created_at: Time,
     pub updated_at: Time,
     /// Prose plan, in the archive only. The plan of an open item is a file of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,

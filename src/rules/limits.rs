@@ -19,16 +19,13 @@ const DAY: Span = Span::from_secs(24 * 3600);
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
 /// Remainder of each limit that is set. The running turn is already counted.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Left {
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub turns_per_hour: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub turns_per_day: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_per_day: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_day: Option<u64>,
 }
 

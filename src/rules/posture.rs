@@ -15,19 +15,15 @@ use crate::model::work::{PlanStatus, SchedulingState, WorkItem, WorkState};
 use super::work::{WaitsByItem, scheduling_state};
 
 /// Posture, its reason, and the ids that decided it.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PostureReport {
     pub posture: Posture,
     pub reason: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<RunId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<MessageId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub work_item_id: Option<WorkId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub task_id: Option<TaskId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_id: Option<WaitId>,
 }
 
