@@ -98,7 +98,6 @@ const AMBIGUOUS: &[&str] = &[
     "Unfinished",
     "Value",
     "Verdict",
-    "Visitor",
     "Watch",
 ];
 
