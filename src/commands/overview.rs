@@ -20,7 +20,7 @@ pub const TICK: &str =
 
 pub fn overview(session: &mut Session) -> Result<Status> {
     let store = match session.store() {
-        Err(Error::NoStore { .. }) => return Ok(beginning(session)),
+        Err(Error::NoStore { .. }) => return Ok(first_steps(session)),
         found => found?,
     };
     let now = session.clock.now();
@@ -105,7 +105,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
 }
 
 /// Shows first instructions where no state directory exists.
-fn beginning(session: &mut Session) -> Status {
+fn first_steps(session: &mut Session) -> Status {
     let steps = [
         ("dormouse init", "make a state directory here"),
         ("dormouse create ada --template script", "an agent, with a script that explains itself"),

@@ -41,7 +41,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     let store = session.store()?;
     match command {
         TaskCommand::Start(args) => {
-            let (name, text) = told(&args)?;
+            let (name, text) = agent_and_message(&args)?;
             let agent = store.agent(&name)?;
             authority::reach_records(session, &store, &agent, "start a task of")?;
             let new = wanted(session, &store, &agent, args, text)?;
@@ -102,7 +102,7 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
 
 /// Returns the agent of `task start`, and the message for a child. Without a child the only word is
 /// the agent.
-fn told(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
+fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;
     if args.delegate.is_some() {
         return agent_and_text(AgentAndText { words: words.clone(), agent: agent.clone() });
@@ -121,7 +121,7 @@ fn wanted(
     store: &Store,
     agent: &Agent<'_>,
     args: TaskStartArgs,
-    told: Option<String>,
+    message: Option<String>,
 ) -> Result<NewTask> {
     let work_item_id = open_id::<WorkItem>(agent, "open work item", args.work_item.as_deref())?;
     let caller = session.caller(store)?;
@@ -135,7 +135,7 @@ fn wanted(
             };
             due::check(store, agent.name(), &child, &policy)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let text = text("TEXT", told.as_deref(), &bound)?;
+            let text = text("TEXT", message.as_deref(), &bound)?;
             NewJob::Delegate { child, body: Body::Text { text }, policy }
         }
     };

@@ -23,7 +23,7 @@ use crate::model::trigger::{
 };
 use crate::model::wait::Wait;
 use crate::report::output::Output;
-use crate::report::summary::told;
+use crate::report::summary::for_people;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
@@ -65,14 +65,11 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
                 (None, None) => TriggerScope::Agent,
             };
             let verify = verify_of(parse_optional("--verify", verify.as_deref())?, signature_header)?;
-            let wanted = TriggerSpec {
-                delivery_mode: parse_optional("--mode", mode.as_deref())?
-                    .unwrap_or(DeliveryMode::EnqueueMessage),
-                scope,
-                source,
-                verify,
-            };
-            create(session, &store, &agent, wanted, &SecretWords { secret_file, secret_from })
+            let mode = parse_optional("--mode", mode.as_deref())?;
+            let delivery_mode = mode.unwrap_or(DeliveryMode::EnqueueMessage);
+            // The secret is drawn after the caller's rights are checked.
+            let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: String::new() };
+            create(session, &store, &agent, new, &SecretWords { secret_file, secret_from })
         }
         TriggerCommand::List { agent, all } => list(session, &store, &agent, all),
         TriggerCommand::Show { id, agent } => {
@@ -125,14 +122,6 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
     Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
-/// Requested trigger without its secret.
-struct TriggerSpec {
-    delivery_mode: DeliveryMode,
-    scope: TriggerScope,
-    source: Option<String>,
-    verify: Verify,
-}
-
 /// Flags that name the source or destination of a secret.
 struct SecretWords {
     secret_file: Option<PathBuf>,
@@ -180,13 +169,12 @@ fn create(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    wanted: TriggerSpec,
+    mut new: NewTrigger,
     words: &SecretWords,
 ) -> Result<Status> {
-    reach(session, store, agent, "make", Some(&wanted.scope))?;
-    let mut secret = words.secret(session, store, &wanted.verify)?;
-    let TriggerSpec { delivery_mode, scope, source, verify } = wanted;
-    let new = NewTrigger { delivery_mode, scope, source, verify, secret_sha256: secret.sha256() };
+    reach(session, store, agent, "make", Some(&new.scope))?;
+    let mut secret = words.secret(session, store, &new.verify)?;
+    new.secret_sha256 = secret.sha256();
     let mut open = Desk::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
     commit(agent, open, &trigger, &mut secret)?;
@@ -368,7 +356,7 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: TriggerId) -> Result<Statu
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {
             if let Some(value) = object.get(field) {
-                text.push_str(&format!("\n  {field:<17}  {}", out.safe(&told(field, value))));
+                text.push_str(&format!("\n  {field:<17}  {}", out.safe(&for_people(field, value))));
             }
         }
         text

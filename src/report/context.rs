@@ -216,14 +216,14 @@ pub fn document<'a>(
         schema: "dormouse/context/1",
         agent: AgentInfo { id: &records.state.agent, description: &records.policy.description },
         run: this_run(run, claimed.lost.is_some()),
-        message: told(&claimed.message),
+        message: message_view(&claimed.message),
         continuation: &run.continuation,
         resolves: resolves(&run.continuation, records, run.claimed_at),
         reduced: Reduced {
             count: past.reduced_count,
-            messages: past.reduced.iter().rev().map(told).collect(),
+            messages: past.reduced.iter().rev().map(message_view).collect(),
         },
-        interjected: past.interjected.iter().rev().map(told).collect(),
+        interjected: past.interjected.iter().rev().map(message_view).collect(),
         work: work(records, past),
         waits: records.waits.iter().filter(|wait| !ends(&run.continuation, wait)).collect(),
         tasks: &records.tasks,
@@ -280,7 +280,7 @@ fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time)
     continuation.resolves.iter().map(shown).collect()
 }
 
-fn told(message: &Message) -> MessageView<'_> {
+fn message_view(message: &Message) -> MessageView<'_> {
     let body_is = if is_evidence(message) { BodyIs::Evidence } else { BodyIs::Instruction };
     let mut message = Cow::Borrowed(message);
     // The agent asks the outside system itself after it wakes up, so the payload of a hint is no

@@ -205,7 +205,7 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
     }
     if naming != Naming::Nobody {
         let mut families = Families { sheet, named: &named };
-        write_standing(&mut families);
+        write_state(&mut families);
         write_history(&mut families);
     }
 }
@@ -313,7 +313,7 @@ impl<S: Sheet> Families<'_, S> {
 }
 
 /// Writes the current state of each agent.
-fn write_standing(families: &mut Families<'_, impl Sheet>) {
+fn write_state(families: &mut Families<'_, impl Sheet>) {
     families.each(
         "dormouse_agent_posture",
         Kind::Gauge,

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Status};
 
-use super::progress::{Unit, WorkProgress, beside, is_watched};
+use super::progress::{Unit, WorkProgress, is_watched, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint};
 
 /// Writes a message to stderr in one call, so that the messages of several processes don't mix.
@@ -45,7 +45,7 @@ fn keep(text: &str) {
 
 /// Returns `Some` if stdout is a terminal that shows `text` as the last output of stderr already:
 /// `Some(true)` if its line has ended.
-fn stands_last(text: &str) -> Option<bool> {
+fn is_last_output(text: &str) -> Option<bool> {
     let (stdout, stderr) = (io::stdout(), io::stderr());
     let device = |stream| rustix::fs::fstat(stream).ok().map(|found| found.st_rdev);
     let is_one =
@@ -57,14 +57,14 @@ fn stands_last(text: &str) -> Option<bool> {
 
 /// Copies the stderr of another dormouse process to stderr.
 pub fn relay(said: &[u8]) {
-    let _ = beside(said.ends_with(b"\n"), || io::stderr().write_all(said));
+    let _ = without_bar(said.ends_with(b"\n"), || io::stderr().write_all(said));
 }
 
 /// Writes to stderr. An error is ignored, because it must not change the result of the command.
 fn say_on_stderr(text: &str) {
     if !text.is_empty() {
         keep(text);
-        let _ = beside(text.ends_with('\n'), || io::stderr().write_all(text.as_bytes()));
+        let _ = without_bar(text.ends_with('\n'), || io::stderr().write_all(text.as_bytes()));
     }
 }
 
@@ -208,7 +208,7 @@ impl Output {
 
     /// Writes a line, unless the terminal shows it already as the last output of another program.
     pub fn line_unless_said(&mut self, text: &str) {
-        match stands_last(text) {
+        match is_last_output(text) {
             None => self.line(text),
             Some(true) => {}
             Some(false) => self.raw(b"\n"),
@@ -262,8 +262,11 @@ impl Output {
             let stdout = &mut self.stdout;
             // A block that does not fit is written around the buffer.
             let is_buffered = bytes.len() < stdout.capacity();
-            let written =
-                if is_buffered { stdout.write_all(bytes) } else { beside(true, || stdout.write_all(bytes)) };
+            let written = if is_buffered {
+                stdout.write_all(bytes)
+            } else {
+                without_bar(true, || stdout.write_all(bytes))
+            };
             self.failure = written.err();
         }
     }
@@ -271,7 +274,7 @@ impl Output {
     /// Flushes the buffer, for a reader that waits for results.
     pub fn flush(&mut self) {
         if self.failure.is_none() && !self.stdout.buffer().is_empty() {
-            self.failure = beside(true, || self.stdout.flush()).err();
+            self.failure = without_bar(true, || self.stdout.flush()).err();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The last line of a terminal: progress of long work, or age of the running turn.
 //!
 //! It is drawn on stderr, only on a terminal that can erase a line, and only by a process in the
-//! foreground of that terminal. Every other write to a stream goes through `beside`, which erases
+//! foreground of that terminal. Every other write to a stream goes through `without_bar`, which erases
 //! the line first. No timer redraws the line: the working code does.
 
 use std::env;
@@ -77,7 +77,7 @@ impl Last {
 
 /// Writes to a stream of this process with the bar erased meanwhile. `ends_line`: the output ends
 /// with a newline.
-pub fn beside<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
+pub fn without_bar<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     let mut last = last();
     if !ends_line {
         last.erase();

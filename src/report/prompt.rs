@@ -32,7 +32,7 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     // A misspelled field is an error; a test for a field's existence is not.
     environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
-    environment.add_filter("told", told);
+    environment.add_filter("told", message_text);
     environment.add_filter("fence", fence);
     environment.add_filter("line", line);
     environment.add_filter("body", body);
@@ -59,7 +59,7 @@ fn word(value: &Value, name: &str) -> String {
 }
 
 /// Renders a message: its origin and authority, its subject, and its body.
-fn told(message: &Value) -> String {
+fn message_text(message: &Value) -> String {
     let origin = field(message, "origin").map(|origin| name_of(&origin)).unwrap_or_default();
     let mut text =
         format!("From {origin} ({}), {}", word(message, "authority_class"), word(message, "created_at"));

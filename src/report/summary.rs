@@ -20,6 +20,7 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::SchedulingState;
 use crate::rules::advisory::advisories;
+use crate::rules::closure;
 use crate::rules::execution::deadline;
 use crate::rules::limits::{dollars, left};
 use crate::rules::posture::{posture, waking_hint};
@@ -121,7 +122,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "moved": state.moved,
         "current_run": state.current_run.as_ref().map(|run| placed(run, facts.places)),
         "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts.places)),
-        "closure": closure_now(records),
+        "closure": closure::derive(&closure_facts(records)),
         "last_closure": state.last_closure,
         "continuation": state.last_continuation,
         "work": work(records),
@@ -184,11 +185,6 @@ fn turn_limit(records: &Records) -> Option<Time> {
     let runs = records.state.execution.state == ExecutionState::Running;
     let run = records.state.current_run.as_ref().filter(|_| runs)?;
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
-}
-
-/// Returns the closure that follows from the present records.
-fn closure_now(records: &Records) -> Value {
-    json!(crate::rules::closure::derive(&closure_facts(records)))
 }
 
 /// Removes the fields that are null.
@@ -359,7 +355,7 @@ pub fn raw(value: &Value) -> String {
 }
 
 /// Formats a field for people: as for scripts, but moments are local.
-pub fn told(name: &str, value: &Value) -> String {
+pub fn for_people(name: &str, value: &Value) -> String {
     let written = raw(value);
     if !name.ends_with("_at") {
         return written;

@@ -329,7 +329,7 @@ fn add_fields(value: &Value, above: &str, found: &mut Vec<Candidate>) {
         let path = format!("{above}{name}");
         let what = match field {
             Value::Object(_) | Value::Array(_) | Value::Null => String::new(),
-            Value::Bool(_) | Value::Number(_) | Value::String(_) => summary::told(name, field),
+            Value::Bool(_) | Value::Number(_) | Value::String(_) => summary::for_people(name, field),
         };
         found.push((path.clone(), what));
         add_fields(field, &format!("{path}."), found);

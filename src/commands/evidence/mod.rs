@@ -87,7 +87,7 @@ fn run_line(run: &Value, out: &Output) -> String {
     };
     let said = run["brief"].as_str().or(run["reason"].as_str()).unwrap_or_default();
     let took = run["duration_ms"].as_u64().map(|ms| format!("  {ms} ms")).unwrap_or_default();
-    let (id, at) = (out.safe(&word("id")), out.safe(&summary::told("started_at", &run["started_at"])));
+    let (id, at) = (out.safe(&word("id")), out.safe(&summary::for_people("started_at", &run["started_at"])));
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
 
@@ -115,7 +115,7 @@ fn show(session: &mut Session, store: &Store, found: &Named<RunId>) -> Result<St
         let mut text = format!("{}\n", run_line(&run, out));
         if let Value::Object(fields) = &run {
             for (name, value) in fields.iter().filter(|(name, _)| *name != "id") {
-                let value = summary::told(name, value);
+                let value = summary::for_people(name, value);
                 text.push_str(&format!("{}: {}\n", out.safe(name), out.indented(&value)));
             }
         }

@@ -230,13 +230,13 @@ fn finish(
     mark: &Moved,
     size: Option<CopySize>,
 ) -> Result<RenameReport> {
-    let heir = store.agent(&names.name)?;
-    let late = vanish(session, store, names, mark, &heir)?;
-    let children = tell_others(session, store, names)?;
-    let locked = heir.change(session.clock.now())?;
+    let renamed = store.agent(&names.name)?;
+    let late = delete_former(session, store, names, mark, &renamed)?;
+    let children = update_others(session, store, names)?;
+    let locked = renamed.change(session.clock.now())?;
     let state = locked.any_state()?;
     if state.moved.as_ref() == Some(mark) {
-        let desk = Desk::new(session, &heir);
+        let desk = Desk::new(session, &renamed);
         let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
         moved::renamed(&mut draft, &names.former);
         desk.commit(&locked, draft)?;
@@ -244,7 +244,7 @@ fn finish(
     drop(locked);
     // Every agent has a default trigger, which most agents never use.
     let is_called = |trigger: &Trigger| trigger.status == TriggerStatus::Active && trigger.delivery_count > 0;
-    let triggers = heir.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
+    let triggers = renamed.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
     Ok(RenameReport {
         agent: names.name.clone(),
         former_name: names.former.clone(),
@@ -256,12 +256,12 @@ fn finish(
     })
 }
 
-fn vanish(
+fn delete_former(
     session: &Session,
     store: &Store,
     names: &NamePair,
     mark: &Moved,
-    heir: &Agent<'_>,
+    renamed: &Agent<'_>,
 ) -> Result<Vec<String>> {
     let gone = match store.agent(&names.former) {
         Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
@@ -275,14 +275,14 @@ fn vanish(
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Ok(Vec::new());
     }
-    locked.vanish_into(heir)
+    locked.vanish_into(renamed)
 }
 
 /// Updates the agents whose parent or owner it is, or which it has stopped. Returns its children.
-fn tell_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec<AgentName>> {
+fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec<AgentName>> {
     let mut children = Vec::new();
     for name in store.agents()? {
-        let told = store.agent(&name).and_then(|agent| tell(session, &agent, names));
+        let told = store.agent(&name).and_then(|agent| update_one(session, &agent, names));
         match told {
             Ok(true) => children.push(name),
             Ok(false) | Err(Error::NoAgent { .. }) => {}
@@ -296,7 +296,7 @@ fn tell_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec
 }
 
 /// Updates one agent. Returns true if it is a child.
-fn tell(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
+fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
     let NamePair { former, name } = names;
     let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);
     let identity = agent.identity()?;

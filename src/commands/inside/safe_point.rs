@@ -51,7 +51,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     let (name, run_id) = own_run(session, &store, &args.agent)?;
     let agent = store.agent(&name)?;
     if !args.argv.is_empty() {
-        return beside(session, &agent, run_id, &args);
+        return run_command(session, &agent, run_id, &args);
     }
     // Messages written to /dev/null would be lost.
     let is_read = session.out.is_read();
@@ -210,7 +210,12 @@ fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId])
 }
 
 /// Runs a command, and ends it when the turn should yield or has messages to read.
-fn beside(session: &Session, agent: &Agent<'_>, run_id: RunId, args: &cli::SafePointArgs) -> Result<Status> {
+fn run_command(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    args: &cli::SafePointArgs,
+) -> Result<Status> {
     let grace: Span = parse("--grace", &args.grace)?;
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))

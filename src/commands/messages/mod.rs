@@ -76,18 +76,18 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     if args.batch {
         let voice = Voice::of(session, &store, &agent, &args.said)?;
         let admitted = admit_batch(session, &agent, &voice, &args.said)?;
-        return told(session, &agent, &admitted, args.awaits.then_some(deadline));
+        return show_admitted(session, &agent, &admitted, args.awaits.then_some(deadline));
     }
     if args.within.is_some() || args.at.is_some() {
         authority::owners(&store, "--in and --at")?;
     }
     let later = later(session, &args)?;
     let admitted = take(session, &store, &agent, &args.said, later)?;
-    told(session, &agent, &[admitted], args.awaits.then_some(deadline))
+    show_admitted(session, &agent, &[admitted], args.awaits.then_some(deadline))
 }
 
 /// Shows the admitted message, or its result with --await.
-fn told(
+fn show_admitted(
     session: &mut Session,
     agent: &Agent<'_>,
     admitted: &[Admitted],

@@ -22,7 +22,7 @@ use crate::rules::priority::next_of;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
-use super::many::{self, Urgency, own_tick, told};
+use super::many::{self, Urgency, own_tick, print_tick};
 
 /// Poll interval for an agent that can't be watched, and for one whose turn or task another process
 /// runs: the death of that process changes no file. Each `AGENTS_IN_A_LOOK` unwatched agents
@@ -40,9 +40,9 @@ const WRITTEN: Span = Span::from_secs(1);
 
 /// Pause of an agent after a step that did nothing. It doubles each time, up to `LONGEST`, the
 /// interval of cron.
-const IN_VAIN: Span = Span::from_millis(20);
+const IDLE_PAUSE: Span = Span::from_millis(20);
 /// Number of idle steps after which the agent's records are read.
-const SURELY: u8 = 2;
+const IDLE_STEPS: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
 
@@ -92,12 +92,12 @@ struct FollowedAgent {
     /// Set if the agent has something to do.
     ready: Option<Urgency>,
     /// Urgency that the store has reported, if the store knows which agents are due.
-    told: Option<Urgency>,
+    urgency: Option<Urgency>,
     /// True while a process makes a step of the agent.
     runs: bool,
     /// Number of idle steps in a row. After one of them another process may have just made the
     /// step; after two the reason to wait is certain.
-    in_vain: u8,
+    idle_steps: u8,
     /// Length of the current pause, and its end.
     pause: Span,
     until: Option<Time>,
@@ -178,7 +178,7 @@ impl TickFollower<'_> {
             match change {
                 Told::Agent(name) => {
                     if let Some(agent) = self.followed.get_mut(&name) {
-                        agent.in_vain = 0;
+                        agent.idle_steps = 0;
                         self.to_look_at.insert(name);
                     }
                 }
@@ -248,8 +248,8 @@ impl TickFollower<'_> {
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
             Some(known) => {
                 self.machines = known.machines;
-                let told = many::urgencies(&self.store, known).into_iter();
-                told.map(|(name, urgency)| (name, Some(urgency))).collect()
+                let urgencies = many::urgencies(&self.store, known).into_iter();
+                urgencies.map(|(name, urgency)| (name, Some(urgency))).collect()
             }
             None => {
                 let names = agents(&self.store, &self.args.agents, self.args.all)?.into_iter();
@@ -257,19 +257,19 @@ impl TickFollower<'_> {
             }
         };
         self.followed.retain(|name, agent| agent.runs || names.contains_key(name));
-        for (name, told) in names {
+        for (name, urgency) in names {
             let agent = self.followed.entry(name.clone()).or_insert_with(|| {
                 self.to_look_at.insert(name.clone());
                 FollowedAgent::default()
             });
-            if agent.ready.is_some() && told.is_some() {
-                agent.ready.clone_from(&told);
+            if agent.ready.is_some() && urgency.is_some() {
+                agent.ready.clone_from(&urgency);
             }
-            let is_back = agent.told.is_none() && told.is_some();
-            if is_back && !agent.runs && agent.in_vain < SURELY {
+            let is_back = agent.urgency.is_none() && urgency.is_some();
+            if is_back && !agent.runs && agent.idle_steps < IDLE_STEPS {
                 self.to_look_at.insert(name);
             }
-            agent.told = told;
+            agent.urgency = urgency;
         }
         if !self.args.all {
             // A removed agent may have been imported again.
@@ -299,7 +299,7 @@ impl TickFollower<'_> {
             }
             // The store has reported that the agent is due. That is trusted until steps find
             // nothing to do.
-            if let Some(urgency) = agent.told.clone().filter(|_| agent.in_vain < SURELY) {
+            if let Some(urgency) = agent.urgency.clone().filter(|_| agent.idle_steps < IDLE_STEPS) {
                 agent.look_at = None;
                 agent.stands(Some(now), now, || urgency);
                 continue;
@@ -315,7 +315,7 @@ impl TickFollower<'_> {
                     agent.look_at = looks.then(|| now.after(again));
                     // An agent that is not at rest gets another step at once, unless another
                     // process has just made one.
-                    let goes_on = !outlook.is_at_rest && agent.in_vain == 0 && !outlook.is_beside;
+                    let goes_on = !outlook.is_at_rest && agent.idle_steps == 0 && !outlook.is_beside;
                     if goes_on { Some(now) } else { outlook.due }
                 }
                 // The agent was moved away, so it has no steps here.
@@ -381,14 +381,14 @@ impl TickFollower<'_> {
         let did_nothing = end == End::Exit(Status::NothingDone.code().into());
         // A step that did nothing prints nothing.
         let lines = if did_nothing { &[][..] } else { &lines[..] };
-        let reached = told(&mut session.out, &name, lines, end);
+        let reached = print_tick(&mut session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
         agent.runs = false;
-        agent.in_vain = if did_nothing { agent.in_vain.saturating_add(1) } else { 0 };
+        agent.idle_steps = if did_nothing { agent.idle_steps.saturating_add(1) } else { 0 };
         let now = session.clock.now();
         match reached {
             Status::Done | Status::TurnFailed => (agent.pause, agent.until) = (Span::ZERO, None),
-            Status::NothingDone => agent.leave_alone(IN_VAIN, now),
+            Status::NothingDone => agent.leave_alone(IDLE_PAUSE, now),
             Status::Failed
             | Status::Usage
             | Status::NotFound
@@ -399,7 +399,7 @@ impl TickFollower<'_> {
             | Status::PleaseYield
             | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
         }
-        if agent.in_vain == 1 && agent.told.take().is_some() {
+        if agent.idle_steps == 1 && agent.urgency.take().is_some() {
             // Another machine made the step. The store knows if something is left, and one query is
             // about all agents.
             let soon = now.after(ASKS_SOON);

@@ -99,7 +99,7 @@ impl Round<'_> {
         let relay: Option<Relay> = out.can_draw().then_some(relay);
         let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
             progress.advance(1);
-            let reached = told(out, &busy[ended.of], &ended.lines, ended.end);
+            let reached = print_tick(out, &busy[ended.of], &ended.lines, ended.end);
             if reached != Status::NothingDone {
                 self.has_moved = true;
                 status = status.graver(reached);
@@ -117,7 +117,7 @@ impl Round<'_> {
 
 /// Prints the output of an agent's tick, and reports an error that it could not print. Returns the
 /// exit status.
-pub fn told(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
+pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
     let reached = match end {
         End::Exit(0) => Status::Done,
         End::Exit(10) => Status::NothingDone,
@@ -184,7 +184,7 @@ fn command(session: &Session, store: &Store, of: &str, args: &cli::TickArgs) -> 
 /// Sorts by urgency. Equal agents stay in order of name.
 fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now: Time) {
     names.sort_by_cached_key(|name| match urgencies.get(name) {
-        Some(told) => told.rank(now),
+        Some(urgency) => urgency.rank(now),
         None => Urgency::of(store, name).rank(now),
     });
 }
@@ -193,7 +193,7 @@ fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now
 pub type Urgencies = BTreeMap<AgentName, Urgency>;
 
 pub fn urgencies(store: &Store, due: Due) -> Urgencies {
-    let told = due.agents.into_iter().map(|agent| {
+    let urgencies = due.agents.into_iter().map(|agent| {
         // An agent with unreadable settings reports that in its own tick.
         let policy =
             store.local().policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
@@ -202,7 +202,7 @@ pub fn urgencies(store: &Store, due: Due) -> Urgencies {
         let due = agent.due.filter(|due| *due != at_once());
         (agent.name, Urgency { policy, since: agent.since, due })
     });
-    told.collect()
+    urgencies.collect()
 }
 
 /// Input of an agent's rank.

@@ -83,14 +83,14 @@ impl Act {
 }
 
 /// Describes the result of a command.
-pub fn told(ended: &Ended<(Act, AgentName)>) -> String {
+pub fn result_text(ended: &Ended<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);
     let last = lines.lines().last().and_then(|line| json::value(line.as_bytes()).ok()).unwrap_or_default();
     let word = |field: &Value| field.as_str().map(str::to_owned);
     let of = |fields: &[&str]| fields.iter().filter_map(|field| word(&last[*field])).collect::<Vec<_>>();
     let error = &last["error"];
-    let told = match (word(&error["message"]), ended.end) {
+    let result = match (word(&error["message"]), ended.end) {
         (Some(message), _) => match word(&error["hint"]) {
             Some(hint) => format!("{message} ({hint})"),
             None => message,
@@ -106,5 +106,5 @@ pub fn told(ended: &Ended<(Act, AgentName)>) -> String {
         (None, End::Signal(signal)) => format!("ended by signal {signal}"),
         (None, End::Unknown) => "ended".to_owned(),
     };
-    format!("{} {name}: {told}", act.name())
+    format!("{} {name}: {result}", act.name())
 }

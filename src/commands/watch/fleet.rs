@@ -26,7 +26,7 @@ impl Fleet {
             names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();
         let names: BTreeSet<AgentName> = names.into_iter().collect();
         self.agents.retain(|(name, _)| names.contains(name));
-        self.agents.extend(new.iter().map(|name| (name.clone(), AgentRow::Nothing)));
+        self.agents.extend(new.iter().map(|name| (name.clone(), AgentRow::Unread)));
         self.agents.sort_by(|(one, _), (other, _)| natural(one.as_str(), other.as_str()));
         self.places = self.agents.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
         self.sort();
@@ -49,8 +49,8 @@ impl Fleet {
         let filter = self.filter.to_lowercase();
         let is_shown = |(name, known): &(AgentName, AgentRow)| {
             let posture = match known {
-                AgentRow::Stands(line) => line.posture.name(),
-                AgentRow::Nothing | AgentRow::Broken(_) => "",
+                AgentRow::Read(line) => line.posture.name(),
+                AgentRow::Unread | AgentRow::Broken(_) => "",
             };
             name.as_str().contains(&filter) || posture.contains(&filter)
         };
@@ -91,8 +91,8 @@ impl Fleet {
         for (_, known) in &self.agents {
             counts.to_look_at += usize::from(known.needs_attention());
             match known {
-                AgentRow::Nothing => counts.unread += 1,
-                AgentRow::Stands(line) => {
+                AgentRow::Unread => counts.unread += 1,
+                AgentRow::Read(line) => {
                     counts.at_work += usize::from(line.posture == Posture::ActiveTurn);
                     counts.pending += line.pending;
                 }

@@ -93,8 +93,8 @@ impl Dashboard {
                     self.look_near(session, name);
                 }
             }
-            Key::Right | Key::Char('n') => self.look_beside(session, |at| at.saturating_add(1)),
-            Key::Left | Key::Char('N') => self.look_beside(session, |at| at.saturating_sub(1)),
+            Key::Right | Key::Char('n') => self.look_at_neighbour(session, |at| at.saturating_add(1)),
+            Key::Left | Key::Char('N') => self.look_at_neighbour(session, |at| at.saturating_sub(1)),
             Key::Char(letter) => {
                 if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
                     match act.doubt() {
@@ -128,7 +128,7 @@ impl Dashboard {
     }
 
     /// Changes the detail view to a neighbour in the list.
-    fn look_beside(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
+    fn look_at_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
         let Some(near) = &self.near else { return };
         let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));
         let beside = self.fleet.from(at).next().map(|(name, _)| name.clone());

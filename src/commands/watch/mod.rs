@@ -29,7 +29,7 @@ use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told, Watch};
 
-use acts::{Act, told};
+use acts::{Act, result_text};
 use fleet::Fleet;
 
 /// Maximum time of reading agents before keys are handled.
@@ -183,7 +183,7 @@ impl Dashboard {
             let ended = self.jobs.wait(&wakes, until)?;
             drop(wakes);
             for ended in ended {
-                self.talk = FooterState::Said(told(&ended));
+                self.talk = FooterState::Said(result_text(&ended));
                 self.to_read.insert(ended.of.1);
                 self.is_changed = true;
             }
@@ -312,7 +312,7 @@ impl Dashboard {
         let known = match found {
             Ok((line, is_watched)) => {
                 self.notes_watch(session, name, is_watched);
-                AgentRow::Stands(Box::new(line))
+                AgentRow::Read(Box::new(line))
             }
             Err(error) => AgentRow::Broken(error.to_string()),
         };
@@ -378,8 +378,8 @@ impl Dashboard {
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
         let of = |known: &AgentRow| match known {
-            AgentRow::Stands(line) => next_change(line, now),
-            AgentRow::Nothing | AgentRow::Broken(_) => None,
+            AgentRow::Read(line) => next_change(line, now),
+            AgentRow::Unread | AgentRow::Broken(_) => None,
         };
         let seen: Option<Time> = match &self.near {
             Some(near) => near.seen.as_ref().ok().and_then(|seen| next_change(&seen.line, now)),

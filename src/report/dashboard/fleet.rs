@@ -187,23 +187,23 @@ fn cell(
             let style = if wrong { paint.bad() } else { paint.quiet() };
             Cell::new(Piece::styled(fit(&words(known, now), width), style))
         }
-        (Column::Posture, AgentRow::Nothing) => Cell::new(Piece::styled("…", paint.quiet())),
+        (Column::Posture, AgentRow::Unread) => Cell::new(Piece::styled("…", paint.quiet())),
         (Column::Posture, AgentRow::Broken(_)) => Cell::new(Piece::styled("can't be read", paint.bad())),
-        (_, AgentRow::Nothing | AgentRow::Broken(_)) => Cell::new(""),
-        (Column::Posture, AgentRow::Stands(line)) => {
+        (_, AgentRow::Unread | AgentRow::Broken(_)) => Cell::new(""),
+        (Column::Posture, AgentRow::Read(line)) => {
             Cell::new(Piece::styled(line.posture.name(), posture_style(line.posture, paint)))
         }
-        (Column::Queue, AgentRow::Stands(line)) => {
+        (Column::Queue, AgentRow::Read(line)) => {
             Cell::new(if line.pending > 0 { line.pending.to_string() } else { String::new() })
         }
-        (Column::Turn, AgentRow::Stands(line)) => {
+        (Column::Turn, AgentRow::Read(line)) => {
             let age = line.turn_since.map(|since| span(now.since(since)));
             Cell::new(Piece::styled(age.unwrap_or_default(), paint.live()))
         }
-        (Column::Last, AgentRow::Stands(line)) => {
+        (Column::Last, AgentRow::Read(line)) => {
             Cell::new(line.last_turn_at.map(|at| at.local_short(now)).unwrap_or_default())
         }
-        (Column::Due, AgentRow::Stands(line)) => {
+        (Column::Due, AgentRow::Read(line)) => {
             let is_late = line.next_due_at.is_some_and(|at| at <= now);
             let style = if is_late { paint.late() } else { Style::new() };
             Cell::new(Piece::styled(
@@ -230,8 +230,8 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
 /// Explains the state of an agent, problems first.
 fn words(known: &AgentRow, now: Time) -> String {
     match known {
-        AgentRow::Nothing => String::new(),
-        AgentRow::Stands(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
+        AgentRow::Unread => String::new(),
+        AgentRow::Read(line) => line.words(now, |at| format!("at {}", at.local_short(now))),
         AgentRow::Broken(why) => why.clone(),
     }
 }

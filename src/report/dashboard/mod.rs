@@ -23,9 +23,8 @@ const LEAST: (u16, u16) = (20, 5);
 
 /// Result of the last read of an agent.
 pub enum AgentRow {
-    /// Not read yet.
-    Nothing,
-    Stands(Box<ListRow>),
+    Unread,
+    Read(Box<ListRow>),
     /// Error of the read.
     Broken(String),
 }
@@ -33,8 +32,8 @@ pub enum AgentRow {
 impl AgentRow {
     pub fn needs_attention(&self) -> bool {
         match self {
-            AgentRow::Nothing => false,
-            AgentRow::Stands(line) => line.needs_attention(),
+            AgentRow::Unread => false,
+            AgentRow::Read(line) => line.needs_attention(),
             AgentRow::Broken(_) => true,
         }
     }
