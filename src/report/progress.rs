@@ -1,8 +1,8 @@
 //! The last line of a terminal: progress of long work, or age of the running turn.
 //!
 //! It is drawn on stderr, only on a terminal that can erase a line, and only by a process in the
-//! foreground of that terminal. Every other write to a stream goes through `without_bar`, which erases
-//! the line first. No timer redraws the line: the working code does.
+//! foreground of that terminal. Every other write to a stream goes through `without_bar`, which
+//! erases the line first. No timer redraws the line: the working code does.
 
 use std::env;
 use std::fmt::Display;
