@@ -1,5 +1,5 @@
-//! Messages that are admitted at most once: a key is looked up under the lock, and noted with what
-//! it stands for.
+//! Admission of messages at most once: a dedupe key is looked up under the agent's lock, and stored
+//! with the id of the message that it stands for.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::store::Agent;
 use super::desk::Desk;
 use super::session::Session;
 
-/// What became of one request.
+/// Result of admitting one message.
 pub struct Admitted {
     pub id: MessageId,
     pub status: MessageStatus,
@@ -29,9 +29,9 @@ impl Admitted {
     }
 }
 
-/// A dedupe key needs a look first: the message that was admitted under it within the window, or
-/// else the new one, in one transaction with the note of the key. Those that are put off go into
-/// timers.
+/// Admits each message, unless its dedupe key was admitted within the window: then the id of the
+/// earlier message is returned. New messages and their keys are committed in one transaction. With
+/// `later`, the new messages become timers.
 pub fn admit_each_once(
     session: &Session,
     agent: &Agent<'_>,

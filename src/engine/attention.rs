@@ -1,8 +1,9 @@
-//! What needs attention reaches a person: by a line on stderr, an exit status, and the hook
+//! Notification of people about attentions: a line on stderr, an exit status, and the hook
 //! `on-attention`.
 //!
-//! The transition that raises an attention marks the agent; the command that commits it tells of it
-//! here. If that command was killed, or is itself called from a hook, a later step tells of it.
+//! The transition that raises an attention marks it in the agent's state. The command that commits
+//! the transition notifies after the commit. If that command was killed, or was called from a hook,
+//! a later step notifies.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -16,10 +17,11 @@ use super::installed::{ON_ATTENTION, is_nested};
 use super::session::Session;
 use super::untold::ToTell;
 
-/// How long the line may be, in bytes: the reason may come from outside and be of any length.
+/// Maximum length of the line in bytes. The reason may come from outside and be of any length.
 const LINE: usize = 500;
 
-/// Tells of what was raised about an agent since the last time. To be called without the lock.
+/// Notifies of the attentions that this process has raised about an agent since the last call. Must
+/// be called without the agent's lock.
 pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     let is_ours = |name: &AgentName| name == agent.name();
     let ToTell { attentions, held } = session.to_tell.take();
@@ -32,8 +34,8 @@ pub fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     }
 }
 
-/// Tells of what the commands of one process have raised and not told yet: not every command ends
-/// with `tell`.
+/// Notifies of the attentions of all agents that this process has raised and `tell` has not
+/// reported, because some commands end without a call of it.
 pub fn tell_rest(session: &Session) {
     let Some(first) = next_agent(session) else { return };
     let told = session.store().and_then(|store| {
@@ -50,8 +52,8 @@ pub fn tell_rest(session: &Session) {
     }
 }
 
-/// Tells of what was left untold by a process that was killed, or was called from a hook: it is new
-/// to people.
+/// Notifies of the attentions that a process left pending because it was killed or was called from
+/// a hook.
 pub fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
@@ -79,18 +81,18 @@ fn next_agent(session: &Session) -> Option<AgentName> {
 fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Attention]) {
     these.iter().for_each(|attention| say(session, agent.name(), attention));
     let hook = hooks::find(store, agent, ON_ATTENTION);
-    // If the hook has been removed since, there is nothing to tell it; and a command that is called
-    // from a hook leaves the telling to a step outside.
+    // Without a hook no mark has to be cleared. A command that was called from a hook leaves the
+    // notification to a later step.
     let is_due = hook.is_some() || (these.iter().any(|attention| attention.untold) && !is_nested());
     let mut told = Vec::new();
     for attention in these {
-        // A process that is told to end has no time for more: a later step tells.
+        // A process that got a signal to end leaves the rest to a later step.
         if session.cancelled_by.get().is_some() {
             break;
         }
         let ran = hook.as_ref().map(|hook| hook.run(session, &Occasion::about(agent.name(), attention)));
-        // If the hook could not be run, on a full disk for instance, it was told nothing: a later
-        // step tells.
+        // A hook that could not be started, on a full disk for instance, stays pending for a later
+        // step.
         if !matches!(ran, Some(Err(_))) {
             told.push(attention.seq);
         }
@@ -107,7 +109,7 @@ fn say(session: &Session, agent: &AgentName, attention: &Attention) {
     session.out.alarm(&format!("{agent}: {}", one_line(&attention.to_string(), LINE)));
 }
 
-/// Records that the hook was told.
+/// Clears the pending marks of these attentions.
 fn record(session: &Session, agent: &Agent<'_>, told: &[u64]) -> Result<()> {
     let mut open = Desk::new(session, agent).open()?;
     open.draft.told(|attention| told.contains(&attention.seq));

@@ -1,4 +1,4 @@
-//! From where a command is called, and what a turn may do to other agents (contract, semantics
+//! The caller of a command, and what a turn or task may do to other agents (contract, semantics
 //! §14).
 
 use std::env;
@@ -17,8 +17,8 @@ use crate::store::{Agent, Store};
 
 use super::session::{Session, agents};
 
-/// The agent from inside whose turn or task this is called, whether that still runs or not. A hook
-/// speaks for the operator who installed it, not for the turn that it is about.
+/// Returns the agent whose turn or task has called this command, even if that has ended. `None` in
+/// a hook, which acts for the operator who installed it.
 pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     if env::var_os(process::HOOK).is_some_and(|hook| !hook.is_empty()) {
         return Ok(None);
@@ -26,13 +26,13 @@ pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     session.called_in(store)
 }
 
-/// The origin that is recorded if this command starts or stops an agent.
+/// Returns the origin to record if this command starts or stops an agent.
 pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
     Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
 }
 
-/// Refuses what a turn or task may not do to an agent that is not its own child. `verb` is what it
-/// wants to do.
+/// Error when a turn or task calls this for an agent that is not its own child. `verb` names the
+/// action in the message.
 pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     match inside(session, store)? {
         None => Ok(()),
@@ -40,8 +40,8 @@ pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) ->
     }
 }
 
-/// Refuses the same for changes of an agent's records, except that a turn or task may change those
-/// of its own agent.
+/// Error when a turn or task changes the records of an agent that is neither its own nor its own
+/// child.
 pub fn reach_records(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if caller != *agent.name() => reach_from(store, &caller, &agent.identity()?, verb),
@@ -53,7 +53,8 @@ fn reach_from(store: &Store, caller: &AgentName, target: &Identity, verb: &str) 
     Ok(authority::reaches(caller, store.agent(caller)?.policy()?.authority.lifecycle, target, verb)?)
 }
 
-/// The parent of an agent that is being made. A turn or task makes children of its own agent.
+/// Returns the parent of an agent that is being created. A turn or task can only create children of
+/// its own agent.
 pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Result<Option<AgentName>> {
     let Some(caller) = inside(session, store)? else { return Ok(named) };
     if store.agent(&caller)?.policy()?.authority.lifecycle == Reach::All {
@@ -69,8 +70,8 @@ pub fn parent(session: &Session, store: &Store, named: Option<AgentName>) -> Res
     }
 }
 
-/// Refuses to a turn or task what concerns the whole state directory, unless its agent may reach
-/// all others.
+/// Error when a turn or task acts on the whole state directory, unless the policy of its agent has
+/// `authority.lifecycle = "all"`.
 pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     match inside(session, store)? {
         Some(caller) if store.agent(&caller)?.policy()?.authority.lifecycle != Reach::All => {
@@ -84,13 +85,13 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
     }
 }
 
-/// The agents on which a command acts: those that are named, or with `all` every one on which the
-/// caller may act.
+/// Returns the agents on which a command acts: the named ones, or with `all` every agent on which
+/// the caller may act.
 pub fn governed(session: &Session, store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     governed_among(session, store, agents(store, named, all)?, all)
 }
 
-/// Those of the agents on which the caller may act, if they were not named one by one.
+/// Filters the agents to those on which the caller may act, if `all` is set.
 pub fn governed_among(
     session: &Session,
     store: &Store,
@@ -109,8 +110,8 @@ pub fn governed_among(
     Ok(names)
 }
 
-/// Refuses a message that a private agent does not hear from a turn or task of `speaker`. Returns
-/// the trigger kind of such messages, if it differs from that of their kind.
+/// Error when a private agent accepts no messages from a turn or task of `speaker`. Returns the
+/// trigger kind of such messages, if it differs from that of their message kind.
 pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
         return Ok(None);
@@ -118,7 +119,7 @@ pub fn hears(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKin
     Ok(authority::hears(&agent.identity()?, speaker)?)
 }
 
-/// Inside a turn or task: says which of the agents it may not tick, and leaves them out.
+/// Reports the agents that the calling turn or task may not tick, and removes them from the list.
 pub fn leave_out_others(
     session: &mut Session,
     store: &Store,
@@ -135,13 +136,13 @@ pub fn leave_out_others(
     status
 }
 
-/// How many parents up a chain are looked at.
+/// Maximum number of ancestors that are looked at.
 const DESCENDANTS: usize = 1000;
 
-/// Refuses to stop an agent from inside its own work, or that of a child: the stop would wait for
-/// the turn or task from which it is called, and that for the stop. `verb`: what is refused.
+/// Error when a turn or task stops its own agent or an ancestor of it: the stop would wait for its
+/// caller, and the caller for the stop. `verb` names the action in the message.
 pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
-    // A turn or task that is over may stop any agent.
+    // A turn or task that has ended may stop any agent.
     let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {
         CalledBy::Turn { .. } => ("own_turn", "turn"),
@@ -165,13 +166,13 @@ pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, v
     .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
-/// Refuses to a member of the sharing group what needs more of the agent than its inbox. `what` is
-/// the flag or field.
+/// Error when a member of the sharing group asks for more than the agent's inbox. `what` names the
+/// flag or field.
 pub fn owners(store: &Store, what: &str) -> Result<()> {
     if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
 }
 
-/// The refusal of what a member of the sharing group may not ask for.
+/// Returns the refusal for a member of the sharing group.
 pub fn owners_only(what: &str) -> Refusal {
     let message =
         format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");

@@ -1,5 +1,5 @@
-//! Background tasks as other processes than their supervisors see them: how they are begun,
-//! stopped, and settled when the supervisor is gone (contract, semantics §12).
+//! Background tasks, seen from processes other than their supervisors: how to start, cancel and
+//! settle one (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -21,16 +21,16 @@ use super::owner::away_task;
 use super::patience::wait_until;
 use super::session::Session;
 
-/// Between SIGTERM and SIGKILL, where no flag and no setting says otherwise.
+/// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
-/// How long a supervisor has to begin, beyond its wait for the agent's lock.
+/// Time that a supervisor has to start its task, in addition to its wait for the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);
-/// How long a supervisor may take to settle a task whose processes are gone; after that this
-/// process settles it.
+/// Time that a supervisor has to settle a task whose processes have ended. After that this process
+/// settles it.
 const SETTLES_IN: Duration = Duration::from_secs(10);
 
-/// Starts the supervisor of a queued task, unless another process has. If the supervisor does not
-/// begin, the task ends, and the error says why.
+/// Starts the supervisor of a queued task, unless it was started already. If the supervisor fails
+/// to start, the task ends and the error has the reason.
 pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
@@ -58,8 +58,8 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
     Err(trouble)
 }
 
-/// Ends a task whose supervisor is gone: first what is left of its processes, then the record, with
-/// its result. If the supervisor has noted how the task ended, that is its end.
+/// Ends a task whose supervisor is gone: first its leftover processes, then the record and its
+/// result. The end that the supervisor noted is used, if there is one.
 pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
@@ -75,18 +75,19 @@ fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
     Remains::find(&Mark::task(id), &agent.workdir().task(id).leader())
 }
 
-/// Commits the end of a task, unless another process has.
+/// Commits the end of a task. Returns `None` if another process has done that.
 pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
     Ok(Desk::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
 }
 
-/// Counts a task as lost that may go on at another place. Its processes are left alone.
+/// Commits that a task which may still run on another machine is lost. Its processes are not
+/// touched.
 pub fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId, away: &Away) -> Result<()> {
     session.out.note(&format!("{id} runs {away}: its processes are left alone"));
     finish(session, agent, id, End::Lost(format!("given up for lost: it ran {away}"))).map(drop)
 }
 
-/// Marks those of the tasks that are still open, in one transaction.
+/// Marks those of the tasks that are still open as cancelled, in one transaction.
 pub fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()> {
     let mark = |draft: &mut Draft| {
         ids.iter().try_for_each(|id| {
@@ -97,8 +98,8 @@ pub fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()
     Desk::new(session, agent).change(mark).map(drop)
 }
 
-/// Ends the processes of tasks that are marked, all at once, and sees to it that each is settled:
-/// by its supervisor, or by this process where that takes too long.
+/// Ends the processes of cancelled tasks in parallel, and waits until each task is settled. If its
+/// supervisor takes too long, this process settles the task.
 pub fn end(session: &Session, agent: &Agent<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
     let mut found = ids.iter().map(|id| remains(agent, *id)).collect::<Result<Vec<_>>>()?;
@@ -113,8 +114,8 @@ fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration
     let mut looks = 0;
     let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
-    // A supervisor of another machine sees only now that its task is to end, and gives it the time
-    // that it gives any.
+    // A supervisor on another machine notices the cancellation later and then gives its command the
+    // usual grace.
     let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
     let is_settled = wait_until(patience, || {
         if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
@@ -126,7 +127,7 @@ fn see_settled(session: &Session, agent: &Agent<'_>, id: TaskId, grace: Duration
         }
         looks += 1;
         if looks % 20 == 0 {
-            // The supervisor was about to start the command when its processes were looked for.
+            // The supervisor may have started the command after the first look for its processes.
             remains(agent, id)?.end(grace)?;
         }
         Ok(false)

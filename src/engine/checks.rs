@@ -1,7 +1,6 @@
-//! What is wrong with a state directory, without changing anything: `doctor` tells it and mends
-//! what has one right answer, and an import refuses an agent that has any of it (contract, store
-//! §6). The store looks at its files one by one; how the records in them go together is looked at
-//! here.
+//! Checks of a state directory, which change nothing: `doctor` reports the findings and repairs
+//! those with one right answer; an import refuses an agent with any of them (contract, store §6).
+//! The store checks its files one by one; this module checks how the records in them fit together.
 
 use super::owner::{away, away_task};
 use super::program;
@@ -18,10 +17,9 @@ use crate::rules::execution::agrees;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
 
-/// What can be seen at a glance, without a lock: what is wrong with settings, policies, states and
-/// journals.
+/// Checks settings, policies, states and journals, without a lock.
 ///
-/// Of records elsewhere only the store as a whole is looked at.
+/// A store in a database is only checked as a whole.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.look_around(now, true)?;
     if store.is_remote() {
@@ -36,8 +34,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Everything about one agent. To be called under its lock, so that no command changes anything
-/// meanwhile.
+/// Checks everything about one agent. Must be called under its lock.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.local().checkup();
     checkup.scratch();
@@ -63,7 +60,7 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     checkup
 }
 
-/// What every step needs, and how the parts of `state.json` go together.
+/// Checks what every step needs, and how the parts of `state.json` fit together.
 fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     let state = checkup.essentials()?;
     if let Some(mark) = &state.attention {
@@ -100,7 +97,7 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     Some(state)
 }
 
-/// Warns of a run or a task that belongs to another state directory, of which this one is a copy.
+/// Warns of a run or a task of another state directory, of which this one is a copy.
 pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
     let (state, tasks) = agent.look(|seen, state| Ok((state, seen.open::<Task>()?)))?;
     let name = agent.name();
@@ -125,7 +122,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
     Ok(())
 }
 
-/// What `state.json` names, and that nothing is open that has ended.
+/// Checks that the records named by `state.json` exist, and that no open record has ended.
 fn references(checkup: &mut Checkup<'_>, state: &State, open: &Open) {
     if state.open_tasks == 0 && !open.tasks.is_empty() {
         let message = format!("it says that no task is open, but there are {}", open.tasks.len());
@@ -146,7 +143,7 @@ fn references(checkup: &mut Checkup<'_>, state: &State, open: &Open) {
     }
 }
 
-/// A turn command that can't be started: each message would use up its attempts on it.
+/// Reports a turn command that can't be started: each message would use up its attempts on it.
 fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
     // A policy that can't be read is a finding of its own.
     let Ok(policy) = agent.policy() else { return };
@@ -164,7 +161,7 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
     }
 }
 
-/// What waits are for.
+/// Checks the records that waits refer to.
 fn waits(checkup: &mut Checkup<'_>, open: &Open) {
     for wait in &open.waits {
         let about = About::Wait(wait.id);
@@ -188,7 +185,8 @@ fn waits(checkup: &mut Checkup<'_>, open: &Open) {
     }
 }
 
-/// What an active wait names in the inbox that is not there.
+/// Returns the name of the field in which an active wait names a message that is missing in the
+/// inbox.
 fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
     if wait.recheck_id.is_some_and(|message| wait.is_active() && !open.queued.contains(&message)) {
         return Some("the message that tells the agent to look is gone");
@@ -204,7 +202,7 @@ fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
     }
 }
 
-/// What triggers are for.
+/// Checks the records that triggers refer to.
 fn triggers(checkup: &mut Checkup<'_>, open: &Open) {
     for trigger in &open.triggers {
         let ended = trigger.scope.wait_id().filter(|id| !open.waits.iter().any(|wait| wait.id == *id));

@@ -1,4 +1,4 @@
-//! What an agent has done in a period: what `report` draws.
+//! Activity of an agent in a period, read for `report`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,8 +13,8 @@ use crate::store::{Agent, Snapshot};
 
 use super::summaries;
 
-/// Everything of an agent that went on at `since` or later, and how it stands at `now`. Nothing is
-/// locked. Of what has ended, only the months from that of `since` on are read.
+/// Returns the activity of an agent since `since`, and its state at `now`. Takes no lock. Ended
+/// records are read only from the month of `since` on.
 pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = summaries::line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -41,8 +41,8 @@ pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
         let ended = |message: &Message| message.settlement.as_ref().map(|end| end.at);
         ended_since(&seen, since, ended, |message| {
             let left = ended(&message);
-            // What the scheduler says to itself is taken up by the next step, and would hide how
-            // long others wait.
+            // The next step takes up the scheduler's own messages at once; their waits would hide
+            // those of other messages.
             if message.kind != MessageKind::SystemTick && told.insert(message.id) {
                 let taken = taken_up.get(&message.id).copied().or(left);
                 stays.push(Stay { arrived: message.created_at, taken_up: taken, left });
@@ -58,8 +58,8 @@ pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     })
 }
 
-/// The ended records of a kind, newest first, from the month of `since` on, and some that ended
-/// before it.
+/// Returns the ended records of a kind, newest first, from the month of `since` on. Some may have
+/// ended before `since`.
 fn ended_since<T: Record>(
     seen: &Snapshot<'_>,
     since: Time,

@@ -1,5 +1,4 @@
-//! One agent as `watch` shows it from near: what it has open, what happened last, and what its turn
-//! writes.
+//! Detail view of one agent for `watch`: open records, last events, and the output of its turn.
 
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::BorrowedFd;
@@ -18,14 +17,14 @@ use crate::store::{Agent, Watch};
 use super::summaries;
 use super::tail::Tail;
 
-/// How many records of a kind are read.
+/// Maximum number of records of a kind.
 const SHOWN: usize = 20;
 
-/// How much is read of what a turn has written before, in bytes, and how many lines are kept.
+/// Maximum of earlier output that is read, in bytes, and of lines that are kept.
 const SAID: u64 = 16 << 10;
 const LINES: usize = 200;
 
-/// Looks at one agent.
+/// Reads the detail view of one agent, without a lock.
 pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     let line = summaries::line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -37,7 +36,7 @@ pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
         };
         let mut queue = Vec::new();
         for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
-            // What is no message is counted with the rejected files.
+            // Files that are no messages are counted with the rejected files.
             queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
         }
         Ok(AgentDetail {
@@ -55,7 +54,7 @@ pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     })
 }
 
-/// The dead letter that was parked last.
+/// Returns the message that was dead-lettered last.
 pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     agent.look(|seen, state| {
         let (mut known, mut found) = (HashSet::new(), None);
@@ -63,7 +62,7 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
             return Ok(None);
         }
         seen.ended(|message: Message| {
-            // The newest line about a message counts.
+            // The newest archive line of a message has its present state.
             let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
             found = Some(message.id).filter(|id| known.insert(*id) && is_dead);
             found.is_none()
@@ -72,7 +71,7 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     })
 }
 
-/// What a run writes, or has written: its last lines.
+/// Last output lines of a run.
 pub struct Said {
     run: RunId,
     tail: Tail,
@@ -90,17 +89,17 @@ impl Said {
         self.run
     }
 
-    /// Descriptors that are readable when the run has written more.
+    /// Returns descriptors that are readable when the run has written more.
     pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.watch.readable()
     }
 
-    /// Whether the run has written more since the last call.
+    /// True if the run has written more since the last call.
     pub fn has_news(&mut self) -> bool {
         self.watch.has_news()
     }
 
-    /// Takes in what has come since the last look. `is_live`: the run may write more.
+    /// Reads the output since the last call. `is_live`: the run may write more.
     pub fn look(&mut self, agent: &Agent<'_>, is_live: bool) -> Result<()> {
         if is_live {
             self.watch.follow_output(&agent.workdir().run(self.run));
@@ -114,7 +113,7 @@ impl Said {
         Ok(())
     }
 
-    /// The last lines, with those that have not ended.
+    /// Returns the last lines, and those without a line end yet.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
         let unfinished: Vec<&str> = self.tail.unfinished().collect();
         self.lines.iter().map(String::as_str).chain(unfinished)

@@ -1,4 +1,4 @@
-//! Delegation: a task whose work is that of a child agent (contract, semantics §12).
+//! Delegation: a task that a child agent carries out (contract, semantics §12).
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -20,12 +20,11 @@ use super::outbox;
 use super::secret::Secret;
 use super::session::Session;
 
-/// Why a child's message is dropped whose delegation was cancelled.
+/// Reason for which a child's message is dropped when its delegation was cancelled.
 const CANCELLED: &str = "delegation_cancelled";
 
-/// Makes and starts the child where that is to be done, and gives it the message: once, however
-/// often this is tried, and by one process at a time. A process that finds another at it leaves it
-/// to that.
+/// Creates and starts the child if necessary, and sends it the message. Idempotent. Only one
+/// process at a time does this; another one returns at once.
 pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
@@ -37,7 +36,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
         }
         Err(error) => return Err(error),
     }
-    // It may have been stopped meanwhile: the start of a child can take long.
+    // The start of a child can take long; the task may have been stopped meanwhile.
     if still_to_give(parent, id)?.is_none() {
         return Ok(());
     }
@@ -45,7 +44,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     Desk::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
-/// What a delegation has to give to its child, and to which.
+/// Returns the child and the assignment of a delegation that has not been handed over.
 fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
     let task = parent.look(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
@@ -69,11 +68,11 @@ fn make_ready(
             visibility: None,
             policy: policy.to_owned(),
             hooks: Vec::new(),
-            // No command has asked for the secret, so none shows it.
+            // No command has asked for the secret, so no command prints it.
             secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
-            // Another process has just made it.
+            // Another process has created the child meanwhile.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => {
                 made?;
@@ -86,26 +85,26 @@ fn make_ready(
         return Ok(());
     }
     match open_gate(session, store, &child, &rights::agent(parent)) {
-        // Another process has opened it meanwhile.
+        // Another process has started the child meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
     }
 }
 
-/// A delegation that is being taken back while its child is stopped.
+/// A delegation that is being cancelled while its child is stopped.
 pub struct Withdrawn {
     message_id: MessageId,
-    /// Its message was taken back before the child has begun with it.
+    /// Its message was dropped before the child claimed it.
     is_back: bool,
-    /// As long as it is held no process gives the child its message.
+    /// While this lease is held no process sends the message to the child.
     _held: Leased,
 }
 
-/// Begins to take a delegation back, and returns the child. `None`: the child was never given
-/// anything, or is gone.
+/// Begins to cancel a delegation, and returns the child. `None`: the child was never given a
+/// message, or does not exist.
 ///
-/// A process that is about to give the child its message is waited for; afterwards none does any
-/// more.
+/// Waits for a process that is sending the message to the child. After this call no process sends
+/// it.
 pub fn begin_withdrawal<'s>(
     session: &Session,
     store: &'s Store,
@@ -122,13 +121,13 @@ pub fn begin_withdrawal<'s>(
     if !has_got(&child, *message_id)? {
         return Ok(None);
     }
-    // Before the stop, so that it does not begin.
+    // The message is dropped before the stop, so that the child does not claim it.
     let is_back = withdraw(session, &child, *message_id)?;
     Ok(Some((child, Withdrawn { message_id: *message_id, is_back, _held: held })))
 }
 
 impl Withdrawn {
-    /// After the stop, so that what was begun is not begun again.
+    /// The message is dropped again after the stop, so that an interrupted run is not repeated.
     pub fn end(self, session: &Session, child: &Agent<'_>) -> Result<()> {
         if self.is_back { Ok(()) } else { withdraw(session, child, self.message_id).map(drop) }
     }
@@ -138,7 +137,7 @@ fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
     Ok(!matches!(whereabouts(agent, id)?, Whereabouts::Unknown))
 }
 
-/// Takes the message of a cancelled delegation back, unless a run has it. `false`: one has.
+/// Drops the message of a cancelled delegation. Returns false if a run has claimed it.
 fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
     let locked = child.change(session.clock.now())?;
     let state = locked.state()?;
@@ -156,9 +155,8 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
 }
 
 impl Desk<'_> {
-    /// Settles the parent's task if this child has come to an end, so that the parent hears of it
-    /// at once. What keeps it from that is no failure of the child's: the parent's next step sees
-    /// it.
+    /// Settles the parent's task at once if this child has completed it. An error is ignored,
+    /// because the parent's next step settles the task too.
     pub fn tell_parent(self) {
         let Desk { session, agent: child } = self;
         if let Err(error) = try_to_tell(session, self.store(), child) {
@@ -177,7 +175,7 @@ fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()
     if parent.peek()?.open_tasks == 0 {
         return Ok(());
     }
-    // Its siblings are looked at by their own steps.
+    // The other children of the parent notify it from their own steps.
     let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(Due::End(end)) = due_with_child(store, &task, session.clock.now())? {

@@ -1,5 +1,4 @@
-//! A delivery through a trigger: whether its sender has the secret, and what the delivery has come
-//! to.
+//! Deliveries through a trigger: authentication of the sender, and the answer.
 
 use serde_json::{Value, json};
 
@@ -22,21 +21,20 @@ use super::desk::Desk;
 use super::load::{self, Purpose};
 use super::session::Session;
 
-/// Proof of a sender that it has the secret of a trigger.
+/// Proof that a sender has the secret of a trigger.
 pub enum Proof<'a> {
     /// The secret itself.
     Secret(&'a [u8]),
-    /// A request over HTTP. A moment that its signature names is at most `tolerance` from `now`.
+    /// An HTTP request. The time in its signature may differ from `now` by `tolerance` at most.
     Request { request: Request<'a>, now: Time, tolerance: Span },
 }
 
-/// A hash that no secret has. A delivery to an unknown trigger is compared with it, so that the
+/// Hash that no secret has. A delivery to an unknown trigger is compared with it, so that the
 /// answer takes as long as for a known one.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Returns the trigger, and how the sender has shown its secret, if the trigger is active and the
-/// sender has its secret. A wrong secret, a trigger that was revoked and one that never was are all
-/// the same. `agent` is `None` if no agent has that name.
+/// Returns the trigger, and how the sender was authenticated. A wrong secret, a revoked trigger and
+/// an unknown trigger give the same error. `agent` is `None` if no agent has that name.
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
@@ -65,10 +63,10 @@ pub fn open(
     Ok(trigger.zip(shown))
 }
 
-/// Puts a delivery through an open trigger into the inbox. It is there for good when this returns.
+/// Puts an authenticated delivery into the inbox; it is durable when this returns.
 ///
-/// It is one new file, and needs no lock, unless the sender has given it a key: then the lock is
-/// held for the look whether it has come before.
+/// Without a dedupe key this writes one new file and takes no lock. With a key it takes the agent's
+/// lock, to look the key up.
 pub fn deliver(
     session: &Session,
     agent: &Agent<'_>,
@@ -117,8 +115,8 @@ fn arrive(
     }
 }
 
-/// What a new hint will lead to. `None` if the caller may not read the agent's records, or they are
-/// damaged: the hint is admitted all the same.
+/// Returns the expected effect of a new hint. `None` if the caller may not read the agent's
+/// records, or they are damaged; the hint is admitted all the same.
 pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option<Forecast> {
     if agent.store().guest().is_some() {
         return None;
@@ -131,27 +129,27 @@ pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option
     records.ok().map(|records| of_hint(&records, hint))
 }
 
-/// Adds to an answer what a hint will lead to.
+/// Adds the expected effect of a hint to a JSON answer.
 pub fn foretell(answer: &mut Value, forecast: &Forecast) {
     answer["runs"] = json!(forecast.runs);
     answer["why"] = json!(forecast.why);
 }
 
-/// Says on stderr that no turn will run for a hint, unless the answer is JSON, which says so
-/// itself.
+/// Warns on stderr that no turn will run for a hint, unless the output is JSON, which has that in a
+/// field.
 pub fn note_if_in_vain(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));
     }
 }
 
-/// A delivery that is in the inbox, and for a hint what it will lead to.
+/// A delivery in the inbox and, for a hint, its expected effect.
 pub struct Delivered {
     pub admitted: Admitted,
     pub forecast: Option<Forecast>,
 }
 
-/// What a sender is told of its delivery.
+/// Returns the JSON answer to a delivery.
 pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered) -> Value {
     let id = match trigger.delivery_mode {
         DeliveryMode::WakeHint => "hint_id",

@@ -1,7 +1,7 @@
-//! The desk at which one agent is worked on: what is changed in its records is committed here, and
-//! nowhere else.
+//! The context in which a command changes one agent's records: all commits are made here.
 //!
-//! What a commit moves or raises is noted on the way, and told by [`Desk::tell`].
+//! Each commit notes the transitions and attentions that it makes; [`Desk::tell`] notifies the
+//! hooks of them.
 
 use crate::error::{Error, Result};
 use crate::model::records::{Lease, Records};
@@ -20,17 +20,17 @@ pub struct Desk<'a> {
     pub agent: &'a Agent<'a>,
 }
 
-/// What came of a change.
+/// Result of a change.
 pub struct Committed<T> {
-    /// What the rule made.
+    /// Value that the rule returned.
     pub made: T,
-    /// As it stands now.
+    /// State of the agent after the change.
     pub state: State,
-    /// Whether anything was to be committed.
+    /// True if the change was committed, false if there was nothing to commit.
     pub is_changed: bool,
 }
 
-/// The records of an agent, under its lock, and what a command is about to change in them.
+/// Transaction on an agent: its lock, and the draft of its changed records.
 pub struct Open<'a> {
     desk: Desk<'a>,
     pub locked: Change<'a>,
@@ -52,7 +52,8 @@ impl<'a> Desk<'a> {
         self.load(self.agent.change(self.session.clock.now())?)
     }
 
-    /// The same for a command that can't wait. `None`: another process has the lock.
+    /// Takes the lock without waiting, and loads the records. `None` if another process has the
+    /// lock.
     pub fn try_open(self) -> Result<Option<Open<'a>>> {
         self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }
@@ -63,12 +64,12 @@ impl<'a> Desk<'a> {
         Ok(Open { desk: self, locked, draft })
     }
 
-    /// The records as a draft for a change, around a state that was read under this lock.
+    /// Returns a draft of the records around a state that was read under this lock.
     pub fn draft(self, locked: &Change<'_>, state: State) -> Result<Draft> {
         self.draft_of(&locked.look(&state)?, state)
     }
 
-    /// The same from records that were looked at already.
+    /// Returns a draft from a snapshot that was already opened.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
         let records = load::records(self.agent, seen, state, Lease::Free, now, Purpose::Look)?;
@@ -77,8 +78,8 @@ impl<'a> Desk<'a> {
         Ok(draft)
     }
 
-    /// Changes the records by a rule, in one transaction. A rule that refuses, or changes nothing,
-    /// commits nothing.
+    /// Changes the records by a rule, in one transaction. Commits nothing if the rule refuses or
+    /// changes nothing.
     pub fn change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -86,7 +87,8 @@ impl<'a> Desk<'a> {
         self.open()?.change(rule)
     }
 
-    /// The same for a command that can't wait. `None`: another process has the lock.
+    /// Changes the records by a rule without waiting for the lock. `None` if another process has
+    /// it.
     pub fn try_change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -94,8 +96,8 @@ impl<'a> Desk<'a> {
         self.try_open()?.map(|open| open.change(rule)).transpose()
     }
 
-    /// Commits, and notes for [`Desk::tell`] which transitions and attentions that makes. A draft
-    /// in which nothing has changed is not committed. Returns the records as they are then.
+    /// Commits the draft, unless it is unchanged, and notes its transitions and attentions for
+    /// [`Desk::tell`]. Returns the records after the commit.
     pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
             return Ok(draft.records);
@@ -118,7 +120,7 @@ impl<'a> Desk<'a> {
 }
 
 impl<'a> Open<'a> {
-    /// Lets a rule change the draft, commits it, and lets go of the lock.
+    /// Changes the draft by a rule, commits it, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,
         rule: impl FnOnce(&mut Draft) -> std::result::Result<T, E>,
@@ -128,7 +130,7 @@ impl<'a> Open<'a> {
         Ok(Committed { made, state: self.commit()?, is_changed })
     }
 
-    /// Commits the draft and lets go of the lock. Returns the agent as it stands then.
+    /// Commits the draft and releases the lock. Returns the state of the agent after that.
     pub fn commit(self) -> Result<State> {
         Ok(self.desk.commit(&self.locked, self.draft)?.state)
     }

@@ -1,5 +1,5 @@
-//! Files that people and programs have dropped into the inbox: each becomes a message, or is moved
-//! aside with the reason.
+//! Files that people and programs have put into the inbox: each becomes a message, or is
+//! quarantined with the reason.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ use super::load;
 use super::lookup::check_named;
 use super::session::Session;
 
-/// Counts hand-written files as the messages that they would become: as many as a step takes in at
-/// once.
+/// Admits the messages of hand-written files to a draft, as many as one step takes in, without
+/// changing a file.
 pub fn foresee(
     session: &Session,
     agent: &Agent<'_>,
@@ -46,25 +46,25 @@ pub fn foresee(
     Ok(())
 }
 
-/// How many bytes of bodies a step takes in before it decides, however few files they are: all is
+/// Maximum size of the bodies that a step takes in before it decides, in bytes, because all are in
 /// one transaction.
 const AT_ONCE: usize = 16 << 20;
 
-/// How many files a step takes in before it decides.
+/// Returns the maximum number of files that a step takes in before it decides.
 fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
-/// What came of taking files in.
+/// Result of taking files in.
 pub struct TakenIn {
-    /// Whether anything has changed.
+    /// True if anything has changed.
     pub any: bool,
-    /// The names of what can be neither admitted nor moved.
+    /// Names of the files that can be neither admitted nor moved.
     pub stuck: Vec<String>,
 }
 
-/// Admits the files that were dropped into the inbox, and moves aside those that can't be admitted:
-/// in one transaction, and no more than `limits.max_drops_per_step`.
+/// Admits hand-written files from the inbox, and quarantines those that can't be admitted: in one
+/// transaction, and at most `limits.max_drops_per_step`.
 pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
@@ -109,9 +109,9 @@ pub fn take_in(
     Ok(TakenIn { any, stuck })
 }
 
-/// Moves aside what lies in the inbox under the name of a message or a hint and is none of this
-/// agent's: in one transaction, and no more than `limits.max_drops_per_step`. Returns the names of
-/// what can't be moved.
+/// Quarantines files in the inbox that have the name of a message or a hint but are none of this
+/// agent: in one transaction, and at most `limits.max_drops_per_step`. Returns the names of those
+/// that can't be moved.
 pub fn set_aside(
     session: &Session,
     agent: &Agent<'_>,
@@ -128,7 +128,7 @@ pub fn set_aside(
     Ok(stuck)
 }
 
-/// Moves something aside. Returns its name where it stays.
+/// Quarantines a file. Returns its name if it can't be moved.
 fn reject(
     agent: &Agent<'_>,
     locked: &Change<'_>,
@@ -146,7 +146,7 @@ fn reject(
     })
 }
 
-/// Leaves something where it is, and says so once. Returns its name.
+/// Leaves an unmovable file in place, and logs that once. Returns its name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
     if agent.local().pass_over(&mut draft.records.state, file, reason) {
         rules::stays(draft, &file.name(), reason);
@@ -154,16 +154,15 @@ fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str)
     file.name().into_owned()
 }
 
-/// What was passed over and has changed since is looked at like anything new.
+/// Forgets unmovable files that have changed, so that the next step reads them again.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     if agent.local().forget_changed(&mut draft.records.state) {
         draft.touch();
     }
 }
 
-/// Reads a hand-written file: the message it makes, or why it makes none; nothing if it has gone
-/// away. The id comes from the file itself, so that admitting it twice, after a crash in between,
-/// is admitting it once.
+/// Reads a hand-written file: its message, or the reason why it is malformed; `None` if the file is
+/// gone. The id is derived from the file, so that admitting it again after a crash is idempotent.
 pub fn read_drop(
     session: &Session,
     agent: &Agent<'_>,

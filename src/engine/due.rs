@@ -1,4 +1,4 @@
-//! What is due with the open tasks of an agent, as seen from outside the tasks. This only looks.
+//! Pending work for the open tasks of an agent, as seen from outside the tasks. Changes nothing.
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
@@ -17,25 +17,25 @@ use super::lookup::{Whereabouts, whereabouts};
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
 
-/// Why a task counts as interrupted.
+/// Reason for which a task is recorded as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
 
-/// What has to be done about an open task, from outside it.
+/// Action that an open task needs from a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Due {
-    /// Its supervisor was never started.
+    /// Start its supervisor, which was never started.
     Begin,
-    /// Its supervisor is gone.
+    /// Settle the task, whose supervisor is gone.
     Settle,
-    /// Its child has not been given the message.
+    /// Send the message to its child.
     HandOver,
-    /// Its child has come to an end.
+    /// End the task, because its child has come to an end.
     End(ChildEnd),
-    /// Its child has to be stopped first.
+    /// Stop its child, then end the task.
     StopChild(ChildEnd),
 }
 
-/// What is due with the open tasks. Costs nothing where no task is open.
+/// Returns the actions that the open tasks need. Reads no record if no task is open.
 pub fn due(
     store: &Store,
     agent: &Agent<'_>,
@@ -62,7 +62,7 @@ fn due_with(
             TaskJob::Command { .. } => due_with_command(agent, state, &task, now)?,
             TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
         };
-        // A stopped agent gives nothing new to a child either.
+        // A stopped agent sends nothing new to a child.
         let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
@@ -73,7 +73,7 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
     if task.status.is_terminal() || !is_ours(agent, task, now)? || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
-    // A stopped agent begins no task: `stop` is about to end it.
+    // A stopped agent starts no task, because `stop` is about to end it.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
     Ok(Some(if begins { Due::Begin } else { Due::Settle }))
 }
@@ -85,11 +85,11 @@ pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
     Ok(agent.store().is_remote() || away_task(agent, task, now)?.is_none())
 }
 
-/// Refuses an agent that is no child of `parent`, and an `agent.toml` that can't be used.
+/// Error when an agent is not a child of `parent`, or its `agent.toml` is invalid.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
     match store.agent(child) {
         Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => {
-            // A stopped child is started again for this, unless its parent may not start it.
+            // Delegating to a stopped child starts it again, unless its parent may not start it.
             let state = found.peek()?;
             match state.status {
                 Status::Stopped => Ok(rights::may_start(&state, &rights::agent(parent))?),
@@ -109,7 +109,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
     }
 }
 
-/// What is due with a delegation.
+/// Returns the action that a delegation needs.
 pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
     let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
     match task.status {
@@ -146,7 +146,7 @@ fn how_it_ended(
         }
         Err(error) => return Err(error),
     };
-    // In most cases the child is still at work, which one small read shows.
+    // Most children are still at work, which one small read shows.
     let state = agent.peek()?;
     if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
         return Ok(None);
@@ -159,7 +159,8 @@ fn how_it_ended(
     Ok(delegation::end(&Child::new(&records, settlement)))
 }
 
-/// Why a delegation can never be handed over, as far as that can be seen before it is tried.
+/// Returns the error for which a delegation can never be handed over, as far as a look without a
+/// try can tell.
 pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
     let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
     match check(store, parent, child, &assignment.policy) {
@@ -169,18 +170,18 @@ pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Optio
     }
 }
 
-/// Whether another try would fail in the same way.
+/// True if another try would fail in the same way.
 pub fn is_lasting(error: &Error) -> bool {
     matches!(error, Error::Refused { .. } | Error::NoEdge { .. } | Error::Damaged { .. })
 }
 
-/// The end of a delegation that could not be handed over.
+/// Returns the end of a delegation that could not be handed over.
 pub fn never_begun(error: &Error) -> ChildEnd {
     ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string()))
 }
 
-/// How a task ended whose supervisor is gone: as the supervisor has noted it; without a note its
-/// end is unknown.
+/// Returns the end of a task whose supervisor is gone: the one that the supervisor has noted, else
+/// an unknown end with the reason `why`.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
     Ok(match agent.workdir().task(id).noted_end()? {
         Some(seen) => End::Seen(seen),
@@ -188,7 +189,8 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
     })
 }
 
-/// What the next step will make of the open tasks. `false`: nothing is due with them.
+/// Applies the changes that the next step would make to open tasks to a draft. Returns false if
+/// there are none.
 pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due_with(store, agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let is_any = !due.is_empty();

@@ -1,4 +1,4 @@
-//! In what surroundings the commands of an agent run: its turns, its hooks, its tasks.
+//! Environment of an agent's commands: its turns, hooks and tasks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use crate::process::git::is_of_caller;
 use crate::process::{self, host};
 use crate::store::{Agent, Store};
 
-/// This process, as the one that runs a turn or a task.
+/// Returns the identity of this process as the claimant of a run or task.
 pub fn claimant(store: &Store) -> Result<Claimant> {
     let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
     Ok(Claimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 
-/// Where the turn works, as it is told: without symbolic links, if it is there.
+/// Returns the workspace path that the turn is given. Symbolic links are resolved if it exists.
 pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     let path = &policy.workspace.path;
     let anchor = store.anchor();
     anchor.workspace(path).map_or_else(|_| anchor.leads_to(path), |found| found.path().to_owned())
 }
 
-/// The environment of a command of the agent: what it inherits, what its policy sets over that, who
-/// it is, and which run it speaks for, if it speaks for one.
+/// Returns the environment of a command of the agent: inherited variables, those of its policy over
+/// them, the agent's name, and its run, if the command acts for one.
 pub fn environment(
     store: &Store,
     agent: &Agent<'_>,
@@ -49,13 +49,13 @@ pub fn environment(
     env
 }
 
-/// The password of the store in a database, for who steps its agents and nobody below (contract,
-/// fleet §4).
+/// Password of a store in a database. The tick inherits it; the commands that it starts do not
+/// (contract, fleet §4).
 const PASSWORD: &str = "PGPASSWORD";
 
-/// Returns the variables that are inherited, with those that the policy sets over them. The
-/// program's own variables are left out, and so are those by which a git hook that runs this
-/// command tells of its repository, unless the policy names them.
+/// Returns the inherited variables, with those of the policy over them. The program's own variables
+/// are left out, and so are those by which a git hook that runs this command names its repository,
+/// unless the policy sets them.
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.is_remote() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
@@ -69,7 +69,7 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     for (name, value) in &policy.turn.env {
         set(&mut env, name, value.into());
     }
-    // A PATH that the policy says is the operator's whole word.
+    // A PATH that the policy sets is used unchanged.
     if !policy.turn.env.contains_key("PATH")
         && let Some((_, path)) = env.iter_mut().find(|(name, _)| name == "PATH")
         && let Some(longer) = host::with_own_directory(path)
@@ -79,7 +79,7 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     env
 }
 
-/// Sets a variable, in the place of what was inherited.
+/// Sets a variable, replacing an inherited one.
 pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((name.into(), value));

@@ -1,5 +1,4 @@
-//! What is left to do outside the records of an agent, as values: after a commit, or as a step
-//! finds it.
+//! Effects outside the records of an agent, as values: due after a commit, or found by a step.
 
 use crate::error::Result;
 use crate::model::agent::Status;
@@ -14,29 +13,29 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::due::{self, Due};
 
-/// One thing to do outside. A process that is killed at it leaves it to the next step, which finds
-/// it again.
+/// One effect. If a process is killed while it runs an effect, the next step finds the effect
+/// again.
 #[derive(Debug)]
 pub enum Errand {
-    /// The hooks are told of what this process has committed.
+    /// Notify the hooks of what this process has committed.
     Tell,
-    /// The hooks are told of what a killed process has committed.
+    /// Notify the hooks of what a killed process has committed.
     TellAbandoned,
-    /// The parent hears of it if this child has come to an end.
+    /// Settle the parent's task if this child has completed it.
     TellParent,
-    /// A run whose tick is gone is settled. The step that finds it holds the lease.
+    /// Settle a run whose tick is gone. The step that finds it holds the lease.
     Settle(RunId),
-    /// The messages in the outbox go into the inboxes of the other agents.
+    /// Move the messages in the outbox into the inboxes of other agents.
     Deliver,
-    /// What is due with an open task is done.
+    /// Do what an open task needs.
     Task(Box<Task>, Due),
-    /// The tasks of an agent that its own failure has stopped are ended.
+    /// End the tasks of an agent that its own failure has stopped.
     EndTasks,
-    /// The directory of a run that was settled is cleared, after the hooks were told of it.
+    /// Clear the directory of a settled run, after the hooks were notified of the settlement.
     Clear(Box<Run>, Retention),
 }
 
-/// What comes before a step loads the records. Empty: nothing is due with the open tasks.
+/// Returns the effects that come before a step loads the records. Empty if no open task needs any.
 pub fn before(
     store: &Store,
     agent: &Agent<'_>,
@@ -56,13 +55,14 @@ pub fn before(
     })
 }
 
-/// What the end of a turn leaves to do. `run`: its record, if this process has settled it.
+/// Returns the effects that follow the end of a turn. `run`: its record, if this process has
+/// settled it.
 pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Errand> {
     let mut errands = Vec::new();
     if !state.outbox.is_empty() {
         errands.push(Errand::Deliver);
     }
-    // What a stopped agent has asked for with its last word is not begun: its stop ends it.
+    // Tasks and messages that the last outcome of a stopped agent asked for are not started.
     if state.status != Status::Stopped {
         let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
         errands.extend(queued.map(|task| {
@@ -77,14 +77,15 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
     errands
 }
 
-/// What the settlement of a run leaves to do for a step that looks again at everything else.
+/// Returns the effects that follow the settlement of a run, for a step that then looks at
+/// everything else again.
 pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Errand> {
     let clear = run.map(|run| Errand::Clear(Box::new(run), retention));
     [Errand::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
-/// The end of the tasks of an agent that its own failure has stopped. Where `stop` has ended the
-/// run, `stop` ends the tasks as well.
+/// Returns the effect that ends the tasks of an agent that its own failure has stopped. `stop` ends
+/// them itself.
 pub fn after_failure(state: &State) -> Option<Errand> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));

@@ -1,10 +1,10 @@
-//! What two clones of a state directory exchange through git: their commits are fetched, merged,
-//! checked, pushed, and only then brought into the records of this clone.
+//! Sync of two clones of a state directory through git: commits are fetched, merged, checked and
+//! pushed, and only then applied to the records of this clone.
 //!
-//! The order is what keeps a kill harmless. A merge is made of objects alone. The records follow
-//! the commit that was pushed, each agent's under its own lock and through its journal; the branch
-//! follows the records. Whatever is cut off between two of these is a change of this clone that is
-//! merged by the next exchange.
+//! This order makes a kill harmless. A merge consists of git objects alone. Records are changed
+//! after the push, each agent's under its own lock and through its journal; the branch is moved
+//! after the records. If the sync is cut off between two of these, the next one merges the
+//! difference as a change of this clone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -26,32 +26,32 @@ use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge
 use super::merging;
 use super::session::Session;
 
-/// Maximum pause before the next try. Pauses are random, so that two clones don't collide again.
+/// Maximum pause before that. The length is random, so that two clones don't collide again.
 const PAUSE: Duration = Duration::from_millis(600);
 
-/// Between this clone and the branch of a remote.
+/// Sync of this clone with the branch of a remote.
 pub struct Exchange<'s> {
     store: &'s Store,
     repository: Repository<'s>,
     pub line: Line,
 }
 
-/// What came of an exchange.
+/// Result of a sync.
 #[derive(Debug, Default)]
 pub struct Exchanged {
-    /// Files of the state directory that this clone has got, and those that it has given.
+    /// Number of files of the state directory that this clone has received, and sent.
     pub received: usize,
     pub sent: usize,
     /// Records of which one clone's version is in `quarantine/` now.
     pub aside: Vec<String>,
-    /// What is checked out now, and at the remote.
+    /// Commit that is checked out now, and at the remote.
     pub commit: String,
-    /// Another clone has the agent that this one wanted to take.
+    /// True if another clone has the agent that this one wanted to take.
     pub is_taken: bool,
 }
 
 impl Exchanged {
-    /// Says which records have another version now that was put aside.
+    /// Prints which records have a quarantined version now.
     pub fn say_aside(&self, session: &Session) {
         for path in &self.aside {
             session.out.note(&format!("{path}: another version of it is in quarantine/"));
@@ -59,14 +59,15 @@ impl Exchanged {
     }
 }
 
-/// What an exchange is to say and do besides.
+/// Options of a sync.
 #[derive(Default)]
 pub struct Terms<'e> {
-    /// The subject and the rest of the message of the commit that has what this clone has done.
+    /// Subject and body of the message of the commit with this clone's changes.
     pub message: (&'e str, &'e str),
-    /// True if the remote is asked before a push, and the outgoing commit is checked as well.
+    /// Fetches before the first push, and checks this clone's own changes as well, which may be
+    /// edits of a person.
     pub begins: bool,
-    /// An agent that this clone takes, to step it alone.
+    /// Agent that this clone takes, to be the only one that steps it.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
@@ -75,7 +76,8 @@ fn repository(store: &Store) -> Repository<'_> {
 }
 
 impl<'s> Exchange<'s> {
-    /// Finds the remote and registers the merge driver. Fails if no commit could be made now.
+    /// Finds the remote, and registers the merge driver in this clone. Error when no commit can be
+    /// made now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
         store.local().files_only("an exchange with a remote")?;
         let repository = repository(store);
@@ -85,12 +87,12 @@ impl<'s> Exchange<'s> {
         Ok(Exchange { store, repository, line })
     }
 
-    /// The same one again, of this process: what it has found out before still holds.
+    /// Returns a sync with a remote that this process has already opened.
     pub fn again(store: &'s Store, line: Line) -> Exchange<'s> {
         Exchange { store, repository: repository(store), line }
     }
 
-    /// Exchanges what this clone has with what the remote has.
+    /// Syncs this clone with the remote, both ways.
     pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
         let _alone = git::alone_in_clone(self.store.local(), &self.line.git_dir, session.clock.now())?;
         let mut found = Exchanged::default();
@@ -113,7 +115,8 @@ impl<'s> Exchange<'s> {
         Ok(found)
     }
 
-    /// `false`: another clone was faster, or the records here have moved on.
+    /// Tries one sync. Returns false if another clone was faster, or the records here have changed
+    /// meanwhile.
     fn attempt(
         &self,
         session: &Session,
@@ -140,7 +143,7 @@ impl<'s> Exchange<'s> {
             repository.check_out_dry(line, &changes, &head, &target)?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
-        // Where nothing was merged, what changes here is what this clone has made.
+        // Without a merge the only changes are this clone's own.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(&target, new.iter().chain(also))?;
@@ -160,7 +163,8 @@ impl<'s> Exchange<'s> {
         Ok(true)
     }
 
-    /// Commits the state directory. Each agent is committed whole, as a transaction has left it.
+    /// Commits the files of the state directory. The files of each agent are those of a complete
+    /// transaction.
     fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
         for name in self.store.agents()? {
             self.store.agent(&name)?.empty_journal(session.clock.now())?;
@@ -176,7 +180,7 @@ impl<'s> Exchange<'s> {
             }
             for name in agents {
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-                // An agent that was removed has no lock to wait for.
+                // An agent that was removed has no lock to take.
                 let agent = self.store.agent(&name).ok();
                 let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
@@ -196,7 +200,7 @@ impl<'s> Exchange<'s> {
         })
     }
 
-    /// The commit that has both, and of which records one version is put aside in it.
+    /// Returns the merged commit, and the records of which it quarantines one version.
     fn merge(&self, head: &str, there: Option<&str>) -> Result<(String, Vec<String>)> {
         let (repository, line) = (&self.repository, &self.line);
         let Some(there) = there.filter(|there| *there != head) else {
@@ -255,7 +259,7 @@ impl<'s> Exchange<'s> {
         Ok((commit, merged.aside))
     }
 
-    /// The same commit with the agent taken by this clone. `None`: another clone has it.
+    /// Returns a commit with the agent taken by this clone. `None` if another clone has it.
     fn taken(
         &self,
         commit: &str,
@@ -282,7 +286,8 @@ impl<'s> Exchange<'s> {
         self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
     }
 
-    /// Checks the agents that these changes of a commit touch, in a scratch directory.
+    /// Runs `doctor` on the agents that these changes touch, in a scratch directory with the files
+    /// of the commit.
     fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
@@ -317,7 +322,7 @@ impl<'s> Exchange<'s> {
         trouble
     }
 
-    /// Brings the records to what a commit has. `false`: a file is not as it was committed.
+    /// Applies the changes to the records. Returns false if a file is not as it was committed.
     fn bring_in(&self, session: &Session, changes: &[Change]) -> Result<bool> {
         let line = &self.line;
         let inside: Vec<&Change> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
@@ -341,8 +346,8 @@ impl<'s> Exchange<'s> {
     }
 }
 
-/// Lets the other clones hear of a claim before its turn runs, where the command says so. The agent
-/// is this clone's already: what the remote does not hear now it hears with the settlement.
+/// Pushes a claim before its turn runs, if the command asks for it. On failure the turn runs all
+/// the same, and the settlement pushes the claim.
 pub fn publish(session: &Session, store: &Store, subject: &str) {
     let Some(line) = session.publishes_to.borrow().clone() else { return };
     let terms = Terms { message: (subject, ""), ..Terms::default() };
@@ -353,12 +358,11 @@ pub fn publish(session: &Session, store: &Store, subject: &str) {
     }
 }
 
-/// What `doctor` has found in what came from the remote.
+/// Returns an error if `doctor` has found damage in the merged records.
 fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
     let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
-    // A message that two clones have settled is a person's to look at: the records that tell of it
-    // are whole.
+    // A message that two clones have settled needs a person, but its records are valid.
     let of_merge = |finding: &serde_json::Value| {
         ["ended_twice", "dead_count", "outbox_count"].iter().any(|kind| finding["kind"] == *kind)
     };
@@ -382,7 +386,7 @@ fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
     }
 }
 
-/// What a merge asks of git and of this clone.
+/// Reads of git and of this clone that a merge needs.
 struct FromGit<'e> {
     exchange: &'e Exchange<'e>,
     text: &'e Tree,

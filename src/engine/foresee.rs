@@ -1,4 +1,4 @@
-//! What the next step would do, for `tick --dry-run`, `tick --follow`, `explain` and `next-wake`.
+//! Dry run of the next step, for `tick --dry-run`, `tick --follow`, `explain` and `next-wake`.
 
 use std::collections::VecDeque;
 
@@ -22,16 +22,16 @@ use super::recover::account_for;
 use super::resources;
 use super::session::Session;
 
-/// The decision that the last step came to, if it still holds: nothing was committed, nothing
-/// arrived and nothing is due. One small read and one look into the inbox tell. Refused for an
-/// agent that was moved away.
+/// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
+/// arrived and nothing is due. Costs one small read and one look into the inbox. Error when the
+/// agent was moved away.
 pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
     if let Some(moved) = &state.moved {
         return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // What is due with tasks is looked for below.
+    // Due tasks are looked for below.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {
@@ -41,19 +41,20 @@ pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(St
     Ok(nothing_is_due.then_some((state, resting)))
 }
 
-/// What is to be expected of an agent.
+/// Expected next step of an agent.
 pub struct Outlook {
-    /// When the next step has something to do: at once if it would do something now.
+    /// Time of the next step that has something to do; `now` if it has something to do at once.
     pub due: Option<Time>,
-    /// What the last step came to still holds.
+    /// True if the decision of the last step is still valid.
     pub is_at_rest: bool,
-    /// Another process runs a turn of it. If that is killed, no file changes.
+    /// True if another process runs a turn of the agent. If that process is killed, no file
+    /// changes.
     pub is_beside: bool,
-    /// Other processes look after tasks of it. If one is killed, no file changes.
+    /// True if other processes supervise tasks of the agent. If one is killed, no file changes.
     pub has_tasks: bool,
 }
 
-/// Looks ahead without a lock, and without changing a file.
+/// Returns the expected next step, without a lock and without changing a file.
 pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Outlook> {
     if let Some((state, _)) = at_rest(store, agent, now)? {
         let has_tasks = state.open_tasks > 0;
@@ -71,30 +72,29 @@ pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
     })
 }
 
-/// A step that was not made.
+/// Result of a dry run.
 pub struct Foreseen {
     pub decision: Decision,
-    /// The records as the decision would find them.
+    /// Records that the decision was made from.
     pub draft: Draft,
-    /// The run that would be settled before.
+    /// Run that the step would settle first.
     pub recovered: Option<RunId>,
-    /// Why something that has lasted too long would fail.
+    /// Reason for which an expired wait or grace would fail.
     pub overdue: Option<String>,
-    /// There is something to do before the decision, or along with it.
+    /// True if there are effects before the decision, or with it.
     pub has_errands: bool,
 }
 
 impl Foreseen {
-    /// Whether the step would do something that has to be done.
+    /// True if a step is due.
     pub fn is_due(&self) -> bool {
-        // A claim that lacks something is a step to be made once: then it is known when to look
-        // again.
+        // A claim with a missing resource needs one step, which stores the time of the next look.
         let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_errands
     }
 }
 
-/// Makes a step on a copy of the records: without a lock, and without changing a file.
+/// Runs a step on a copy of the records, without a lock and without changing a file.
 pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Foreseen> {
     let (records, waiting) = load::foresee(agent, now)?;
     let mut waiting = VecDeque::from(waiting);
@@ -124,14 +124,14 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                     account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // What could not be delivered before the agent came to rest asks for no step of its
-                // own.
+                // A message that could not be delivered before the agent came to rest needs no step
+                // of its own.
                 Before::Deliver => has_errands |= state.resting.is_none(),
                 Before::LookAfterTasks => has_errands |= due::foresee(store, agent, &mut draft)?,
             }
             continue;
         }
-        // What is taken in later comes to records in which no decision was looked for.
+        // Files must be taken into the records as they were before the decision changed the draft.
         let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
         let (step, _) = resources::step(store, agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;

@@ -1,5 +1,5 @@
-//! The gate of an agent: how it is opened, how it is closed, and how the run behind it ends
-//! (contract, execution §10).
+//! The gate of an agent: how it opens and closes, and how the run behind it ends (contract,
+//! execution §10).
 
 use std::time::{Duration, Instant};
 
@@ -35,16 +35,16 @@ use super::sections;
 use super::session::Session;
 use super::turn::{KILL_GRACE, surroundings};
 
-/// How long `stop` waits for the tick of an ended run to see that it ended.
+/// Time that `stop` waits for the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
 
-/// How long `stop` waits for that before it looks for processes of the run again.
+/// Time that `stop` waits before it looks for processes of the run again.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
-/// How often it looks in vain before it goes on without the tick.
+/// Number of looks without a result after which `stop` continues without the tick.
 const QUIET_LOOKS: u32 = 20;
 
-/// How long a stop that was killed is given for a hook whose time has no limit.
+/// Time that a killed stop leaves for a hook without a timeout.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
 /// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the
@@ -85,21 +85,21 @@ pub fn open_gate(
     Ok((previous, state))
 }
 
-/// How an agent is to be stopped.
+/// Options of a stop.
 pub struct Stop {
-    /// Absent: what its settings say.
+    /// Grace of the turn; `None`: the one of the agent's settings.
     pub grace: Option<Span>,
-    /// Whether a section of the run is not waited for.
+    /// True if a section of the run is not waited for.
     pub now: bool,
     pub requeue: bool,
     pub reason: Option<String>,
     pub by: Origin,
 }
 
-/// The run that a stop has seen end.
+/// A run that ended during a stop.
 pub struct EndedRun {
     pub id: RunId,
-    /// Its turn has done its work within the grace; else the run was aborted.
+    /// True if its turn completed within the grace; otherwise the run was aborted.
     pub is_completed: bool,
 }
 
@@ -110,20 +110,20 @@ impl EndedRun {
     }
 }
 
-/// An agent whose gate is closed and whose run is over, as far as it could be ended.
+/// An agent whose gate is closed, and whose run was ended as far as possible.
 pub struct Halted {
     pub state: State,
     pub previous: AgentStatus,
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub grace: Span,
-    /// What kept its run from ending: the gate is closed all the same.
+    /// Error that kept its run from ending. The gate is closed all the same.
     pub ended: Result<()>,
 }
 
 impl Halted {
-    /// Whether the gate is still closed. If not, another command has started the agent again, and
-    /// this stop leaves alone what the agent does now.
+    /// True if the gate is still closed. If another command has started the agent again, this stop
+    /// ends without touching the new work.
     pub fn is_stopped(&self) -> bool {
         self.state.status == AgentStatus::Stopped
     }
@@ -145,8 +145,8 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
     Ok(Halted { state, previous, changed, run, grace, ended })
 }
 
-/// Ends the run of an agent whose gate is closed. Returns the agent as it is then, the run that
-/// ended, and what kept it from ending.
+/// Ends the run of an agent whose gate is closed. Returns the state after that, the run that ended,
+/// and the error that kept it from ending.
 fn end_what_runs(
     session: &Session,
     store: &Store,
@@ -159,7 +159,7 @@ fn end_what_runs(
         let run = run_before.map(|id| EndedRun::of(id, &state));
         return Ok((state, run, Ok(())));
     }
-    // A stop that was itself interrupted has left its run; any later stop ends it.
+    // An interrupted stop has left its run, which any later stop ends.
     Ok(match state.current_run.clone() {
         Some(run) => {
             wait_for_section(session, agent, &run, &preemption)?;
@@ -168,7 +168,7 @@ fn end_what_runs(
                 // The tasks are ended even if the run does not end.
                 Err(error) => (state, None, Err(error)),
                 Ok(state) => {
-                    // On another machine the turn goes on: then nothing has ended.
+                    // A run on another machine continues, so that nothing has ended.
                     let goes_on =
                         state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
                     let ended = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
@@ -180,28 +180,28 @@ fn end_what_runs(
             if !recovered {
                 wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
             }
-            // The turn may have come to its end while the hook ran.
+            // The turn may have ended by itself while the hook ran.
             let ended = run_before.map(|id| EndedRun::of(id, &state));
             (state, ended, Ok(()))
         }
     })
 }
 
-/// An agent whose gate is closed, and what it was doing.
+/// An agent whose gate was closed, and the run that it had.
 struct Closed {
     state: State,
     previous: AgentStatus,
     changed: bool,
     run: Option<RunId>,
-    /// Whether the agent was not in a recovery.
+    /// False if the agent was in a recovery.
     recovered: bool,
     grace: Span,
     preemption: PreemptionPolicy,
 }
 
-/// Closes the gate and commits that; then the hook, and the commit that the shutdown begins.
-/// Without a hook both are one, and also where the turn is ended beside the hook, which is then
-/// returned.
+/// Commits that the gate is closed, runs the hook, and commits that the shutdown begins. Without a
+/// hook this is one commit, and also if the turn is to be ended while the hook runs; then the hook
+/// is returned.
 fn close_gate<'a>(
     session: &Session,
     store: &'a Store,
@@ -214,7 +214,7 @@ fn close_gate<'a>(
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
-    // Should this stop be killed while its hook runs, the tick ends the turn after that much.
+    // If this stop is killed while its hook runs, the tick ends the turn after this time.
     let at_most = match &hook {
         Some(_) if !how.now => {
             grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT))
@@ -252,7 +252,7 @@ fn close_gate<'a>(
 }
 
 /// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
-/// `grace`: between SIGTERM and SIGKILL.
+/// `grace`: time between SIGTERM and SIGKILL.
 pub fn end_run(
     session: &Session,
     store: &Store,
@@ -296,26 +296,26 @@ pub fn end_run(
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
-    // If its tick lives, it has still to say how the turn ended, and clears the directory then.
+    // A living tick has still to note the end of the turn, and then clears the directory itself.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         litter::clear(agent, &run, retention);
     }
     Ok(state)
 }
 
-/// Whether a run is still the current one of its agent.
+/// True if a run is still the current one of its agent.
 pub fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
 }
 
-/// When the processes of a run that is stopped are killed.
+/// Returns the time at which the processes of a stopped run are killed.
 fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
 }
 
-/// Waits until no section protects a run on this machine any more: they have ended, or their time
-/// is over, or the run is. What else changes meanwhile, a `--now` say, is seen at once.
+/// Waits until no section protects a run on this machine: the sections have ended or expired, or
+/// the run is over. Other changes, such as a `stop --now`, take effect at once.
 pub fn wait_for_section(
     session: &Session,
     agent: &Agent<'_>,
@@ -344,10 +344,9 @@ pub fn wait_for_section(
     }
 }
 
-/// Ends the processes of a run, until its tick has settled it or is gone. Returns whether any of
-/// them had to be killed. A tick that has just claimed the run may have been about to begin it, so
-/// this looks for processes again. Where none come and the tick does not settle the run, the caller
-/// does.
+/// Ends the processes of a run, until its tick has settled it or is gone. Returns true if any had
+/// to be killed. Repeats the search, because a tick that has just claimed the run may only now
+/// start it. If no process is found and the tick does not settle the run, the caller does.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);
@@ -365,7 +364,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
     }
 }
 
-/// Whether the tick of a run has settled it, or is gone. Waits a little for that.
+/// True if the tick of a run has settled it, or is gone. Waits briefly for that.
 fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
     wait_until(LOOKS_AGAIN, || {
         let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);

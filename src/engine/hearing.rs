@@ -1,5 +1,4 @@
-//! What an agent does and writes, heard as it comes: its events, and the output of its turns and
-//! tasks.
+//! Live events of an agent, and live output of its turns and tasks.
 
 use std::collections::HashMap;
 
@@ -15,24 +14,24 @@ use crate::workdir::{Dir, Stream};
 
 use super::session::Session;
 
-/// Tells each event of some agents once, in the order of their numbers.
+/// Follows the events of some agents and returns each event once, in the order of their numbers.
 #[derive(Debug, Default)]
 pub struct Follower {
-    /// The number of the last event that was told, by agent.
+    /// Number of the last event that was returned, by agent.
     told: HashMap<AgentName, u64>,
 }
 
-/// What is told of an agent at the first look.
+/// Events of an agent that the first look returns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beginning {
-    /// Nothing before this.
+    /// Earliest time.
     pub since: Option<Time>,
-    /// At most so many, the newest; 0 for all.
+    /// Maximum number, the newest first to count; 0 for all.
     pub limit: usize,
 }
 
 impl Follower {
-    /// The events that have come since the last look and are wanted, oldest first.
+    /// Returns the wanted events since the last look, oldest first.
     pub fn news(
         &mut self,
         agent: &Agent<'_>,
@@ -71,26 +70,27 @@ impl Follower {
     }
 }
 
-/// The output of a process of an agent.
+/// Output of a process of an agent.
 pub struct Heard<'a> {
     pub agent: &'a Agent<'a>,
-    /// The directory of its run or task.
+    /// Directory of its run or task.
     pub dir: Dir,
     pub stream: Stream,
-    /// Begins with so many bytes of what is there; absent: with all.
+    /// Maximum of earlier output, in bytes; `None` for all.
     pub last: Option<u64>,
-    /// The machine that has the output, for people, if it is another one that shares the records.
+    /// Display name of the machine that has the output, if it is another one that shares the
+    /// records.
     pub elsewhere: Option<String>,
 }
 
-/// Whether another machine may have what a process wrote, whose directory would be this one here.
+/// True if the output in this directory of a run or task may be on another machine.
 pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
     agent.store().is_remote() && !dir.exists()
 }
 
 impl Heard<'_> {
-    /// Prints what is there, and, if it is followed, what comes, until the process has ended.
-    /// `object`: a piece of it as JSON.
+    /// Prints the output so far, and with `--follow` all further output until the process has
+    /// ended. `object` makes a JSON object of a chunk.
     pub fn tell(
         &self,
         session: &mut Session,
@@ -109,7 +109,7 @@ impl Heard<'_> {
                 watch.follow_records(self.agent);
                 watch.follow_output(&self.dir);
             }
-            // In this order: what it has said last is there before it counts as ended.
+            // The end is checked before the last read, so that no output is missed.
             let is_over = !is_followed || has_ended()?;
             let said = log.news()?;
             if session.out.is_json() {

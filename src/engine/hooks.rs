@@ -1,8 +1,8 @@
-//! Hooks: programs that the operator has installed to run beside an agent's transitions (contract,
+//! Hooks: programs that the operator has installed to run at an agent's transitions (contract,
 //! execution §5).
 //!
-//! No hook runs while the agent's lock is held. No hook runs for a command that a hook has called:
-//! otherwise a hook could cause itself to be called again.
+//! No hook runs while the agent's lock is held. A command that a hook calls runs no hooks, because
+//! a hook could otherwise cause itself to be called again.
 
 use std::path::PathBuf;
 use std::thread;
@@ -30,10 +30,10 @@ use super::environment::{environment, set, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
 
-/// How much of a hook's output goes into the ledger, in bytes: the end of it.
+/// Maximum of a hook's output that is logged in the ledger, in bytes, from its end.
 const OUTPUT_MAX: usize = 4096;
 
-/// What a hook is told.
+/// Event that a hook is told of.
 #[derive(Debug, Clone)]
 pub struct Occasion {
     agent: AgentName,
@@ -42,16 +42,16 @@ pub struct Occasion {
     task_id: Option<MessageId>,
     reason: Option<String>,
     run_id: Option<RunId>,
-    /// The failure for which a recovery begins or ends.
+    /// Failure for which a recovery begins or ends.
     failure: Option<FailureTold>,
-    /// Whether a recovery that has ended was a success.
+    /// True if a recovery has ended with success.
     success: Option<bool>,
-    /// The attention that the hook is about, if it is about one.
+    /// Attention that the hook is called for.
     attention: Option<Attention>,
 }
 
 impl Occasion {
-    /// Of an agent as it stands, before or after something.
+    /// Returns the event of an agent that enters or leaves a state.
     pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> Occasion {
         let run = state.current_run.as_ref();
         let is_recovering = state.execution.state == ExecutionState::Recovering;
@@ -73,7 +73,7 @@ impl Occasion {
         }
     }
 
-    /// Of something that needs attention.
+    /// Returns the event of an attention.
     pub fn about(agent: &AgentName, attention: &Attention) -> Occasion {
         Occasion {
             agent: agent.clone(),
@@ -88,7 +88,7 @@ impl Occasion {
         }
     }
 
-    /// Of a transition, as it is told to `on-state-change`.
+    /// Returns the event of a transition, for `on-state-change`.
     pub fn transition(agent: &AgentName, untold: &Untold) -> Occasion {
         Occasion {
             agent: agent.clone(),
@@ -103,7 +103,7 @@ impl Occasion {
         }
     }
 
-    /// The same for `on-recovery-complete`, if that transition is the end of a recovery.
+    /// Returns the event for `on-recovery-complete`, if this transition ends a recovery.
     pub fn end_of_recovery(&self) -> Option<Occasion> {
         let ends = |state| self.from == Some(ExecutionState::Recovering) && self.to == Some(state);
         let went_well = ends(ExecutionState::Runnable);
@@ -112,7 +112,7 @@ impl Occasion {
     }
 }
 
-/// Reports the failure of a hook that changes nothing else.
+/// Prints the failure of a hook that changes nothing else.
 pub fn recorded(session: &Session, ran: Result<Ran>) {
     match ran {
         Ok(Ran { failure: None }) => {}
@@ -121,17 +121,17 @@ pub fn recorded(session: &Session, ran: Result<Ran>) {
     }
 }
 
-/// A hook that is installed.
+/// An installed hook.
 pub struct Hook<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
     name: &'static str,
     program: PathBuf,
-    /// Of the lease under which it runs.
+    /// Fencing token of the lease under which it runs.
     fence: Option<u64>,
 }
 
-/// The hook of an agent: its own, else that of the state directory.
+/// Returns the hook of an agent: its own, else that of the state directory.
 pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<Hook<'a>> {
     if is_nested() {
         return None;
@@ -140,14 +140,14 @@ pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> O
     Some(Hook { store, agent, name, program, fence: None })
 }
 
-/// In whose name the commands of a hook speak.
+/// Identity under which the commands of a hook act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Speaks {
     AsItsRun,
     AsOperator,
 }
 
-/// How a hook ended.
+/// Result of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     pub failure: Option<Failure>,
@@ -158,18 +158,18 @@ pub struct Failure {
     agent: AgentName,
     hook: &'static str,
     how: String,
-    /// The last line of its stderr.
+    /// Last line of its stderr.
     said: Option<String>,
     was_killed: bool,
 }
 
 impl Failure {
-    /// It did not end by itself, and its time was not over.
+    /// True if a signal ended the hook before its timeout.
     pub fn was_killed(&self) -> bool {
         self.was_killed
     }
 
-    /// As a reason: what it said last, else how it ended.
+    /// Returns the reason of its failure: its last line of stderr, else how it ended.
     pub fn reason(&self) -> &str {
         self.said.as_ref().unwrap_or(&self.how)
     }
@@ -183,20 +183,19 @@ impl std::fmt::Display for Failure {
 }
 
 impl Hook<'_> {
-    /// The same under the lease of a run: what the hook changes in the name of the run is refused
-    /// once the lease is lost.
+    /// Sets the fencing token of a run: changes that the hook makes for the run are refused once
+    /// the lease is lost.
     pub fn under(self, fence: Option<u64>) -> Self {
         Hook { fence, ..self }
     }
 
-    /// Runs it to its end, without the lock. Its failure, and its output if no run has a log for
-    /// it, go into the ledger.
+    /// Runs the hook to its end, without the lock. Its failure is logged in the ledger, and so is
+    /// its output, if it has no run with a log.
     pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
         self.run_within(session, occasion, None, &mut Nobody)
     }
 
-    /// Runs it within the limit of the state that waits for it, or while what it is part of may
-    /// come to an end.
+    /// Runs the hook within the timeout of the state that waits for it, while `lasts` is true.
     pub fn run_within(
         &self,
         session: &Session,
@@ -209,8 +208,8 @@ impl Hook<'_> {
         self.conclude(session, occasion, timeout, ran)
     }
 
-    /// Runs it while `act` ends the run that it is about. The hook speaks as the operator: what has
-    /// the mark of the run is ended.
+    /// Runs the hook while `act` ends the run that it is about. The hook acts as the operator,
+    /// because processes with the mark of the run are killed.
     pub fn run_beside<T>(
         &self,
         session: &Session,
@@ -233,7 +232,7 @@ impl Hook<'_> {
         (made, ran.and_then(|ran| self.conclude(session, occasion, timeout, ran)))
     }
 
-    /// Records how it ended.
+    /// Records how the hook ended.
     fn conclude(
         &self,
         session: &Session,
@@ -256,7 +255,7 @@ impl Hook<'_> {
         Ok(Ran { failure })
     }
 
-    /// The hook as a program to be run, and its time.
+    /// Returns the program of the hook, and its timeout.
     fn spec(
         &self,
         occasion: &Occasion,
@@ -266,7 +265,7 @@ impl Hook<'_> {
         let Hook { store, agent, .. } = self;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
-        // Only while the run is the current one do commands of the hook speak as its turn.
+        // Commands of the hook act as its turn only while the run is the current one.
         let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == occasion.run_id;
         let current = agent.peek()?.current_run.filter(is_its);
         if let Some(run) = &current {
@@ -290,7 +289,7 @@ impl Hook<'_> {
         Ok((spec, timeout))
     }
 
-    /// The log of its run; `None` if the hook is about no run, or about one whose directory is
+    /// Returns the log of its run; `None` if the hook has no run, or the directory of the run is
     /// gone.
     fn log(&self, occasion: &Occasion) -> Option<Spot> {
         let dir = self.agent.workdir().run(occasion.run_id?);
@@ -351,7 +350,7 @@ fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
     format!("{document}\n").into_bytes()
 }
 
-/// Why a hook counts as failed.
+/// Returns the reason for which a hook counts as failed.
 fn failure(ended: &Ended, timeout: Option<Span>) -> Option<String> {
     if ended.timed_out {
         let limit = timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();

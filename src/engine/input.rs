@@ -1,5 +1,5 @@
-//! What is said to the command of a task that runs on another machine: how it is said, and how its
-//! supervisor hears it.
+//! Input for the command of a task on another machine: how it is sent, and how the supervisor
+//! receives it.
 
 use std::time::{Duration, Instant};
 
@@ -14,20 +14,20 @@ use crate::store::elsewhere::input::{Said, TaskInput};
 use super::oversee::LOOKS_BESIDE;
 use super::session::Session;
 
-/// How often whoever has said something looks whether it was taken.
+/// Pause between two looks of the sender.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// How long a supervisor may take to look, beyond the time that a command has to read what is said
-/// to it.
+/// Time that a supervisor has to take the input, in addition to the time that its command has to
+/// read.
 const HEARD_IN: Duration = Duration::from_secs(5);
 
-/// How often a supervisor looks while something is said to its task, and for how long it goes on
-/// with that before it looks after the task again.
+/// Pause between two looks of a supervisor that receives input, and the time after which it looks
+/// after the task again.
 const SOON: Duration = Duration::from_millis(100);
 const AT_A_TIME: Duration = Duration::from_millis(500);
 
-/// Says something to a task whose supervisor is on another machine, and waits until that has it.
-/// Refused if it is not heard: then nothing of what is left will be.
+/// Sends input to a task whose supervisor is on another machine, and waits until that has taken it.
+/// Error when it is not taken; then the rest is withdrawn too.
 pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let Some(input) = agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
@@ -47,7 +47,7 @@ pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> R
             let left = input.take_back(words)?;
             let taken = bytes.len().saturating_sub(left);
             return match (left, rest.is_heard) {
-                // The supervisor has all of it, as a longer pipe would.
+                // The supervisor has taken all input, like a pipe with a larger buffer.
                 (0, true) => Ok(()),
                 (_, true) => {
                     Err(nobody(task, &format!("it took {taken} of {} bytes and no more", bytes.len())))
@@ -65,22 +65,22 @@ pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> R
     }
 }
 
-/// The refusal of what the command does not read.
+/// Returns the refusal of input that the command does not read.
 pub fn nobody(task: &Task, why: &str) -> Error {
     Error::refused("nobody_listens", format!("{} on {}: {why}", task.id, task.host))
         .with_hint("`dormouse task status` shows whether it still runs")
 }
 
-/// Has the command of a task hear what is said on other machines. Where the records are files there
-/// is no other machine.
+/// Passes input that was sent from other machines to the command of a task. If the records are
+/// files, there is no other machine.
 pub struct Hearing<'a> {
     input: Input,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// What was taken and is not written, from `at` on.
+    /// Input that was taken; it is written up to `at`.
     taken: Vec<u8>,
     at: usize,
-    /// The number of the last part that was taken, and of the last that is written.
+    /// Number of the last part that was taken, and of the last that is written.
     last: i64,
     written: i64,
     next: Instant,
@@ -91,7 +91,7 @@ impl<'a> Hearing<'a> {
         Hearing { input, agent, id, taken: Vec::new(), at: 0, last: 0, written: 0, next: Instant::now() }
     }
 
-    /// Hears what there is, as far as the command reads it. Returns when to look again.
+    /// Takes new input, as far as the command reads it. Returns the pause before the next look.
     fn hear(&mut self, input: &dyn TaskInput) -> Duration {
         let begun = Instant::now();
         let mut has_heard = false;
@@ -111,14 +111,14 @@ impl<'a> Hearing<'a> {
                     self.at = 0;
                     self.taken = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
                 }
-                // What can't be asked for now is asked for at the next look.
+                // An error is ignored; the next look asks again.
                 Ok(_) | Err(_) => return if has_heard { SOON } else { LOOKS_BESIDE },
             }
         }
         SOON
     }
 
-    /// Writes what was taken. `false`: the command has not read all that was written before.
+    /// Writes the input that was taken. Returns false if the pipe is full.
     fn write(&mut self) -> bool {
         match self.input.write(&self.taken[self.at..]) {
             Written::Some(count) => {
@@ -127,7 +127,7 @@ impl<'a> Hearing<'a> {
                     return false;
                 }
             }
-            // As if it had been in the pipe when the command closed it.
+            // Input for a closed pipe is lost, as if it had been in the pipe.
             Written::Closed => {}
         }
         self.taken.clear();

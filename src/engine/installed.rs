@@ -1,4 +1,4 @@
-//! Which hooks there are: executable files in `hooks/` of an agent, or of the state directory.
+//! Installed hooks: executable files in `hooks/` of an agent, or of the state directory.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
 pub const ON_STATE_CHANGE: &str = "on-state-change";
 pub const ON_ATTENTION: &str = "on-attention";
 
-/// Every hook, in the order of an agent's life.
+/// Names of all hooks, in the order of an agent's life.
 const NAMES: [&str; 10] = [
     ON_STARTUP,
     ON_SCHEDULED,
@@ -36,14 +36,15 @@ const NAMES: [&str; 10] = [
     ON_ATTENTION,
 ];
 
-/// Files that have the name of a hook of the agent and are no programs, so that nothing runs them.
+/// Returns the agent's files that have the name of a hook but are not executable, so that they are
+/// never run.
 pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
     let places =
         agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
     places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
 }
 
-/// Looks which hooks there are that see a turn on its way to `running`.
+/// Returns which installed hooks run before a turn is `running`.
 pub fn onlookers(agent: &Agent<'_>, state: &State) -> Onlookers {
     let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended
@@ -55,17 +56,17 @@ pub fn onlookers(agent: &Agent<'_>, state: &State) -> Onlookers {
     }
 }
 
-/// Whether this command is called from a hook: then it runs none.
+/// True if this command was called from a hook, so that it runs no hooks.
 pub fn is_nested() -> bool {
     std::env::var_os(process::HOOK).is_some_and(|outer| !outer.is_empty())
 }
 
-/// Where the hook of an agent is, if there is one.
+/// Returns the path of a hook of an agent, if it is installed.
 pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
     agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
 }
 
-/// A hook that is installed for an agent, whether or not it runs.
+/// A hook that is installed for an agent; `in_effect` is false if it never runs.
 #[derive(Debug, Serialize)]
 pub struct Installed {
     pub hook: &'static str,
@@ -77,7 +78,7 @@ pub struct Installed {
     pub why_not: Option<&'static str>,
 }
 
-/// The hooks of an agent, in the order of an agent's life.
+/// Returns the hooks of an agent, in the order of an agent's life.
 pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
     let mut found = Vec::new();
     for hook in NAMES {

@@ -1,4 +1,4 @@
-//! The records of one agent as the rules take them.
+//! Loading of one agent's records for the rules.
 
 use super::owner::away_run;
 use crate::error::Result;
@@ -19,23 +19,23 @@ use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{Agent, Dropped, Snapshot, Subject};
 
-/// How many stale messages one transaction drops at most.
+/// Maximum number of stale messages that one transaction drops.
 const STALE_MAX: usize = 64;
 
-/// What a step is for, as far as loading goes.
+/// Purpose of loading the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// For a command that only looks, or that takes no message up.
+    /// A command that only reads, or that takes up no message.
     Look,
-    /// For a command that foresees a step: it also needs what comes after messages that the step
-    /// would drop or set aside.
+    /// A dry run of a step. It also needs the messages behind those that the step would drop or
+    /// quarantine.
     Foresee,
-    /// For a step, under the lock, which takes messages up: it also asks whether a message has
-    /// ended before.
+    /// A step under the lock, which takes messages up. It also looks up whether a message has
+    /// already ended.
     Step,
 }
 
-/// Loads what is open at one revision, around the `state` of that revision.
+/// Loads the open records at one revision, around the `state` of that revision.
 pub fn records(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -48,7 +48,7 @@ pub fn records(
     around(agent, seen, (state, open), lease, now, purpose)
 }
 
-/// The open records, without the inbox.
+/// Open records without the inbox.
 pub struct Open {
     works: Vec<WorkItem>,
     waits: Vec<Wait>,
@@ -63,13 +63,12 @@ impl From<Records> for Open {
 }
 
 pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<Open> {
-    // The directory also has the output of tasks that have ended, so it is listed only if a task is
-    // open.
+    // The directory also has the output of ended tasks, so it is listed only if a task is open.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     Ok(Open { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
 
-/// Loads the rest around what is open at that revision.
+/// Loads the remaining records at the revision of `open`.
 pub fn around(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -83,8 +82,8 @@ pub fn around(
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
-    // A run whose lease a process of this machine holds is here: a store that would have to be
-    // asked is not.
+    // A run whose lease a process of this machine holds is here, so that no other store has to be
+    // asked.
     let away = if lease == Lease::Held { None } else { away_run(agent, &state, now)? };
     Ok(Records {
         away,
@@ -103,7 +102,7 @@ pub fn around(
     })
 }
 
-/// The active triggers that a record names and that this change may be about.
+/// Returns the active triggers that a record names and that this change may need.
 fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Trigger>> {
     let messages = inbox.stale.iter().map(|(message, _)| message).chain(&inbox.head).chain(&inbox.claimed);
     let named = waits.iter().map(|wait| wait.trigger_id);
@@ -119,8 +118,8 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// The waits that disagree with other records. Costs nothing while every wait is for an open task
-/// or for no task, is not bound, and has no recheck queued.
+/// Returns the waits that disagree with other records. Reads nothing more while each wait is
+/// unbound, is for an open task or for no task, and has no recheck queued.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let mut broken = Vec::new();
     for wait in waits.iter().filter(|wait| wait.is_active()) {
@@ -143,8 +142,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken)
 }
 
-/// The message in the inbox that says how a task ended. `known`: its id, if a record has it;
-/// records of the first version don't, and then every message is looked at.
+/// Returns the message in the inbox with the result of a task. `known`: its id, if a record has it;
+/// otherwise every message is read.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -189,8 +188,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             None => {}
         }
     }
-    // In most cases the head is the first message, or the second; only stale messages and misfits
-    // before it take a longer look.
+    // The head is usually the first or second message. More are read only behind stale or malformed
+    // ones.
     let mut looked_at = 0;
     let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
@@ -207,7 +206,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 }
                 None => continue,
             };
-            // The size of a message that another user has put there was not checked before.
+            // The size of a message from another user was not checked before.
             if message.origin.is_of_user()
                 && message.attempt == 1
                 && let Err(refusal) = check_size(&message.body, &policy.limits)
@@ -236,8 +235,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     }
 }
 
-/// The message for which this one's dedupe key stands, if they are copies: admitted within one
-/// window. A message that has waited for longer than the window is no copy of a later one.
+/// Returns the earlier message with the same dedupe key, if both were admitted within one window.
 pub fn first_of_its_key(
     seen: &Snapshot<'_>,
     message: &Message,
@@ -253,8 +251,7 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
-/// Looks once more for the head of an inbox from which something has been taken, or to which
-/// something was added.
+/// Reloads the head of an inbox that has changed.
 pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     if let Some(waiting) = seen.first(1)?.first()
         && let Some(Ok(message)) = seen.try_read(waiting)?
@@ -264,7 +261,7 @@ pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     Ok(())
 }
 
-/// Reads everything without a lock, at one revision.
+/// Loads all records at one revision, without a lock.
 pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.look(|seen, state| {
         let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
@@ -273,8 +270,7 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     })
 }
 
-/// The same as the next step would find it, with the hand-written files that it would find in the
-/// inbox.
+/// Loads all records at one revision for a dry run, with the hand-written files in the inbox.
 pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { Lease::Held } else { Lease::Free };

@@ -1,5 +1,5 @@
-//! Finding a record by a part of its id, in one agent or in all; and what a command that names one
-//! asks of it.
+//! Lookup of a record by a part of its id, in one agent or in all, and checks of ids that a command
+//! is given.
 
 use crate::error::{Error, Result};
 use crate::model::continuation::TriggerKind;
@@ -17,14 +17,14 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
 
-/// What a part of an id stands for.
+/// Id and agent that a part of an id stands for.
 pub struct Named<Id> {
     pub agent: AgentName,
     pub id: Id,
 }
 
-/// The one thing of a kind whose id has `part` in it, among those that `ids` lists for an agent.
-/// Where the agent stands in place of the id and the id in place of the agent, it is found as well.
+/// Returns the only id with `part` in it, among those that `ids` lists for an agent. Also accepts
+/// agent and id in reversed order.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -94,15 +94,14 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     }
 }
 
-/// Where a message is that an agent was given.
+/// State of a message that an agent has received.
 pub enum Whereabouts {
     Unknown,
     InInbox,
     Archived(Box<Message>),
 }
 
-/// Looks for a message by its whole id. A message in the inbox has not ended, even if the archive
-/// has an earlier end of it.
+/// Looks up a message by its whole id. The inbox has precedence over an earlier end in the archive.
 pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     agent.look(|seen, _| {
         if seen.waiting(id)?.is_some() {
@@ -113,7 +112,7 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
     })
 }
 
-/// A message, queued or in the archive.
+/// Looks up a message, queued or in the archive.
 pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<MessageId>> {
     find(store, agent, "message", part, |agent| {
         agent.look(|seen, _| {
@@ -134,7 +133,7 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Na
     })
 }
 
-/// An open record of a kind.
+/// Looks up an open record of a kind.
 pub fn open<T: Kept>(
     store: &Store,
     agent: Option<AgentName>,
@@ -144,7 +143,7 @@ pub fn open<T: Kept>(
     find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
-/// The same, also for a record that is in the archive by now.
+/// Looks up an open or archived record of a kind.
 pub fn open_or_archived<T: Kept>(
     store: &Store,
     agent: Option<AgentName>,
@@ -154,7 +153,7 @@ pub fn open_or_archived<T: Kept>(
     find(store, agent, what, part, |agent| {
         agent.look(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
-            // What is open is what is mostly meant: only then is the past looked through.
+            // Users mostly mean an open record; the archive is read only if none matches.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
                 seen.ended(|record: T| {
                     ids.push(record.id());
@@ -166,7 +165,7 @@ pub fn open_or_archived<T: Kept>(
     })
 }
 
-/// A run, live or settled.
+/// Looks up a run, live or settled.
 pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<RunId>> {
     find(store, agent, "run", part, |agent| {
         agent.look(|seen, state| {
@@ -182,14 +181,14 @@ pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<
     })
 }
 
-/// A part of an id: of at least four characters, with or without its prefix.
+/// True if `part` is a part of the id with at least four characters, with or without its prefix.
 pub fn matches_id(id: &str, part: &str) -> bool {
     part.len() >= 4 && id.contains(part)
 }
 
-/// The task of this name, if it has ended, and the message that says so, if no step has taken that
-/// up yet. A message that a turn works on, or that waits for its next attempt, is taken up already
-/// and ends no new wait.
+/// Returns the ended task of this name, and the message with its result, if no step has taken that
+/// up. A message of a turn in progress, or one that waits for its next attempt, is taken up and
+/// ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<EndedTask>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.look(|seen, state| {
@@ -207,7 +206,7 @@ pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<En
     })
 }
 
-/// Whether a step has taken up a message that is still in the inbox.
+/// True if a step has taken up a message that is still in the inbox.
 fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool> {
     let run = state.current_run.as_ref().map(|run| run.message_id);
     let held = state.held.as_ref().map(|held| held.message_id);
@@ -215,13 +214,13 @@ fn is_taken_up(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
-    // What was taken up knows what it means.
+    // A message that was taken up has its meaning stored.
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(false) };
     Ok(message.continuation.is_some())
 }
 
-/// Refuses a message that names an item or a wait of the agent that is not open, or a question that
-/// it can't answer. `trigger` is the trigger kind of the message; a hint has none.
+/// Error when a message names an item or a wait of the agent that is not open, or a question that
+/// it can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
 pub fn check_named(
     seen: &Snapshot<'_>,
     (work, wait): (Option<WorkId>, Option<WaitId>),
@@ -239,10 +238,10 @@ pub fn check_named(
     }
 }
 
-/// What errors call a trigger that can't be used.
+/// Noun for a trigger in errors.
 pub const ACTIVE_TRIGGER: &str = "active trigger";
 
-/// A trigger that takes deliveries.
+/// Returns a trigger, if it accepts deliveries.
 pub fn active_trigger(seen: &Snapshot<'_>, id: TriggerId) -> Result<Trigger> {
     let found = seen.open_one::<Trigger>(id)?.filter(Trigger::is_active);
     found.ok_or_else(|| Error::NoRecord { what: ACTIVE_TRIGGER, id: id.to_string() })

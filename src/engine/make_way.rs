@@ -1,4 +1,4 @@
-//! Asks a run to make way, and tells its hook.
+//! Requests for preemption, and the hook of the preempted run.
 
 use crate::error::Result;
 use crate::model::execution::ExecutionState;
@@ -14,9 +14,9 @@ use super::installed;
 use super::resources::occupying;
 use super::session::Session;
 
-/// Asks the least urgent of the turns that have a resource to leave it, for an agent that lacks it
-/// and is more urgent by the margin. To be called without a lock. The request takes the other
-/// agent's lock; if that is not free, the next step asks.
+/// Asks the least urgent turn that holds the lacked resource to yield, if the agent is more urgent
+/// by the margin. Must be called without a lock. The request takes the other agent's lock; if that
+/// is busy, the next step retries.
 pub fn ask_for(session: &Session, store: &Store, agent: &Agent<'_>, priority: i32, lacked: Resource) {
     let asked = try_to_ask(session, store, agent, priority, lacked);
     if let Err(error) = asked {

@@ -1,4 +1,4 @@
-//! What this clone's git does with files of a state directory that two clones have changed.
+//! Merge driver of this clone's git for files of a state directory that two clones have changed.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use crate::process::git::Repository;
 use crate::store::Store;
 use crate::store::git::MERGED;
 
-/// Registers `merge-driver` for the state directory in this clone. Returns false if it was already.
+/// Registers `merge-driver` in this clone for the files of the state directory. Returns true if it
+/// was not registered before.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())

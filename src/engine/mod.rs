@@ -1,5 +1,5 @@
-//! What a step and every change of an agent are made of: the only code that knows rules, store and
-//! processes together.
+//! Steps, turns and changes of an agent: the only code that uses rules, store and processes
+//! together.
 
 pub mod arrivals;
 pub mod attention;
