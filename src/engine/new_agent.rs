@@ -1,4 +1,4 @@
-//! An agent is made, whole: by `create`, or for a delegation to a child that is not there yet.
+//! Creation of an agent with all its files: by `create`, or for a delegation to a new child.
 
 use crate::error::Result;
 use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
@@ -9,31 +9,31 @@ use crate::store::{Hook, NewAgent, Store};
 
 use super::session::Session;
 
-/// What an agent's settings are called where they are none of an agent that is there.
+/// Name of an agent's settings in errors before the agent exists.
 pub const SETTINGS: &str = "agent.toml";
 
-/// An agent to make.
+/// An agent to create.
 pub struct New {
     pub name: AgentName,
-    /// Where there is one, the agent is its child and belongs to it.
+    /// Parent, of which the agent becomes a child.
     pub parent: Option<AgentName>,
-    /// Absent: a child is private, any other agent public.
+    /// `None`: a child is private, any other agent public.
     pub visibility: Option<Visibility>,
-    /// Its `agent.toml`.
+    /// Text of its `agent.toml`.
     pub policy: String,
     /// Its own hooks.
     pub hooks: Vec<Hook>,
-    /// Of the secret of its trigger.
+    /// SHA-256 of the secret of its trigger.
     pub secret_sha256: String,
 }
 
-/// What came of making an agent.
+/// Result of the creation.
 pub struct Made {
     pub status: AgentStatus,
     pub trigger_id: TriggerId,
 }
 
-/// Makes an agent, whole.
+/// Creates an agent with all its files, atomically.
 pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
     let New { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
     let policy = store.local().policy_from(SETTINGS, &text)?;
@@ -65,7 +65,7 @@ pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
         former_names: Vec::new(),
         extra: Default::default(),
     };
-    // The first transaction has no directory to be committed to: it is the directory.
+    // The first transaction is not committed to the directory, but becomes its content.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let made = Made { status: first.state.status, trigger_id: trigger.id };
     let (state, events) = (first.state, first.events);

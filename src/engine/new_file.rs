@@ -1,4 +1,4 @@
-//! Files that a command makes where its user tells it to, outside the state directory.
+//! Files that a command creates at a path of the user's choice, outside the state directory.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use crate::error::{Context, Error, Result};
 use crate::store::Store;
 
-/// A file that was not there before. Dropping this value removes it, unless it is kept.
+/// A new file. Dropping this value removes it, unless `keep` was called.
 pub struct NewFile {
     file: File,
     path: PathBuf,
@@ -24,8 +24,8 @@ pub struct NewFile {
 }
 
 impl NewFile {
-    /// Makes the file with this content, durably. `mode`: its rights, less what the umask takes.
-    /// `None`: something has that name already, be it a link.
+    /// Creates the file with this content, durably. `mode`: its permissions before the umask.
+    /// `None` if something has that name already, even a link.
     pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<Option<NewFile>> {
         let mut new = match NewFile::create(path, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
@@ -42,7 +42,7 @@ impl NewFile {
         Ok(NewFile { file, path: path.to_owned(), is_kept: false })
     }
 
-    /// Whether the file is there with another content than this.
+    /// True if the file exists with another content.
     pub fn has_become_other_than(&self, bytes: &[u8]) -> bool {
         fs::read(&self.path).is_ok_and(|found| found != bytes)
     }
@@ -51,7 +51,7 @@ impl NewFile {
         &self.path
     }
 
-    /// Something depends on it from now on.
+    /// Keeps the file when this value is dropped.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }
@@ -60,21 +60,21 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if !self.is_kept {
-            // Nothing depends on it: the error that got us here is the one worth telling.
+            // The error that led here is more useful than one of this removal.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// A file that is written without a name, and gets the name of its place when it is whole. Until
-/// then nothing has changed there, and a command that is killed has left nothing.
+/// A file without a name, which gets its name when it is complete. Until then nothing has changed
+/// at its place, and a killed command leaves nothing.
 ///
-/// A file system that has no files without a name gets it under a name beside the place,
-/// `NAME.new-dormouse`. So does, for a moment, a place at which there is a file already, because
-/// only a rename replaces one at once. The file is locked for as long as its command lives. If the
-/// command is killed, the next one for the same place removes the file.
+/// The file is written under the name `NAME.new-dormouse` if the file system has no files without a
+/// name, and briefly also if it replaces a file, because only a rename does that atomically. The
+/// file is locked while its command lives. If the command is killed, the next one for the same
+/// place removes the file.
 ///
-/// A device or a pipe is not replaced but written to.
+/// A device or a pipe is written to and not replaced.
 pub struct Replacement {
     file: File,
     place: PathBuf,
@@ -82,7 +82,7 @@ pub struct Replacement {
     named: Named,
 }
 
-/// Which name a file has.
+/// Name that a file has.
 #[derive(PartialEq)]
 enum Named {
     Nothing,
@@ -90,11 +90,11 @@ enum Named {
     Place,
 }
 
-/// For how long a command waits for another one that writes to the same place.
+/// Maximum wait for another command that writes to the same place.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Replacement {
-    /// `mode`: the rights of the file, less what the umask takes.
+    /// Creates the file. `mode`: its permissions before the umask.
     pub fn begin(place: &Path, mode: u32) -> Result<Replacement> {
         let Some(name) = place.file_name() else {
             return Err(Error::in_word("--output", format!("{}: no name of a file", place.display())));
@@ -112,12 +112,12 @@ impl Replacement {
         Ok(Replacement { file, place: place.to_owned(), beside, named })
     }
 
-    /// What is written to it.
+    /// Returns the file to write to.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Takes the place of what was there.
+    /// Moves the file to its place, replacing the previous one.
     pub fn place(mut self) -> Result<()> {
         match self.named {
             Named::Place => return Ok(()),
@@ -143,14 +143,14 @@ impl Replacement {
 impl Drop for Replacement {
     fn drop(&mut self) {
         if self.named == Named::Beside {
-            // The error that got us here is the one worth telling.
+            // The error that led here is more useful than one of this removal.
             let _ = fs::remove_file(&self.beside);
         }
     }
 }
 
-/// A new file without a name in a directory, locked. `None`: there is no such thing here, or no way
-/// to name it later.
+/// Creates a locked file without a name in a directory. `None` if the file system has no such
+/// files, or could not name one later.
 #[cfg(target_os = "linux")]
 fn nameless(dir: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -168,7 +168,7 @@ fn by_descriptor(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Gives a file without a name this one, unless something has it.
+/// Links a file without a name to this name. Returns false if the name is taken.
 fn give_name(file: &File, name: &Path) -> Result<bool> {
     match linkat(CWD, by_descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => Ok(true),
@@ -177,13 +177,12 @@ fn give_name(file: &File, name: &Path) -> Result<bool> {
     }
 }
 
-/// A new file of this name, locked. Where none can be made, the error names the place that the user
-/// named.
+/// Creates a locked file of this name. The error names the place that the user named.
 fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     let began = Instant::now();
     loop {
         match File::options().write(true).create_new(true).mode(mode).open(name) {
-            // Another command may take it for abandoned before it is locked.
+            // Another command may have removed it as abandoned before it was locked.
             Ok(file) if is_locked(&file) && is_still(&file, name)? => return Ok(file),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => remove_abandoned(name, began)?,
@@ -192,8 +191,8 @@ fn beside_it(name: &Path, place: &Path, mode: u32) -> Result<File> {
     }
 }
 
-/// Removes what a killed command has left under this name. Waits a little if the command that makes
-/// it still lives.
+/// Removes the file that a killed command has left under this name. Waits briefly if its command
+/// lives.
 fn remove_abandoned(name: &Path, began: Instant) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(name, flags, Mode::empty()) {
@@ -223,7 +222,7 @@ fn is_locked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Whether a name still means this file.
+/// True if the name still refers to this file.
 fn is_still(file: &File, name: &Path) -> Result<bool> {
     let here = file.metadata().context("look at", name)?;
     match fs::symlink_metadata(name) {
@@ -238,13 +237,12 @@ fn sync_dir_of(path: &Path) -> Result<()> {
     File::open(dir).and_then(|dir| dir.sync_all()).context("sync directory", dir)
 }
 
-/// Whether something has that name, be it a link.
+/// True if the name exists, even as a dangling link.
 pub fn is_taken(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Refuses a file in the state directory. `flag` names the file, `hint` says why it has no place
-/// there.
+/// Error when a file is in the state directory. `flag` names the file, `hint` has the reason.
 pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Result<()> {
     let dir = dir_of(path);
     let real = fs::canonicalize(dir).context("find", dir)?;
@@ -254,7 +252,7 @@ pub fn refuse_within(store: &Store, path: &Path, flag: &str, hint: &str) -> Resu
     Err(Error::usage(format!("{flag}: {} is in the state directory", path.display())).with_hint(hint))
 }
 
-/// The directory that a file is in.
+/// Returns the directory of a file.
 pub fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -1,4 +1,4 @@
-//! Messages of a turn to other agents: how they go from the outbox into the other inboxes.
+//! Delivery of messages of a turn from the outbox into the inboxes of other agents.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -14,20 +14,20 @@ use super::authority;
 use super::desk::Desk;
 use super::session::Session;
 
-/// How many messages are delivered under one lock. The lock is the other agent's, and other
-/// commands wait for it.
+/// Maximum number of messages that are delivered under one lock. The lock is the receiving agent's,
+/// and other commands wait for it.
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Desk<'_> {
-    /// Delivers the messages in the outbox to other agents. To be called without the lock.
+    /// Delivers the messages in the outbox to other agents. Must be called without the lock.
     pub fn deliver(self) -> Result<()> {
         let outbox = self.agent.look(|seen, _| seen.open::<Message>())?;
         deliver(self.session, self.store(), self.agent, &outbox)
     }
 }
 
-/// Delivers the outbox of an agent. Each message is delivered once, however often this is tried:
-/// one that the other agent has, or has dealt with, is not put into its inbox again.
+/// Delivers the outbox of an agent. Idempotent: a message that the receiver has or had is not
+/// delivered again.
 fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
     let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
     for message in outbox {
@@ -42,7 +42,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
                 Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
                     unheard.extend(some.iter().map(|message| (*message, error.to_string())));
                 }
-                // They stay in the outbox: the next step tries again.
+                // The messages stay in the outbox, and the next step retries.
                 Err(error) => {
                     let what = match some {
                         [one] => format!("{} is", one.id),
@@ -62,14 +62,14 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
         not_delivered(&mut open.draft, message, &reason);
         dealt_with.insert(message.id);
     }
-    // Nobody but the process that holds the lease adds to the outbox, and that process is this one.
+    // Only the process that holds the lease adds to the outbox, and that is this one.
     let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
     open.draft.forget_delivered(dealt_with, left);
     open.commit().map(drop)
 }
 
-/// Puts messages into the inbox of the agent to which they are addressed, or of the one that had
-/// the name.
+/// Puts messages into the inbox of the agent to which they are addressed, or of the one that was
+/// renamed from it.
 fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let gone = match put(session, store, to, messages) {
         Err(error @ Error::NoAgent { .. }) => error,
@@ -81,19 +81,19 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
     put(session, store, &name, &messages.iter().collect::<Vec<_>>())
 }
 
-/// Puts messages of one speaker into the inbox of the agent to which they are addressed, unless
-/// they are there or have been. The lock is held from the look to the arrival, so of two processes
-/// that deliver a message one does.
+/// Puts messages of one sender into the inbox of their receiver, unless it has or had them. The
+/// lock is held from the look-up to the arrival, so that of two processes only one delivers a
+/// message.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::hears(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // An agent that was moved away is refused here, because what is put into its inbox under the
-    // lock is not checked afterwards.
+    // An agent that was moved away is refused here, because messages that are put into its inbox
+    // under the lock are not checked later.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.makes_room()) {
-        // It can be heard again in a moment.
+        // The receiver accepts messages again after the rename.
         return Err(Error::busy(other.settings(), "`dormouse rename`".to_owned(), Duration::ZERO));
     }
     locked.state()?;
@@ -114,18 +114,18 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     batch.admit(staged.into_iter(), now)
 }
 
-/// The agent whose turn has sent the message, if a turn has.
+/// Returns the agent whose turn has sent the message.
 fn speaker(message: &Message) -> Option<AgentName> {
     let id = message.origin.id.as_deref().filter(|_| message.origin.kind == OriginKind::System)?;
     id.parse().ok()
 }
 
-/// Which of these messages an agent has, or has had.
+/// Returns the ids of those messages that an agent has, or had.
 fn known(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
     let ids: HashSet<MessageId> = messages.iter().map(|message| message.id).collect();
     agent.look(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
-            // For one message a long inbox need not be listed as a whole.
+            // A single message can be looked up without listing a long inbox.
             [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),
             _ => seen.keys()?.into_iter().map(|key| key.id).collect(),
         };

@@ -1,4 +1,4 @@
-//! The one loop that carries errands out.
+//! The loop that runs effects.
 
 use std::collections::VecDeque;
 
@@ -18,11 +18,11 @@ use super::recover::settle_abandoned;
 use super::stop::{end_tasks, stop_child};
 
 impl Desk<'_> {
-    /// Carries errands out in their order, and what one leaves to do right after it. To be called
+    /// Runs effects in order; effects that one of them causes come right after it. Must be called
     /// without the lock. Returns the run that was settled, if one was.
     ///
-    /// What fails with a task is said and left to the next step: it must not keep the agent from
-    /// its other work. Any other failure ends the loop.
+    /// The error of a task is printed and left to the next step, so that it does not block the
+    /// agent's other work. Any other error ends the loop.
     pub fn carry_out(self, errands: impl IntoIterator<Item = Errand>) -> Result<Option<RunId>> {
         let Desk { session, agent } = self;
         let name = agent.name();

@@ -1,5 +1,5 @@
-//! Ends the command that runs for an agent when the agent's records say so. The tick looks at them
-//! meanwhile.
+//! Monitor of a running command, which ends it when the agent's records require that. Called
+//! repeatedly while the tick waits for the command.
 
 use std::time::{Duration, Instant};
 
@@ -23,24 +23,23 @@ use super::resources::making_way_when_low;
 use super::sections;
 use super::session::Session;
 
-/// How often the tick looks whether the record has changed. A watch of the kernel would cost every
-/// step more, because it takes long to remove one.
+/// Pause between two looks at the record. Watching files by inotify would cost every step more,
+/// because removing a watch is slow.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// How often it looks where each look is a question to another store.
+/// Pause between two looks if each is a query to a database.
 pub const LOOKS_BESIDE: Duration = Duration::from_secs(1);
 
-/// How often the process that has a lease sees whether it is time to keep it alive.
+/// Pause between two checks whether a lease is due for renewal.
 const BEATS: Duration = Duration::from_secs(1);
 
-/// The pause before the tick tries again to force a run whose records another process has locked.
+/// Pause before the tick retries to force a run whose records another process has locked.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often the tick tries to note the end of a turn before it sends the signal without a note.
+/// Number of attempts to note the end of a turn before the signal is sent without a note.
 const TRIES_TO_TELL: u32 = 25;
 
-/// Keeps a lease alive while another overseer looks after what runs, and ends it when the lease is
-/// lost.
+/// Keeps a lease alive around another monitor, and ends the command when the lease is lost.
 pub struct Kept<'a, O> {
     inner: O,
     lease: Option<&'a Leased>,
@@ -75,13 +74,14 @@ impl<O: Overseer> Overseer for Kept<'_, O> {
     }
 }
 
-/// Ends the command of a task that is stopped on another machine, which can't signal its processes.
-/// Where the records are files, whoever stops a task is on its machine, and nothing is looked at.
+/// Ends the command of a task that was cancelled on another machine, which can't signal its
+/// processes. If the records are files, the task can only be cancelled on this machine, and nothing
+/// is read.
 pub struct OfTask<'a, O> {
     inner: O,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// The revision at which the task was looked at last.
+    /// Version of the record at the last look.
     seen: Option<StoreVersion>,
     next: Instant,
 }
@@ -91,8 +91,7 @@ impl<'a, O> OfTask<'a, O> {
         OfTask { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
     }
 
-    /// Whether the task is to end, or is over for everybody else. An unreadable record is no reason
-    /// to end it.
+    /// True if the task is to end, or has ended in the records. False if its record is unreadable.
     fn is_unwanted(&mut self) -> bool {
         let version = self.agent.version();
         if version.is_none() || version == self.seen {
@@ -133,9 +132,9 @@ impl<O: Overseer> Overseer for OfTask<'_, O> {
 pub struct Overseen<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
-    /// The version of the record that was looked at last.
+    /// Version of the record at the last look.
     seen: Option<StoreVersion>,
-    /// When to look although nothing has changed.
+    /// Time of the next look if nothing changes.
     due: Option<Instant>,
     next: Instant,
 }
@@ -150,7 +149,7 @@ impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return Fate::GoesOn { ask_again: self.due };
         }
-        // An unreadable record is no reason to end what runs: the settlement will report it.
+        // An unreadable record is no reason to end the command; the settlement will report it.
         let Ok(state) = self.agent.peek() else { return Fate::GoesOn { ask_again: None } };
         self.seen = version;
         (self.look)(&state)
@@ -172,10 +171,10 @@ impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
     }
 }
 
-/// Ends a run that is settled or condemned already, or that was to yield and has not (contract,
-/// execution §6); but not in a section with time left. `stop` ends the run that it has stopped; if
-/// the process of that stop is gone, this ends it. `max_section`: how long a section is respected,
-/// whatever the clock of the records says.
+/// Ends a run that is settled or condemned, or that was to yield and has not (contract, execution
+/// §6), but not in a section with time left. `stop` ends the run itself; this ends it if the
+/// process of the stop is gone. `max_section`: maximum time for which a section is respected, even
+/// if the clock was set.
 pub fn of_run<'a>(
     session: &'a Session,
     agent: &'a Agent<'a>,
@@ -187,7 +186,7 @@ pub fn of_run<'a>(
         let settled = sections::settled(session, agent, state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-        // Another process has settled the run, as if it would not begin any more.
+        // Another process has settled the run as one that never started.
         let Some(run) = run else { return Fate::Ends };
         let now = session.clock.now();
         let section = protected_until(run, now);
@@ -210,14 +209,14 @@ pub fn of_run<'a>(
         }
         match force_under_lock(session, agent, run_id, over) {
             Ok(true) => Fate::Ends,
-            // A section was opened, or another process works on the records: the next look will see
-            // what it has done.
+            // A section was opened, or another process has the lock; the next look reads its
+            // changes.
             Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
         }
     })
 }
 
-/// Does the same for the command of a turn, which has a timeout of its own.
+/// Ends the command of a turn for the reasons of another monitor, and after its own timeout.
 pub struct OfTurn<'a, O> {
     run: O,
     session: &'a Session,
@@ -227,7 +226,7 @@ pub struct OfTurn<'a, O> {
     section: Grace,
     age: Age,
     preemption: PreemptionPolicy,
-    /// When the machine is measured next; `None` if the policy does not ask for that.
+    /// Time of the next measurement of the machine; `None` if the policy does not ask for it.
     measured_at: Option<Instant>,
 }
 
@@ -254,15 +253,16 @@ pub fn of_turn<'a>(
     }
 }
 
-/// Time between two looks of the tick at the machine's free memory and disk.
+/// Time between two measurements of the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// How long a turn stays suspended that has made way on a machine that was low on something.
+/// Time for which a turn stays suspended that has yielded because the machine was low on memory or
+/// disk.
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> OfTurn<'_, O> {
-    /// Asks the own turn to yield if the machine is low on memory or disk, and no other turn makes
-    /// way first. A look that fails is repeated with the next measurement.
+    /// Asks this turn to yield if the machine is low on memory or disk, and no other turn is to
+    /// yield first. A failed measurement is retried at the next one.
     fn make_way_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
@@ -280,9 +280,8 @@ impl<O> OfTurn<'_, O> {
         }
     }
 
-    /// Notes why the turn is told to end, so that a command of its own for which its leader waits
-    /// can see that. If another process keeps the records locked, the turn is told to end without
-    /// the note.
+    /// Notes the reason of the signal in the record, for a command inside the turn that handles it.
+    /// If another process keeps the record locked, the signal is sent without the note.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
             let told = Desk::new(self.session, self.agent).try_change(|draft| {
@@ -299,7 +298,7 @@ impl<O> OfTurn<'_, O> {
 
 impl<O: Overseer> Overseer for OfTurn<'_, O> {
     fn ask(&mut self) -> Fate {
-        // No wake-up is made for this: the tick looks at the records often enough.
+        // The tick looks at the records often enough to need no timer for this.
         self.age.show();
         self.make_way_if_low();
         let fate = self.run.ask();
@@ -307,7 +306,7 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
         Fate::GoesOn { ask_again: ask_again.into_iter().chain(self.measured_at).min() }
     }
 
-    /// The turn's timeout is over: an open section is still respected, and no other one begins.
+    /// Ends a turn after its timeout. An open section is still respected, and no other can begin.
     fn late(&mut self) -> Fate {
         self.tell("turn.timeout was reached");
         let now = self.session.clock.now();
@@ -329,20 +328,20 @@ impl<O: Overseer> Overseer for OfTurn<'_, O> {
     }
 }
 
-/// The instant after a moment, by a clock that can't be set: exactly at the moment it is not over
-/// yet.
+/// Returns the first instant after a time, on the monotonic clock.
 pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }
 
-/// The end of a run's grace by a clock that can't be set: counted from when it was first seen.
+/// End of a run's grace on the monotonic clock, counted from the first look.
 #[derive(Default)]
 pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,
 }
 
 impl Grace {
-    /// `at`: what the records say; `believed`: what of that can be true.
+    /// Returns the end of the grace. `at`: time in the records; `believed`: the same, limited to a
+    /// plausible one.
     pub fn end(&mut self, at: Time, believed: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
             self.seen = Some((at, instant_of(believed, now)));
@@ -351,7 +350,8 @@ impl Grace {
     }
 }
 
-/// Commits that the run is forced before any signal is sent: from then on no section is opened.
+/// Commits that the run is forced to end, before any signal is sent; after that no section can
+/// begin.
 fn force_under_lock(session: &Session, agent: &Agent<'_>, run_id: RunId, over: Time) -> Result<bool> {
     let forced = Desk::new(session, agent).try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
     Ok(forced.is_some_and(|forced| forced.made))

@@ -11,15 +11,15 @@ use crate::rules::clock::task_lease_ends;
 use crate::store::anchor::Anchor;
 use crate::store::{Agent, Subject};
 
-/// Why a run counts as interrupted.
+/// Reason for which a run is recorded as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Returns the place at which a current run goes on, if that is another machine or state directory
-/// and its lease has not ended. Otherwise the lock of this directory tells whether it lives.
+/// Returns the place of a current run, if that is another machine or state directory and its lease
+/// has not ended. For a run of this directory the lock tells whether it lives.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
     if agent.store().is_remote() {
-        // Where machines share a store, it says whether the other one lives, and no clock does. Two
-        // containers of one machine are two machines then.
+        // Machines that share a store ask it whether the other one lives, and compare no clocks.
+        // Two containers of one machine count as two machines.
         let machine = || Away::Machine { host: run.host.clone() };
         return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
     }
@@ -29,8 +29,7 @@ pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Awa
     place_of(agent, &run.host, &run.boot_id, Some(&run.place))
 }
 
-/// Returns the place at which the current run of an agent goes on, if it has one and that is not
-/// here.
+/// Returns the place of the agent's current run, if it has one elsewhere.
 pub fn away_run(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Away>> {
     state.current_run.as_ref().map_or(Ok(None), |run| away(agent, run, now))
 }
@@ -43,7 +42,7 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
     }
     let away = place_of(agent, &task.host, &task.boot_id, task.place.as_ref())?;
     Ok(away.filter(|away| match away {
-        // It sees the same records, and settles its task there.
+        // The supervisor on that machine reads the same records, and settles its task there.
         Away::Machine { .. } => true,
         Away::Directory { .. } => now <= task_lease_ends(task),
     }))
@@ -51,7 +50,7 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
 
 fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {
     let is_same_boot = boot == host::boot_id();
-    // Containers of one machine have other names but the same boot, and share its locks.
+    // Containers of one machine differ in hostname, but share the boot id and the locks.
     let is_here = is_same_boot || host == host::hostname();
     let there = || Some(host.to_owned()).filter(|_| !is_here);
     let here = agent.store().local().state_place()?.id;
@@ -63,13 +62,12 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// Whether the agent is stepped elsewhere, for all that is known here: its run goes on there, or
-/// another clone has taken it.
+/// True if the agent is stepped elsewhere: its run is there, or another clone has taken it.
 pub fn is_elsewhere(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     Ok(given_up_at(agent, state, now)?.is_some())
 }
 
-/// When a run that goes on elsewhere stops counting as live, because its machine may be gone.
+/// Returns the time from which a run elsewhere counts as lost, because its machine may be gone.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let mut run = state.current_run.as_ref();
     if let Some(current) = run
@@ -82,8 +80,8 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
 }
 
-/// Names the process that has the lease of a run, in the report of a decision beside it, where the
-/// records name no run or that process is stopped.
+/// Adds the process that has the lease of a run to the report of a decision, if the records name no
+/// run or that process is stopped.
 pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());
@@ -96,7 +94,7 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
     Ok(())
 }
 
-/// The other clone that has taken the agent, to step it alone, if its time is not over.
+/// Returns the other clone that has taken the agent, if its time is not over.
 pub fn taken_elsewhere<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.local().has_taken(&by.id)?;

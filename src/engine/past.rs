@@ -1,4 +1,4 @@
-//! Messages and briefs of the past that a turn is told of (contract, turns).
+//! Context of a turn: earlier messages and briefs (contract, turns).
 
 use crate::error::Result;
 use crate::model::message::Message;
@@ -10,7 +10,7 @@ use crate::store::Snapshot;
 
 use super::session::Session;
 
-/// What a turn is told of what was before it, as it is under the lock of its claim.
+/// Returns the context of a turn. Must be called under the lock of its claim.
 pub fn past(session: &Session, seen: &Snapshot<'_>, records: &Records, message: &Message) -> Result<History> {
     let state = &records.state;
     Ok(History {
@@ -34,8 +34,8 @@ fn interjected(session: &Session, seen: &Snapshot<'_>, message: &Message) -> Res
     seen.recent(session.clock.now(), context::INTERJECTED, was_said)
 }
 
-/// The messages that were reduced since the last turn that completed, newest first, as far as a
-/// turn is told of them.
+/// Returns the messages that were reduced since the last completed turn, newest first, up to the
+/// maximum for the context of a turn.
 pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
     let count =
         usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);

@@ -1,4 +1,4 @@
-//! Waiting for what another process is about to do.
+//! Waiting for an action of another process.
 
 use std::time::Duration;
 
@@ -6,11 +6,10 @@ use crate::error::Result;
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until `is_so` returns true, but not for ever. Returns whether it did.
+/// Waits until `is_so` returns true, with a limit. Returns false if the limit was reached.
 ///
-/// `patience` bounds the sum of the pauses between two looks, not the time on the clock. So the
-/// wait does not run out because the machine stands still, or is so busy that the other process
-/// does not get on.
+/// `patience` limits the sum of the pauses, not the elapsed time: on a machine that is suspended or
+/// overloaded the other process gets more time.
 pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
     let mut left = patience;
     while !is_so()? {

@@ -1,4 +1,4 @@
-//! The turn command of an agent, looked at before a turn needs it.
+//! Check of an agent's turn command before a turn needs it.
 
 use std::ffi::OsString;
 
@@ -8,12 +8,12 @@ use crate::store::{Agent, Store};
 
 use super::environment::environment;
 
-/// The reason for which the turn command can't be started, with its cure. `None`: nothing is known
-/// to be wrong, or there is no command, which is said elsewhere.
+/// Returns the reason for which the turn command can't be started, with a hint. `None` if no error
+/// is known, or no command is set, which is reported elsewhere.
 pub fn fault(store: &Store, agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     let argv: Vec<OsString> = match policy.turn.command.as_ref()? {
         CommandSpec::Argv(argv) => argv.iter().map(OsString::from).collect(),
-        // Only a shell knows which of the words of a line are commands. A path at its beginning is
+        // Only a shell can tell which words of a line are commands, but a path at its beginning is
         // one.
         CommandSpec::Line(line) => {
             let first = line.split_whitespace().next().filter(|word| is_path(word))?;
@@ -25,7 +25,7 @@ pub fn fault(store: &Store, agent: &Agent<'_>, policy: &Policy) -> Option<String
     program::fault(&argv, &store.anchor().leads_to(&policy.turn.workdir), path)
 }
 
-/// True if a shell takes the word for the path of a program as it stands.
+/// True if a shell takes the word literally as the path of a program.
 fn is_path(word: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
     word.contains('/') && word.chars().all(is_plain)

@@ -27,11 +27,11 @@ use super::owner::TICK_GONE;
 use super::session::Session;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 
-/// How long what is left of an interrupted run may take to end by itself.
+/// Time that leftover processes of an interrupted run have to end by themselves.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
-/// Sets the lease of a run on another machine right that was claimed by a clock that ran ahead:
-/// there may be no process left there to end it.
+/// Corrects the lease of a run on another machine that was claimed by a clock that ran ahead,
+/// because no process may be left there to end it.
 pub fn repair_lease(
     session: &Session,
     agent: &Agent<'_>,
@@ -45,9 +45,9 @@ pub fn repair_lease(
     desk.commit(locked, draft).map(drop)
 }
 
-/// Settles a run whose lease the caller holds, because its tick is gone: first what is left of its
-/// processes ends, then its message may replay. A run whose end was noted is settled as it ended.
-/// Returns what is left to do; `None`: its own tick has settled it meanwhile.
+/// Settles a run whose tick is gone; the caller holds its lease. Ends its leftover processes first,
+/// because after the settlement its message may be claimed again. Uses the noted end, if there is
+/// one. Returns the effects that follow; `None` if its own tick has settled it meanwhile.
 pub fn settle_abandoned(
     session: &Session,
     store: &Store,
@@ -72,8 +72,7 @@ pub fn settle_abandoned(
         Ok((desk.commit(locked, draft)?.state, run, retention))
     };
     let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
-        // A run whose settlement is refused has to end all the same, or no later step would get
-        // past it.
+        // A run whose settlement is refused must still end, or it would block every later step.
         (Err(error), Some(noted)) if is_refusal(&error) => {
             make(&locked, locked.state()?, Some(without_outcome(noted, &error)))
         }
@@ -82,8 +81,8 @@ pub fn settle_abandoned(
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Ends a run in a draft, whose processes are gone or another agent's: as its end was noted, else
-/// as interrupted, for the reason `why`. An end that is refused ends the run as failed.
+/// Ends a run in a draft, whose processes are gone or belong to another agent: with its noted end,
+/// else as interrupted for the reason `why`. A refused end fails the run.
 pub fn account_for(
     session: &Session,
     store: &Store,
@@ -107,16 +106,16 @@ pub fn account_for(
     Ok(())
 }
 
-/// What came of a recovery.
+/// Result of a recovery.
 pub struct Recovery {
-    /// As they are after it.
+    /// Records after it.
     pub records: Records,
-    /// Why it failed, if it did.
+    /// Reason of its failure.
     pub failure: Option<String>,
 }
 
-/// Brings a failed agent back to work, or goes on with that: at once, or by its hook, which runs
-/// without the lock. Where there is a hook, the caller holds the lease.
+/// Recovers a failed agent, or continues to: at once, or by its hook, which runs without the lock.
+/// If there is a hook, the caller must hold the lease.
 pub fn carry_out(
     session: &Session,
     store: &Store,
@@ -138,7 +137,7 @@ pub fn carry_out(
     drop(locked);
     desk.tell();
     let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
-    // A stop, say, ends the recovery, and with it its hook.
+    // A `stop` ends the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
@@ -160,7 +159,7 @@ pub fn carry_out(
     Ok(Recovery { records: ended(desk, locked, draft)?, failure })
 }
 
-/// Commits the end of a recovery, and tells of it.
+/// Commits the end of a recovery, and notifies the hooks.
 fn ended(desk: Desk<'_>, locked: Change<'_>, draft: Draft) -> Result<Records> {
     let records = desk.commit(&locked, draft)?;
     drop(locked);

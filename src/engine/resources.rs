@@ -28,32 +28,32 @@ use super::owner::away;
 use super::patience::wait_until;
 use super::session::Session;
 
-/// The resources of one turn. They are free again when this is dropped, or its process ends.
+/// Resources of one turn. They are released when this is dropped, or its process ends.
 #[derive(Debug, Default)]
 pub struct Grant {
     _workspace: Option<Guard>,
     _slot: Option<Slot>,
 }
 
-/// The locks that a tick holds for its turn.
+/// Locks that a tick holds for its turn.
 #[derive(Debug)]
 pub struct Hold {
-    /// The lease of the run. It is released first, as soon as the run is settled.
+    /// Lease of the run. It is released first, as soon as the run is settled.
     pub lease: Leased,
     pub grant: Grant,
 }
 
-/// Why the resources are looked for.
+/// Purpose of looking for the resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
-    /// To foresee what a step would find. No file is made.
+    /// A dry run, which creates no file.
     Look,
-    /// To take them.
+    /// A step, which takes them.
     Take,
 }
 
-/// Takes a step as far as its decision. If that is a claim, this looks for what its turn needs. If
-/// something is missing, the step decides again with that among the facts.
+/// Runs a step up to its decision. For a claim, looks for the resources of the turn; if one is
+/// missing, the step decides again with that fact.
 pub fn step(
     store: &Store,
     agent: &Agent<'_>,
@@ -97,8 +97,7 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    // The slot is taken last, so that an agent that waits for its workspace keeps no slot from the
-    // others.
+    // The slot is taken last, so that an agent that waits for its workspace blocks no slot.
     if let Some(slots) = store.local().max_running() {
         match slot(store, agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
@@ -108,7 +107,7 @@ fn take(
     Ok(Ok(grant))
 }
 
-/// `None`: the resource is free, and was only looked for.
+/// `None`: the resource is free, and was not to be taken.
 type Granted<T> = std::result::Result<Option<T>, Shortage>;
 
 fn workspace(
@@ -127,7 +126,7 @@ fn workspace(
     };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
-        // A disk that is not mounted comes back. The message waits for it and no attempt is lost.
+        // A disk that is not mounted may come back. The message waits for it and loses no attempt.
         Err(error) => {
             let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
             return Ok(Err(lacks(vec![why], false)));
@@ -152,8 +151,8 @@ fn workspace(
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // The lock is signed only now, because until then its file names the agent that has kept this
-    // one out.
+    // The lock file is rewritten only now, because until here it names the agent that holds the
+    // resource.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -188,10 +187,10 @@ fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None, is_occupied: ends.is_some() }))
 }
 
-/// For how long after its time to look again a resource is still kept for an agent.
+/// Time for which a resource stays reserved for an agent after its time to look again.
 const KEPT: Span = Span::from_secs(60);
 
-/// True if an agent for which a turn made way still waits for a slot or a workspace.
+/// True if an agent for which a turn has yielded still waits for a slot or a workspace.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
@@ -201,13 +200,13 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
         && looks_until.is_some_and(|until| now <= until)
 }
 
-/// The turns that have what an agent lacks, as far as can be seen. Of several agents that share its
-/// workspace only the last one that came is known.
+/// Returns the turns that hold what an agent lacks, as far as is known. Of several agents in a
+/// shared workspace only the latest is known.
 pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
             let Some(slots) = store.local().max_running() else { return Ok(Vec::new()) };
-            // A free slot is kept for another agent, or was left meanwhile.
+            // A free slot is reserved for another agent, or was released meanwhile.
             if store.has_slot(slots, agent.name())? {
                 return Ok(Vec::new());
             }
@@ -228,7 +227,8 @@ pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) 
     Ok(holders.iter().filter_map(|name| running_turn(store, name, now, |_, _| true)).collect())
 }
 
-/// The visible turns of this machine that would make way if it is low on something.
+/// Returns the turns on this machine that would yield if it is low on memory or disk, as far as is
+/// known.
 pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
     let gives_way =
         |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
@@ -244,7 +244,7 @@ fn running_turn(
 ) -> Option<Occupying> {
     let agent = store.agent(name).ok()?;
     let run = agent.peek().ok()?.current_run?;
-    // The lock file of a free resource still names the agent that had it last.
+    // The lock file of a free resource still names its last holder.
     let is_here = away(&agent, &run, now).ok()?.is_none();
     let is_live = !is_here || agent.is_leased(Subject::Run).ok()?;
     let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, is_here))?;
@@ -258,13 +258,13 @@ fn running_turn(
     })
 }
 
-/// The run for which an occupant has a resource, if both are known.
+/// Returns the run that holds a resource, if it is known.
 fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
     store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
 }
 
-/// The agents that have a workspace, in which run, and until when at the latest. The second value
-/// is true if that is known.
+/// Returns the holders of a workspace with their runs and latest ends, as text. The second value is
+/// true if they are known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.local().occupant(workspace);
     let place = workspace.path().display();
@@ -274,14 +274,14 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // That agent has left, and others that share the workspace have not. The file only names
-        // the last one that came.
+        // The named agent has released it, but another sharing agent has not. The file only names
+        // the latest.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
 
-/// What a killed tick may have left in a workspace that the kernel has freed: processes of its turn
-/// that went on without it. Its agent's next step ends them; until then the workspace is not free.
+/// Returns the shortage if processes of a killed tick may still work in a workspace whose lock is
+/// free. The next step of its agent ends them; until then the workspace counts as held.
 fn left_behind(
     store: &Store,
     last: &AgentName,
@@ -304,15 +304,14 @@ fn left_behind(
     ]))
 }
 
-/// How long the tick of a stopped run may take to release what it held.
+/// Time that the tick of a stopped run has to release its locks.
 const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
-/// Makes sure, after a stop, that no process works in the agent's workspace any more, and records
-/// it. Fails if the tick of the stopped run still has it.
+/// Checks after a stop that no process works in the agent's workspace, and records that. Error when
+/// the tick of the stopped run still holds it.
 pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
     let policy = agent.policy()?.workspace;
-    // A workspace that does not exist is not occupied, and no agent releases one that it shares
-    // with others.
+    // A missing workspace is not held, and no agent releases a shared one.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };

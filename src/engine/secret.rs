@@ -1,4 +1,5 @@
-//! A secret on its way to the caller who asked for it: shown once, in one place, and nowhere else.
+//! A trigger's secret between its creation and the caller who asked for it. It is shown once, in
+//! one place.
 
 use std::path::Path;
 
@@ -14,15 +15,15 @@ use crate::store::Store;
 use super::new_file::{NewFile, refuse_within};
 use super::session::Session;
 
-/// A new secret. What is stored of it is its hash.
+/// A new secret. Only its hash is stored.
 pub struct Secret {
     word: String,
     place: Place,
 }
 
-/// The one place where a secret is to be found.
+/// The one place where the secret can be found.
 enum Place {
-    /// What the command prints.
+    /// The output of the command.
     Shown,
     File(NewFile),
     /// The system that made it.
@@ -30,11 +31,11 @@ enum Place {
 }
 
 impl Secret {
-    /// Draws a secret. If a file is named, the secret is in it, durably, before anything depends on
-    /// it: whatever is cut off or fails later, no trigger has a secret that was lost. Dropping this
-    /// value removes the file, unless `keep` was called.
+    /// Creates a random secret. With `into`, it is written to that file durably before any trigger
+    /// depends on it, so that no crash can lose the secret of a trigger. Dropping this value
+    /// removes the file, unless `keep` was called.
     ///
-    /// `verify`: the way in which deliveries show it, which says what it looks like.
+    /// `verify`: the way in which deliveries prove it, which determines its format.
     pub fn draw(session: &Session, store: &Store, verify: &Verify, into: Option<&Path>) -> Result<Secret> {
         let word = signature::new_secret(verify, session.clock.secret()?);
         let place = match into {
@@ -44,14 +45,14 @@ impl Secret {
         Ok(Secret { word, place })
     }
 
-    /// Takes a secret that the sender has made.
+    /// Wraps a secret that the sender has made.
     pub fn given(verify: &Verify, word: String) -> Result<Secret> {
         signature::check_secret(verify, &word)
             .map_err(|why| Error::usage(format!("--secret-from: the secret can't be used: {why}")))?;
         Ok(Secret { word, place: Place::Sender })
     }
 
-    /// True if the secret is so short that it can be found by trying.
+    /// True if the secret is short enough to be guessed.
     pub fn is_short(&self) -> bool {
         self.word.len() < 16
     }
@@ -65,12 +66,12 @@ impl Secret {
         sha256(self.word.as_bytes())
     }
 
-    /// The secret itself, for a key that has to be stored.
+    /// Returns the secret itself, for a key that has to be stored.
     pub fn word(&self) -> &str {
         &self.word
     }
 
-    /// Keeps the file: a trigger depends on the secret from now on.
+    /// Keeps the file, because a trigger now depends on the secret.
     pub fn keep(&mut self) {
         match &mut self.place {
             Place::File(file) => file.keep(),
@@ -78,7 +79,7 @@ impl Secret {
         }
     }
 
-    /// Adds it to the object that a command prints, under `field`, or the file in which it is.
+    /// Adds the secret, or the file in which it is, to the JSON output under `field`.
     pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
         match &self.place {
             Place::File(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
@@ -88,14 +89,15 @@ impl Secret {
         }
     }
 
-    /// The same as a line of text, where there is one.
+    /// Returns the secret, or the file in which it is, as a line of text; empty if the sender has
+    /// it.
     pub fn line(&self, out: &Output) -> String {
         match &self.place {
             _ if out.is_quiet() => String::new(),
             Place::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
             Place::Sender => "secret  as the sender has made it".to_owned(),
             Place::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
-            // It would be in a log, or in the mail of cron.
+            // On a pipe it could end up in a log or a mail of cron.
             Place::Shown => {
                 "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned()
             }
@@ -103,7 +105,7 @@ impl Secret {
     }
 }
 
-/// A new file with a secret in it, for its owner alone.
+/// Creates a file with a secret, which only its owner can read.
 fn secret_file(store: &Store, path: &Path, word: &str) -> Result<NewFile> {
     if path == Path::new("-") {
         return Err(Error::usage("--secret-file: `-` is no file").with_hint("for stdout there is --json"));

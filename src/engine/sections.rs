@@ -1,4 +1,4 @@
-//! Sections in which a command runs: each ends with the process that runs the command.
+//! Sections in which a command runs. Each ends with the process that runs the command.
 
 use crate::error::Result;
 use crate::model::preemption::Section;
@@ -12,8 +12,8 @@ use super::desk::Desk;
 use super::owner::away;
 use super::session::Session;
 
-/// True if the process that ran the command of a section is gone. A section that can't be looked
-/// at, or is of another machine, counts as open.
+/// True if the process that ran the command of a section is gone. False if that can't be read, or
+/// is on another machine.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
@@ -28,13 +28,13 @@ pub fn close_abandoned(agent: &Agent<'_>, draft: &mut Draft) {
     rules::close_abandoned(draft, |run, section| is_abandoned(agent, run, section, now));
 }
 
-/// True if a run has sections that end with a process: no record changes when that ends.
+/// True if a run has sections that end with a process, which changes no record.
 pub fn end_unseen(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }
 
-/// Commits the end of abandoned sections, if there are any and no other process has the agent's
-/// lock. Returns the records as they are then.
+/// Commits the end of abandoned sections, if there are any and the agent's lock is free. Returns
+/// the state after that.
 pub fn settled(session: &Session, agent: &Agent<'_>, state: State) -> Result<State> {
     let now = session.clock.now();
     let Some(run) = &state.current_run else { return Ok(state) };

@@ -1,4 +1,4 @@
-//! What every command needs: the clock, the output, and the store once it is asked for.
+//! Session of one command: clock, output, and the store, opened on first use.
 
 use std::cell::{Cell, RefCell};
 use std::env;
@@ -25,48 +25,48 @@ use super::untold::{Moves, ToTell};
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
-    /// Transitions that were committed and not told to any hook yet.
+    /// Committed transitions of which no hook was notified yet.
     pub moves: RefCell<Moves>,
-    /// What was raised in a commit and not told to anybody yet.
+    /// Committed attentions that were not reported yet.
     pub to_tell: RefCell<ToTell>,
-    /// What this command has raised, for its result and its exit status.
+    /// Attentions that this command has raised, for its result and its exit status.
     pub raised: RefCell<Vec<Attention>>,
-    /// The message whose turns are listened to: what they say goes to stderr as it comes.
+    /// Message whose turns print their output to stderr while they run.
     pub listens_to: Cell<Option<MessageId>>,
-    /// The signal that this process got while a turn or a hook ran: it begins nothing more.
+    /// Signal that this process got during a turn or a hook; it then starts nothing more.
     pub cancelled_by: Cell<Option<i32>>,
-    /// What the machine lacked for a turn to start: trouble of this command, beside that of the
-    /// turn.
+    /// Shortage of the machine that kept a turn from starting; reported by this command, in
+    /// addition to the turn.
     pub lacked: RefCell<Option<Error>>,
-    /// The branch of a remote that hears of a claim before its turn runs.
+    /// Remote branch to which a claim is pushed before its turn runs.
     pub publishes_to: RefCell<Option<Line>>,
-    /// The agent that the command is about, once it is known: its errors name it to scripts.
+    /// Agent of the command, once it is known; JSON errors name it.
     subject: RefCell<Option<AgentName>>,
     said: Said,
 }
 
-/// The agents of a command that lists.
+/// Agents of a command that lists.
 #[derive(Debug)]
 pub struct Chosen {
     pub names: Vec<AgentName>,
-    /// Whether they are all that there are, and none was named.
+    /// True if no agent was named, so that these are all.
     pub are_all: bool,
-    /// Whether each result says whose it is.
+    /// True if each result names its agent.
     pub are_told_apart: bool,
 }
 
-/// What the command line says for every command alike.
+/// Global options of the command line.
 pub struct Said {
-    /// The command, for those that wait for its locks.
+    /// Name of the command, shown to those that wait for its locks.
     pub command: &'static str,
-    /// The state directory, where it was named.
+    /// State directory, if it was named.
     pub dir: Option<PathBuf>,
-    /// How long a lock is waited for.
+    /// Maximum wait for a lock.
     pub patience: Span,
 }
 
 impl Session {
-    /// The session of one command.
+    /// Returns the session of one command.
     pub fn new(clock: Clock, out: Output, said: Said) -> Session {
         Session {
             clock,
@@ -83,23 +83,23 @@ impl Session {
         }
     }
 
-    /// The directory that was named, on the command line or in the environment.
+    /// Returns the directory that was named, on the command line or in the environment.
     pub fn named_dir(&self) -> Option<PathBuf> {
         let from_env = || env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         self.said.dir.clone().or_else(from_env)
     }
 
-    /// True if this command has raised an attention that is a failure: it exits with 7 then.
+    /// True if this command has raised an attention that is a failure, so that it exits with 7.
     pub fn has_raised_failure(&self) -> bool {
         self.raised.borrow().iter().any(|attention| attention.subject.is_failure())
     }
 
-    /// Notes which agent the command is about: the first that it turns to.
+    /// Sets the agent of the command, unless one is set.
     pub fn is_about(&self, agent: &AgentName) {
         self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
     }
 
-    /// Says why the command failed, and returns its exit status.
+    /// Prints the error, and returns the exit status.
     pub fn fail(&mut self, error: Error) -> Status {
         let subject = self.subject.borrow().clone();
         let error = self.explained(error, subject.as_ref());
@@ -107,8 +107,7 @@ impl Session {
         error.exit_status()
     }
 
-    /// Why a command has failed for an agent: perhaps a file was missing because the agent has been
-    /// removed, or there is none of that name any more because it has another one now.
+    /// Returns a better error if the agent was renamed or removed meanwhile.
     fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
         let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
@@ -123,7 +122,7 @@ impl Session {
         Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }
     }
 
-    /// Waits for no lock longer than this.
+    /// Limits the wait for locks further.
     pub fn hurry(&mut self, patience: Span) {
         self.said.patience = self.said.patience.min(patience);
     }
@@ -132,7 +131,7 @@ impl Session {
         self.said.patience
     }
 
-    /// The URL that was named in the place of a directory, if it was.
+    /// Returns the URL that was named in place of a directory.
     pub fn named_url(&self) -> Option<String> {
         let named = self.named_dir()?;
         named.to_str().filter(|word| is_url(word)).map(str::to_owned)
@@ -153,7 +152,7 @@ impl Session {
         self.store_at(Anchor::find(self.named_dir().as_deref(), own_settings().as_deref())?)
     }
 
-    /// The state directory that is this one.
+    /// Opens the store of a state directory.
     pub fn store_at(&self, anchor: Anchor) -> Result<Store> {
         Store::open(anchor, self.opener())
     }
@@ -169,8 +168,8 @@ impl Session {
         }
     }
 
-    /// The agents that a verb is about; each is done for itself. `are_all`: none of them was named,
-    /// so one that was removed or moved away since they were listed is none of them.
+    /// Runs `act` for each agent; errors of one do not stop the others. `are_all`: no agent was
+    /// named, so that one that was removed or moved away meanwhile is skipped.
     pub fn each_agent(
         &mut self,
         names: &[AgentName],
@@ -197,8 +196,8 @@ impl Session {
         status
     }
 
-    /// The same for a command that lists something of each. One agent alone is not named in what is
-    /// listed.
+    /// Runs `act` for each agent of a command that lists. The results of a single agent do not name
+    /// it.
     pub fn each_chosen(
         &mut self,
         chosen: &Chosen,
@@ -215,8 +214,8 @@ impl Session {
         Ok(status)
     }
 
-    /// The turn or task from inside which this command is called, if it is about the same state
-    /// directory.
+    /// Returns the running turn or task that has called this command, if it belongs to the same
+    /// state directory.
     pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
         let Some(agent) = self.called_in(store)? else { return Ok(None) };
         match (set(process::RUN), set(process::TASK)) {
@@ -226,7 +225,7 @@ impl Session {
         }
     }
 
-    /// The agent of that turn or task, whether it still goes on or not.
+    /// Returns the agent of the calling turn or task, even if that has ended.
     pub fn called_in(&self, store: &Store) -> Result<Option<AgentName>> {
         let Some(agent) = set("DORMOUSE_AGENT") else { return Ok(None) };
         if set(process::RUN).or(set(process::TASK)).is_none() || !is_about(store) {
@@ -236,15 +235,14 @@ impl Session {
     }
 }
 
-/// The user's own settings, apart from any state directory: there only if a person has written
-/// them.
+/// Returns the user's own settings file, which exists only if a person has written it.
 fn own_settings() -> Option<PathBuf> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let dir = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")))?;
     Some(dir.join("dormouse").join("config.toml"))
 }
 
-/// The state directory of this machine for the store that a URL names.
+/// Returns the state directory of this machine for the store with this URL.
 pub fn anchor_of(url: &str) -> Result<Anchor> {
     let set = |name| env::var_os(name).map(PathBuf::from).filter(|dir| dir.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local").join("state")));
@@ -256,13 +254,13 @@ pub fn anchor_of(url: &str) -> Result<Anchor> {
     Anchor::of_url(url, &state)
 }
 
-/// A variable that says something.
+/// Returns an environment variable, if it is not empty.
 fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether the turn or task in whose environment this runs belongs to the store. In another state
-/// directory it has no rights of an agent.
+/// True if the calling turn or task belongs to this store. In another state directory it has no
+/// rights of an agent.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -272,8 +270,8 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// The lease in whose name this command speaks, if a turn or a task called it whose records
-/// machines share.
+/// Returns the claim of the lease under which this command acts, if its caller is a turn or task
+/// whose records machines share.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
@@ -288,10 +286,10 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let found = store.agent(&agent)?;
     let state = found.peek()?;
-    // Before it is said that the run is over: it may be over because another machine has taken it
-    // for lost.
+    // This comes before an error that the run is over, because the run may be over for the reason
+    // that another machine has fenced it.
     found.refuse_fenced()?;
-    // A restore may have put the run of another directory here, at the path that its turn knows.
+    // After a restore, a run of another directory may have the same path.
     let here = store.local().state_place()?.id;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
         return Err(Error::refused(
@@ -315,7 +313,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
         )
         .with_hint("it has ended: unset DORMOUSE_TASK to speak from outside"));
     };
-    // What it says after a while begins a chain of its own, like what a timer does.
+    // A message after a long pause begins a new chain, like a timer's.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;
     let hops = (now.since(task.created_at) <= pause).then_some(task.hops);
     Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops })
@@ -331,7 +329,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// Those named, each once, or all.
+/// Returns the named agents without duplicates, or all.
 pub fn agents(store: &Store, named: &[String], all: bool) -> Result<Vec<AgentName>> {
     if all {
         return store.agents();

@@ -40,7 +40,7 @@ use super::resources::{self, Grant, Hold};
 use super::session::Session;
 use super::turn::{self, Turn};
 
-/// One step.
+/// Runs one step.
 pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     match quiet_step(session, store, agent, Instant::now())? {
         Some(report) => Ok(report),
@@ -48,13 +48,13 @@ pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<S
     }
 }
 
-/// A step that has more to do than to look. The lock is let go for what may take seconds, and after
-/// everything that has changed something the step looks again.
+/// Runs a step under the lock. The lock is released for effects that may take seconds, and after
+/// each change the step looks again.
 pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     let started = Instant::now();
     let mut tried = Tried::default();
     let (mut recovered, mut overdue) = (None, None);
-    // What this step can't get out of the way: it does not try twice.
+    // Names of unmovable files, which this step does not try again.
     let mut stuck = Vec::<String>::new();
     loop {
         let desk = Desk::new(session, agent);
@@ -85,8 +85,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         let (step, grant) = resources::step(store, agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // The records of this draft are those that a decision was looked for in: they are
-            // loaded anew.
+            // A decision has changed this draft, so the records are loaded again.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
                 let taken = drops::take_in(session, agent, &locked, step.draft)?;
@@ -108,7 +107,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
     }
 }
 
-/// The step of an agent that rests. Refused for one that other machines tick.
+/// Runs the step of an agent at rest. Error when other machines tick the agent.
 pub fn quiet_step(
     session: &Session,
     store: &Store,
@@ -137,7 +136,7 @@ fn report_beside(
     Ok(report)
 }
 
-/// Carries out a decision. It decides nothing itself.
+/// Carries out a decision, without a condition of its own.
 fn act(
     session: &mut Session,
     store: &Store,
@@ -156,7 +155,8 @@ fn act(
             draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
             let mut claimed = claim(&mut draft, message, continuation, environment::claimant(store)?)?;
             turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed)?;
-            // Read before the claim is committed: with the commit a database lets go of the lock.
+            // Read before the claim is committed, because a database releases the lock with the
+            // commit.
             let past = past::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
             let desk = Desk::new(session, agent);
             let records = desk.commit(&locked, draft)?;
@@ -235,7 +235,7 @@ fn commit(desk: Desk<'_>, locked: &Change<'_>, draft: Draft, decision: DecisionR
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
-/// The message that a decision is about: it was read for this very step.
+/// Takes the message of a decision out of the loaded records.
 fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
     let inbox = &records.inbox;
     let found = inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id);
@@ -258,7 +258,7 @@ fn run_turn(
     let (settled, after, run) = turn::settle(session, turn, end)?;
     drop(grant);
     let desk = Desk::new(session, agent);
-    // A tick that was told to end runs no hook any more: these are told first.
+    // After a signal the tick runs no hook, so the hooks are called first.
     desk.carry_out(errand::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
@@ -312,7 +312,7 @@ fn millis_since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a step would do: everything but the commit and the act.
+/// Returns the report of a dry run of a step.
 pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
     store.refuse_other_pool(agent)?;
     let started = Instant::now();

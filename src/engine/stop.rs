@@ -1,5 +1,4 @@
-//! How an agent is stopped, with its tasks and its children: one loop goes down, however deep a
-//! chain of children is.
+//! Stop of an agent, its tasks and its children. One loop descends, at any depth of children.
 
 use std::collections::VecDeque;
 
@@ -21,26 +20,27 @@ use super::owner::away_task;
 use super::resources;
 use super::session::Session;
 
-/// What a stop has done.
+/// Result of a stop.
 pub struct Stopped {
     pub state: State,
     pub previous: Status,
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Whether the run and the tasks are over and the workspace is free. The gate is closed in any
-    /// case.
+    /// Error that kept the run, a task or the workspace from being released. The gate is closed in
+    /// any case.
     pub cleared: Result<()>,
 }
 
-/// Closes the gate of an agent, and ends its run and its tasks, those of its children among them.
+/// Closes the gate of an agent, and ends its run and tasks, and stops the children of its
+/// delegations.
 pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
     let (ending, halted) = begin_stop(session, store, store.agent(agent.name())?, how)?;
     conclude(session, store, carry_out(session, store, ending), halted).map(|(_, stopped)| stopped)
 }
 
-/// Ends open tasks. Commands are ended all at once, and then child by child. Fails after all were
-/// tried.
+/// Ends open tasks: commands in parallel, then one child after the other. Errors are returned after
+/// all were tried.
 pub fn stop_tasks(
     session: &Session,
     store: &Store,
@@ -73,18 +73,18 @@ pub fn end_tasks(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<
     carry_out(session, store, ending).ended
 }
 
-/// The tasks of an agent that are being ended.
+/// Tasks of an agent that are being ended.
 struct Ending<'s> {
     agent: Agent<'s>,
     grace: Span,
     tasks: Vec<TaskId>,
-    /// The delegations whose children are still to be stopped, and how they end by that.
+    /// Delegations whose children are still to be stopped, and the end that each gets.
     children: VecDeque<(Task, ChildEnd)>,
-    /// The first error.
+    /// First error.
     ended: Result<()>,
 }
 
-/// What a parent does when a child of it is stopped.
+/// Parent's part of a child that is being stopped.
 struct Awaited {
     task: TaskId,
     end: ChildEnd,
@@ -92,7 +92,7 @@ struct Awaited {
     halted: Halted,
 }
 
-/// Stops the children, and theirs before them: each parent waits for one child at a time.
+/// Stops the children, and before them their own children. Each parent stops one child at a time.
 fn carry_out<'s>(session: &Session, store: &'s Store, ending: Ending<'s>) -> Ending<'s> {
     let mut current = ending;
     let mut parents: Vec<(Ending<'s>, Awaited)> = Vec::new();
@@ -137,7 +137,7 @@ fn begin_stop<'s>(
     Ok((ending, halted))
 }
 
-/// What comes after its children: hooks are told, and its workspace is free.
+/// Completes the stop after the children: notifies hooks, and releases the workspace.
 fn conclude<'s>(
     session: &Session,
     store: &Store,
@@ -147,8 +147,8 @@ fn conclude<'s>(
     let Ending { agent, tasks, ended, .. } = ending;
     let is_stopped = halted.is_stopped();
     let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // The hooks are not told before this: that would take time of the turn's grace, and give other
-    // processes the time to begin anew.
+    // The hooks are notified only now, because they would use up the turn's grace, and other
+    // processes could start work meanwhile.
     Desk::new(session, &agent).tell();
     let mut cleared = Ok(());
     if is_stopped {
@@ -166,7 +166,7 @@ impl<'s> Ending<'s> {
         Ending { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
     }
 
-    /// Begins to end every task. Their results are kept.
+    /// Begins to end every task. Results are kept.
     fn begin_all(&mut self, session: &Session) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
         let is_shared = self.agent.store().is_remote();
@@ -184,7 +184,7 @@ impl<'s> Ending<'s> {
         Ok(())
     }
 
-    /// Ends the commands among these tasks. The delegations come next.
+    /// Ends the commands among these tasks, and queues the delegations.
     fn begin(&mut self, session: &Session, tasks: &[Task]) {
         self.tasks = tasks.iter().map(|task| task.id).collect();
         if tasks.is_empty() {
@@ -201,7 +201,7 @@ impl<'s> Ending<'s> {
         self.children = children.into_iter().map(|task| (task.clone(), cancelled())).collect();
     }
 
-    /// Begins to stop the child of a delegation. `None`: there is none to be stopped.
+    /// Begins to stop the child of a delegation. `None` if no child has to be stopped.
     fn begin_child(
         &self,
         session: &Session,
@@ -218,7 +218,7 @@ impl<'s> Ending<'s> {
         Ok(Some((ending, withdrawn, halted)))
     }
 
-    /// Ends a delegation whose child is stopped; `cleared`: what went wrong though it is.
+    /// Ends a delegation whose child is stopped. `cleared`: error of that stop.
     fn finish(&mut self, session: &Session, task: TaskId, end: ChildEnd, cleared: Result<()>) {
         let finished = background::finish(session, &self.agent, task, End::Child(end));
         self.note(finished.and(cleared));

@@ -1,4 +1,4 @@
-//! Summaries of agents: what `get`, `list` and `ingress` show.
+//! Summaries of agents for `get`, `list` and `ingress`.
 
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
@@ -16,7 +16,7 @@ use super::environment;
 use super::load::{self, Purpose};
 use super::past;
 
-/// Everything that a summary of one agent is made of.
+/// Data of the summary of one agent.
 pub struct Summary {
     identity: Identity,
     records: Records,
@@ -29,8 +29,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Looks at an agent without a lock. `all_children`: also at every agent that was made for it,
-    /// which means to look at all agents.
+    /// Reads the data without a lock. `all_children`: also reads all children, for which it must
+    /// look at every agent.
     pub fn of(
         store: &Store,
         agent: &Agent<'_>,
@@ -65,14 +65,14 @@ impl Summary {
     }
 }
 
-/// An agent in a line. `identity`: absent if the line is not to have it.
+/// Returns the line of an agent in a list. `identity` is `None` if the line is not to show it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
     let (records, arrivals) = look(agent, now, Past::Counted)?;
     Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
-/// How agents stand and what they have done, as numbers. An agent that can't be read does not hide
-/// the others: `failed` is called with its error.
+/// Returns the metrics of agents. For an unreadable agent `failed` is called with the error, and
+/// the others follow.
 pub fn readings(
     store: &Store,
     names: &[AgentName],
@@ -83,7 +83,7 @@ pub fn readings(
     for name in names {
         match store.agent(name).and_then(|agent| reading(&agent, now)) {
             Ok(reading) => readings.readable.push(reading),
-            // It has gone since the names were listed.
+            // The agent was removed after the names were listed.
             Err(Error::NoAgent { .. }) => {}
             Err(error) => {
                 readings.unreadable.push(name.clone());
@@ -100,8 +100,7 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
     Ok(Reading::new(visibility, records, &arrivals, now))
 }
 
-/// The records and everything that arrived, at one revision. `past`: also which messages were
-/// reduced.
+/// Loads the records and all arrivals at one revision. `past`: also which messages were reduced.
 fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -120,21 +119,21 @@ fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)>
     })
 }
 
-/// Whether the archive is asked which messages were reduced.
+/// Tells whether the archive is searched for reduced messages.
 #[derive(Debug, Clone, Copy)]
 pub enum Past {
     Counted,
     Named,
 }
 
-/// The ids of the messages that were reduced since the last turn that completed, as far as a turn
-/// is told of them.
+/// Returns the ids of the messages that were reduced since the last completed turn, up to the
+/// maximum for the context of a turn.
 fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
     let messages = past::reduced(seen, state, now)?;
     Ok(messages.iter().rev().map(|message| message.id).collect())
 }
 
-/// All children of an agent, and how each stands.
+/// Returns all children of an agent, with their states.
 fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
     let status =
         |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
@@ -142,22 +141,22 @@ fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
     Ok(children.map(|agent| ChildAgent { status: status(&agent), agent }).collect())
 }
 
-/// The names of all children of an agent. This reads every identity, so it is called only if the
-/// caller asks for children.
+/// Returns the names of all children of an agent. Reads every agent's identity, so call it only if
+/// the user asks for children.
 pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
     let mut names = store.agents()?;
-    // An agent that can't be read counts as no child of this one.
+    // An unreadable agent counts as no child.
     let identity = |name: &AgentName| store.agent(name).and_then(|agent| agent.identity());
     names.retain(|name| identity(name).is_ok_and(|identity| identity.parent.as_ref() == Some(parent)));
     Ok(names)
 }
 
-/// The children that are at work for an agent, and how each stands.
+/// Returns the children at work for an agent, with their states.
 fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
     let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
     at_work
         .map(|(task_id, child)| {
-            // An agent that can't be read does not hide the others.
+            // An unreadable agent must not hide the others.
             let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
             ActiveChild { task_id, agent: child.clone(), status }
         })

@@ -1,4 +1,4 @@
-//! What a turn writes, heard line by line while it runs.
+//! Live output of a turn, by lines.
 
 use crate::error::Result;
 use crate::model::id::RunId;
@@ -6,7 +6,7 @@ use crate::report::text::Characters;
 use crate::store::Agent;
 use crate::workdir::{Log, Stream};
 
-/// What a turn writes, line by line, while it is written.
+/// Follows the output of a turn by lines.
 pub struct Tail {
     streams: [Followed; 2],
 }
@@ -15,12 +15,12 @@ struct Followed {
     stream: Stream,
     log: Log,
     characters: Characters,
-    /// The beginning of a line that has not ended.
+    /// Text of a line without its end yet.
     begun: String,
 }
 
 impl Tail {
-    /// Both streams of a run. `last`: begins with so many bytes of what is there already.
+    /// Returns a follower of both streams of a run. `last`: maximum of earlier output, in bytes.
     pub fn of(agent: &Agent<'_>, run: RunId, last: Option<u64>) -> Tail {
         let dir = agent.workdir().run(run);
         let followed = |stream: Stream| Followed {
@@ -32,7 +32,7 @@ impl Tail {
         Tail { streams: [Stream::Stdout, Stream::Stderr].map(followed) }
     }
 
-    /// The lines that have come since the last look. `ended`: no more comes.
+    /// Returns the new lines since the last look. `ended`: no more output comes.
     pub fn news(&mut self, ended: bool) -> Result<Vec<(Stream, String)>> {
         let mut lines = Vec::new();
         for followed in &mut self.streams {
@@ -47,7 +47,7 @@ impl Tail {
         Ok(lines)
     }
 
-    /// The lines that have begun and not ended.
+    /// Returns the lines without an end yet.
     pub fn unfinished(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|followed| followed.begun.as_str()).filter(|begun| !begun.is_empty())
     }

@@ -1,9 +1,9 @@
-//! Tells `on-state-change` of every transition, at least once and in order (contract, execution
-//! §5).
+//! Notification of `on-state-change` of every transition, at least once and in order (contract,
+//! execution §5).
 //!
-//! Where the hook is installed, the commit that makes a transition notes it in `state.json`, and
-//! another commit removes it there when the hook has been told. If a process was killed in between,
-//! the next step tells the hook.
+//! If the hook is installed, the commit of a transition adds it to the outbox in `state.json`;
+//! another commit removes it after the hook has run. If a process is killed in between, the next
+//! step runs the hook.
 
 use crate::error::Result;
 use crate::model::state::Untold;
@@ -17,17 +17,17 @@ use super::session::Session;
 use super::untold::Move;
 
 impl Desk<'_> {
-    /// Tells of what was committed since the last time: of every transition, and of what a person
-    /// should look at. To be called without the lock.
+    /// Notifies the hooks of all transitions since the last call, and people of attentions. Must be
+    /// called without the lock.
     pub fn tell(self) {
         let Desk { session, agent } = self;
-        // This comes first, because the hooks that follow may take their time, and be killed.
+        // Attentions come first, because the hooks that follow may take long, or be killed.
         attention::tell(session, self.store(), agent);
         tell(session, self.store(), agent);
     }
 
-    /// Tells of what killed processes have left, as far as it is told to hooks. To be called
-    /// without the lock.
+    /// Notifies the hooks of the pending transitions of killed processes. Must be called without
+    /// the lock.
     pub fn tell_abandoned(self) {
         let Desk { session, agent } = self;
         attention::tell_abandoned(session, self.store(), agent);
@@ -35,8 +35,8 @@ impl Desk<'_> {
     }
 }
 
-/// Tells the hooks of every transition of an agent that this process has committed and not told of
-/// yet, and before those of what killed processes have left. To be called without the lock.
+/// Notifies the hooks of the pending transitions of an agent: first those of killed processes, then
+/// those of this process. Must be called without the lock.
 fn tell(session: &Session, store: &Store, agent: &Agent<'_>) {
     let (moves, held) = session.moves.borrow_mut().take(agent.name());
     if moves.is_empty() {
@@ -76,8 +76,7 @@ fn tell_in_order(
     told
 }
 
-/// Tells of transitions that killed processes have left untold. Those of a living process are left
-/// to it.
+/// Notifies the hooks of pending transitions of killed processes. A living process handles its own.
 fn tell_abandoned(session: &Session, store: &Store, agent: &Agent<'_>) {
     if is_nested() {
         return;
@@ -99,8 +98,8 @@ fn tell_left(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> 
     }
 }
 
-/// Runs the hooks for each transition, and strikes off what `changed` has been told. The first that
-/// it is killed at is told again by the next step, and so is what comes after it.
+/// Runs the hooks for each transition, and removes from the outbox those of which `changed` was
+/// notified. If this process is killed, the next step repeats the interrupted one and continues.
 fn tell_each(
     session: &Session,
     agent: &Agent<'_>,
@@ -110,7 +109,7 @@ fn tell_each(
 ) -> Result<()> {
     let (mut told, mut killed_at) = (Vec::new(), None);
     for untold in moves {
-        // A process that is told to end has no time for more.
+        // A process that got a signal to end leaves the rest to a later step.
         if session.cancelled_by.get().is_some() {
             break;
         }

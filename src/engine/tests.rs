@@ -1,5 +1,6 @@
-//! The readers of single words and outcomes on bytes of every kind, as `store::tests` does with
-//! those of records: none panics, and what one reads it writes and reads again as the same.
+//! Tests of the parsers of words and outcomes on random bytes, like those of records in
+//! `store::tests`: none panics, and each value that is read can be written and read again as an
+//! equal one.
 
 mod beside;
 mod both_stores;
@@ -32,7 +33,7 @@ mod readers {
         });
     }
 
-    /// Every action with every field that has an object in it, and what an object may hide.
+    /// Tests every action with every field that holds an object.
     #[test]
     fn an_array_is_no_object_in_an_outcome_or_a_dropped_file() {
         let (work, wait) = ("work_01900000000070008000000000000001", "wait_01900000000070008000000000000001");

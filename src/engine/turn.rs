@@ -45,24 +45,24 @@ use super::outcome;
 use super::oversee::{self, Kept};
 use super::session::Session;
 
-/// Between SIGTERM and SIGKILL.
+/// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// A claimed turn and what it is told.
+/// A claimed turn with its locks.
 pub struct Turn<'a> {
     pub store: &'a Store,
     pub agent: &'a Agent<'a>,
     pub claimed: Claimed,
-    /// The records as the claim left them.
+    /// Records after the claim.
     pub records: Records,
-    /// When the directories of open records were last touched.
+    /// File stamps of the directories of open records.
     pub touched: Option<Touched>,
-    /// The lease of the run. It is released first, as soon as the run is settled.
+    /// Lease of the run. It is released first, as soon as the run is settled.
     pub lease: Leased,
 }
 
-/// A turn whose checkpoint is not there begins anew: it could not go on, and its message would
-/// never be dealt with.
+/// Restarts a turn from the beginning if its checkpoint is missing, because it could otherwise
+/// never continue.
 pub fn look_for_checkpoint(
     session: &Session,
     agent: &Agent<'_>,
@@ -80,8 +80,8 @@ pub fn look_for_checkpoint(
     Ok(())
 }
 
-/// Runs the turn command to its end. What keeps it from starting is an end like any other. Unless
-/// the settings of the turn are at fault, that end came from outside of the turn.
+/// Runs the turn command to its end. A failure to start is an end like any other. It counts as
+/// external, unless the settings of the turn are invalid.
 pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<TurnEnd> {
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
@@ -107,7 +107,8 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<
             end
         }
     };
-    // Only a hint for the step that recovers this run: without it the run counts as interrupted.
+    // The note is a hint for the step that recovers this run; without it the run counts as
+    // interrupted.
     if let Err(error) = turn.agent.workdir().run(run_id).note_end(&end) {
         session.out.note(&format!("{}: {error}", turn.agent.name()));
     }
@@ -135,9 +136,8 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
     }
 }
 
-/// Runs the hook of a turn that was scheduled or resumed, while the agent is so, and takes it to
-/// `running`. A hook that fails keeps the turn from starting. So does a signal that has ended any
-/// hook of it.
+/// Runs the hook of a turn that was scheduled or resumed, and then commits `running`. A failed hook
+/// keeps the turn from starting, and so does a signal that has ended one.
 fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
@@ -164,14 +164,14 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        // Without a hook no time has passed: a command that ends the run finds its processes.
+        // Without a hook no time has passed, and a command that ends the run finds its processes.
         None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::failed(why_not))
 }
 
-/// The second commit of a claim whose hooks have run: from here the agent is `running`.
+/// Commits that the agent is `running`, after the hooks of a claim.
 fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
     let desk = Desk::new(session, turn.agent);
     if desk.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
@@ -180,15 +180,15 @@ fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether no command has ended the run since its claim; a hook that is told to end may end well. A
-/// command that ends the run later finds its processes.
+/// True if no command has ended the run since its claim, even if its hook ended well after a
+/// signal. A command that ends the run later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
 }
 
-/// Runs the hook of a run that has ended and is about to be suspended. It is still the current run:
-/// the hook can save a checkpoint by `yield`.
+/// Runs the hook of a run that has ended and is about to be suspended. The run is still current, so
+/// that the hook can save a checkpoint by `yield`.
 pub fn before_suspension(
     session: &Session,
     store: &Store,
@@ -231,14 +231,14 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
     }
 }
 
-/// Settles a run, however it ended. Where another process has settled it already, only its output
-/// is recorded. Returns the records as they are then, and that of the run.
+/// Settles a run, however it ended. If another process has settled it, only its output is recorded.
+/// Returns the records after that, and the record of the run.
 ///
-/// The lease goes with the settlement, or else before the lock: the process that gets the lock next
-/// finds no run that is already settled.
+/// The lease is released by the settlement, or before the lock, so that the process that gets the
+/// lock next finds no lease of a settled run.
 ///
-/// A settlement that is refused is made once more, as that of a turn that has failed for this
-/// reason: the run has to end, or no later step would get past it.
+/// A refused settlement is repeated as that of a failed turn with this reason, because an unsettled
+/// run would block every later step.
 pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
     let Turn { store, agent, claimed, records, touched, lease } = turn;
     let run_id = claimed.run.run_id;
@@ -252,14 +252,14 @@ pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settle
     settled
 }
 
-/// True if the same settlement would be refused again, whenever it is tried.
+/// True if the same settlement would be refused at any time.
 pub fn is_refusal(error: &Error) -> bool {
     const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
     matches!(error, Error::NoEdge { .. })
         || matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind))
 }
 
-/// The end of a turn whose outcome is refused for this reason.
+/// Returns the end of a turn whose outcome is refused for this reason.
 pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
     TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
 }
@@ -283,7 +283,7 @@ impl Settlement<'_> {
         let locked = agent.change(now)?;
         let state = locked.state()?;
         let seen = locked.look(&state)?;
-        // Where nothing has changed since the claim, what it has loaded is not read again.
+        // If nothing has changed since the claim, its loaded records are reused.
         let is_as_left = |known: &(Records, Touched)| {
             state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
         };
@@ -308,8 +308,8 @@ impl Settlement<'_> {
     }
 }
 
-/// The records have never heard of a run: those of a server that took over from another one before
-/// it knew what that had acknowledged last.
+/// Returns the error for a run that is missing in the records: a database server took over before
+/// it had replicated the last commit.
 fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     Error::refused(
         Error::FENCED,
@@ -318,7 +318,7 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
     .with_hint("the database may have lost what it acknowledged last; the output of the run is still on this machine")
 }
 
-/// What the rules need to know for the actions of an outcome; nothing where there are none.
+/// Returns the facts that the rules need for the actions of an outcome; nothing if there are none.
 pub fn surroundings(
     session: &Session,
     store: &Store,
@@ -378,7 +378,7 @@ pub fn surroundings(
     Ok(around)
 }
 
-/// What is wrong with an action, where it is no failure of the machine.
+/// Returns the refusal of an action, or the error if the machine has failed.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
         Error::Refused { kind, message, .. } | Error::NoEdge { kind, message, .. } => {
@@ -401,8 +401,8 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-/// Writes what the turn is told, and says how its command runs. The inner error says why the
-/// settings of the turn can't be used; the outer one is a failure of the machine.
+/// Writes the context of the turn, and returns the specification of its command. The inner error is
+/// one of the turn's settings; the outer one is a failure of the machine.
 fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<TurnSpec>> {
     let Turn { store, agent, claimed, records, .. } = turn;
     let run_id = claimed.run.run_id;
@@ -464,12 +464,12 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<
     }))
 }
 
-/// The agent's own template for its prompt, and where it lies.
+/// Returns the agent's own template for its prompt, and its path.
 fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
     let path = store.anchor().leads_to(name);
     let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));
-    // A pipe would be waited for without end.
+    // Reading a pipe could block forever.
     if !std::fs::metadata(&path).context("read", &path)?.is_file() {
         return Err(refused("it is no file, and `turn.prompt` names one".to_owned()));
     }

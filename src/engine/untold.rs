@@ -1,7 +1,7 @@
-//! What this process has committed and not told of yet: transitions, and what needs attention.
+//! Pending notifications of this process: committed transitions and attentions.
 //!
-//! A commit notes it in the records too, where there is a hook for it: should this process be
-//! killed before it has told, a later step does.
+//! If a hook is installed, the commit notes them in the records too, so that a later step sends
+//! them if this process is killed.
 
 use crate::error::Result;
 use crate::model::attention::Attention;
@@ -14,20 +14,20 @@ use crate::store::{Agent, Guard, Sharing};
 
 use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 
-/// The transitions that this process has committed and not told of yet.
+/// Committed transitions of which the hooks were not notified yet.
 #[derive(Debug, Default)]
 pub struct Moves {
     moves: Vec<Move>,
-    /// As long as one is held, no other process takes the transitions of that agent for abandoned.
+    /// While this is held, no other process treats the agent's transitions as abandoned.
     held: Vec<(AgentName, Guard)>,
 }
 
-/// One of them.
+/// One transition.
 #[derive(Debug)]
 pub struct Move {
     agent: AgentName,
     pub untold: Untold,
-    /// `on-state-change` was there when it was committed.
+    /// True if `on-state-change` was installed when it was committed.
     pub is_heard: bool,
 }
 
@@ -36,8 +36,8 @@ impl Moves {
         self.moves.extend(moves);
     }
 
-    /// Those of one agent. The others stay: a parent begins and stops its children while its own
-    /// transitions are still to be told.
+    /// Takes the transitions of one agent. Those of others remain: a parent starts and stops
+    /// children while its own are pending.
     pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Guard>) {
         let (ours, others) =
             std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
@@ -47,7 +47,7 @@ impl Moves {
     }
 
     /// Notes the transitions of a transaction that is about to be committed. Returns them, for
-    /// `add` once it is.
+    /// `add` after the commit.
     pub fn note(
         &mut self,
         agent: &Agent<'_>,
@@ -55,7 +55,7 @@ impl Moves {
         onlookers: Onlookers,
     ) -> Result<Vec<Move>> {
         let moves = std::mem::take(&mut transaction.moves);
-        // What a command changes that a hook has called is told to no hook.
+        // No hook is notified of the changes of a command that a hook has called.
         if moves.is_empty() || is_nested() {
             return Ok(Vec::new());
         }
@@ -66,7 +66,7 @@ impl Moves {
             }
             transaction.state.untold.extend(moves.iter().cloned());
         } else {
-            // A hook that is installed later is not told of what was before.
+            // A hook that is installed later is not notified of earlier transitions.
             transaction.state.untold.clear();
         }
         let named = |untold| Move { agent: agent.name().clone(), untold, is_heard };
@@ -74,31 +74,30 @@ impl Moves {
     }
 }
 
-/// What this process has raised and not told yet.
+/// Attentions that this process has raised and not reported yet.
 #[derive(Default)]
 pub struct ToTell {
     pub attentions: Vec<(AgentName, Attention)>,
-    /// As long as one is held, no other process takes what is to be told of that agent for
-    /// abandoned.
+    /// While these are held, no other process treats the attentions of their agents as abandoned.
     pub held: Vec<(AgentName, Guard)>,
 }
 
 impl ToTell {
-    /// Notes in a draft that is about to be committed that the hook is to be told of what it
+    /// Marks in a draft that is about to be committed that the hook is to be notified of what it
     /// raises.
     pub fn note(&mut self, agent: &Agent<'_>, draft: &mut Draft) -> Result<()> {
         if draft.raised().is_empty() || program(agent, ON_ATTENTION).is_none() {
             return Ok(());
         }
         draft.is_to_be_told();
-        // A command that a hook has called leaves it to a step outside.
+        // A command that a hook has called leaves the notification to a later step.
         if !is_nested() {
             self.held.extend(agent.telling(Sharing::Shared)?.map(|lock| (agent.name().clone(), lock)));
         }
         Ok(())
     }
 
-    /// Remembers what a commit has raised, for the process to tell of it.
+    /// Stores what a commit has raised, until the process reports it.
     pub fn add(&mut self, agent: &AgentName, raised: &[Attention]) {
         self.attentions.extend(raised.iter().map(|attention| (agent.clone(), attention.clone())));
     }

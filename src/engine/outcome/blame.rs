@@ -1,7 +1,7 @@
-//! Which part of a JSON document keeps it from being read, and where in the text that part stands.
+//! Finds the invalid part of a JSON document, and its place in the text.
 //!
-//! A reader of tagged objects forgets on the way which field it was in. So the document is cut
-//! smaller as long as the reader says the same: what is left last is to blame.
+//! The reader of tagged objects does not report the field of an error. So the document is reduced
+//! while the reader reports the same error; the part that remains is the invalid one.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::model::json;
 
-/// One step down into a document.
+/// Path component of a part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Field(String),
@@ -24,12 +24,12 @@ impl Step {
     }
 }
 
-/// The field whose value says how the others of its object are read.
+/// Field whose value determines how the other fields of its object are read.
 const TAG: &str = "do";
 
-/// The path to the part that keeps the document from being a `T`, and why.
+/// Returns the path of the part for which the document is not a `T`, and the error.
 ///
-/// `None` if it is a `T` once it has been read as JSON, or no JSON at all.
+/// `None` if it is a `T` after it was parsed as JSON, or is no JSON.
 pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, String)> {
     let mut document = json::value(bytes).ok()?;
     let wrong = |document: &Value| {
@@ -46,8 +46,8 @@ pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, St
     Some((path, why))
 }
 
-/// The one step from the part that `path` leads to towards what is to blame, and cuts the document
-/// down to that; `None` if that part is to blame itself.
+/// Returns the next path component towards the invalid part, and reduces the document to that.
+/// `None` if the part at `path` is itself invalid.
 fn step_down(
     document: &mut Value,
     path: &[Step],
@@ -62,8 +62,7 @@ fn step_down(
                 }
                 is_still_wrong(document)
             };
-            // If what is missing is missing here, any value for it makes that another mistake, or
-            // none.
+            // If the missing field belongs to this object, adding it changes the error.
             let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
             if let Some(missing) = missing.filter(|missing| !fields.contains_key(*missing)) {
                 let mut trial = fields.clone();
@@ -97,8 +96,8 @@ fn step_down(
     }
 }
 
-/// The least count of which `holds` is true, if it is true of `most` and of every count from the
-/// least one on.
+/// Returns the least count for which `holds` is true, by bisection. `holds` must be true for
+/// `most`, and monotone.
 fn least(most: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -115,7 +114,7 @@ fn part<'a>(document: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
     })
 }
 
-/// The path as people write it: `$.actions[0].kind`.
+/// Returns the path as text: `$.actions[0].kind`.
 pub fn shown(path: &[Step]) -> String {
     let mut text = "$".to_owned();
     for step in path {
@@ -127,8 +126,8 @@ pub fn shown(path: &[Step]) -> String {
     text
 }
 
-/// Line and column, both from 1, at which the part begins that `path` leads to. Columns are counted
-/// in characters.
+/// Returns line and column, both from 1, at which the part at `path` begins. Columns count
+/// characters.
 pub fn place(bytes: &[u8], path: &[Step]) -> Option<(usize, usize)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut here: &RawValue = serde_json::from_str(text).ok()?;
@@ -154,7 +153,7 @@ mod tests {
     use super::*;
     use crate::model::turn::Outcome;
 
-    /// What is wrong with a document, as `LINE:COLUMN PATH: WHY`.
+    /// Returns the error of a document as `LINE:COLUMN PATH: WHY`.
     fn blamed(text: &str) -> String {
         let (path, why) = find::<Outcome>(text.as_bytes()).unwrap();
         let (line, column) = place(text.as_bytes(), &path).unwrap();
@@ -218,7 +217,7 @@ mod tests {
             format!(r#"{{"actions": [{{"do": "work.add", "objective": "o", "todo": [{todo}, {{}}]}}]}}"#);
         assert!(blamed(&text).contains("$.actions[0].todo[50000]: missing field `text`"));
         assert!(find::<Counted>(text.as_bytes()).is_some());
-        // Each reading halves what is left of a list.
+        // Each parse halves the rest of a list.
         assert!(READINGS.get() < 60, "{}", READINGS.get());
     }
 
@@ -226,7 +225,7 @@ mod tests {
         static READINGS: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// An outcome that counts how often it is read.
+    /// An outcome that counts how often it is parsed.
     struct Counted;
 
     impl<'de> Deserialize<'de> for Counted {

@@ -1,4 +1,4 @@
-//! The outcome file of a turn: read, and refused whole where any of it is wrong.
+//! Reader of the outcome file of a turn, which is refused as a whole if any part is invalid.
 
 mod blame;
 
@@ -13,29 +13,29 @@ use crate::model::json;
 use crate::model::policy::Limits;
 use crate::model::turn::Outcome;
 
-/// What is wrong with an outcome, and where.
+/// Error in an outcome, and its place.
 #[derive(Debug)]
 pub struct Wrong {
-    /// Line and column, both from 1; zero where there is no such place.
+    /// Line and column, both from 1; zero if there is no such place.
     pub line: usize,
     pub column: usize,
-    /// The part of the document, such as `$.actions[0].kind`, and why it can't be taken.
+    /// Path of the invalid part, such as `$.actions[0].kind`, and the reason.
     pub why: String,
 }
 
 impl Wrong {
-    /// About the file as a whole.
+    /// Returns an error about the whole file.
     fn of_all(why: String) -> Wrong {
         Wrong { line: 0, column: 0, why }
     }
 
-    /// About the part of a document that `path` leads to.
+    /// Returns an error about the part at `path`.
     fn of_part(bytes: &[u8], path: &[blame::Step], why: impl fmt::Display) -> Wrong {
         let (line, column) = blame::place(bytes, path).unwrap_or_default();
         Wrong { line, column, why: format!("{}: {why}", blame::shown(path)) }
     }
 
-    /// With the file that it is about in front.
+    /// Returns the message with the path of the file in front.
     fn in_file(&self, path: &Path) -> String {
         match (self.line, self.column) {
             (0, _) => format!("outcome file {}: {}", path.display(), self.why),
@@ -44,10 +44,10 @@ impl Wrong {
     }
 }
 
-/// An outcome, and the repairs without which it could not have been read.
+/// An outcome, and the repairs that were necessary to read it.
 pub type Mended = (Outcome, Vec<String>);
 
-/// Reads the outcome file, if the turn wrote one; `Err` says where it is wrong.
+/// Reads the outcome file, if the turn wrote one. `Err` has the message for an invalid one.
 pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String> {
     let wrong = |wrong: Wrong| wrong.in_file(path.path());
     if let Some(found) = path.look().map_err(|error| error.to_string())? {
@@ -59,8 +59,8 @@ pub fn read(path: &Spot, limits: &Limits) -> std::result::Result<Mended, String>
     }
 }
 
-/// An outcome document that can be taken as far as the document alone tells: whether the ids in it
-/// are of records that there are, only the settlement knows.
+/// Reads an outcome document and checks everything that the document alone tells. Whether its ids
+/// exist is checked by the settlement.
 pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong> {
     check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|_| Wrong::of_all("not UTF-8".to_owned()))?;
@@ -91,7 +91,7 @@ fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
     Bound::outcome(limits.max_outcome).check(bytes).map_err(|refusal| Wrong::of_all(refusal.message))
 }
 
-/// An outcome document; `Err` names the part of it that is wrong.
+/// Parses an outcome document.
 pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     let outcome: Outcome = json::read(bytes).map_err(|error| wrong_in(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
@@ -101,7 +101,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     Ok(outcome)
 }
 
-/// What keeps these bytes from being an outcome.
+/// Returns the error for bytes that are no outcome.
 fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     let found = match error.classify() {
         Category::Data => blame::find::<Outcome>(bytes),
@@ -110,7 +110,7 @@ fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     if let Some((path, why)) = found {
         return Wrong::of_part(bytes, &path, why);
     }
-    // No JSON, or a field that is there twice: the reader knows the place itself.
+    // For a syntax error and a repeated field the parser reports the place itself.
     let text = error.to_string();
     Wrong { line: error.line(), column: error.column(), why: format!("$: {}", json::without_place(&text)) }
 }

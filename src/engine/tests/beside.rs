@@ -1,5 +1,5 @@
-//! What goes wrong with records that are not files: damage, a lease that is lost, and what is asked
-//! of files alone.
+//! Tests of failures with records in a database: damage, a lost lease, and operations that only
+//! files support.
 
 use std::fs::File;
 use std::io::Read;

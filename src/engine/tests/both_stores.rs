@@ -1,5 +1,4 @@
-//! The same steps on both stores: the state directory, and records in memory. What they come to is
-//! the same.
+//! Runs equal steps on two stores, the state directory and the memory, and compares the results.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -46,7 +45,7 @@ use crate::store::elsewhere::Elsewhere;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
-/// What the turns of the agent do, by what they are told.
+/// Script of the agent's turns, by message.
 const TURN: &str = r#"#!/bin/sh
 told=$(cat)
 case $told in
@@ -66,7 +65,7 @@ command = ["./turn"]
 max_attempts = 2
 "#;
 
-/// One agent, what was said of its steps, and what time it is.
+/// One agent, the reports of its steps, and the present time.
 pub struct Play<'s> {
     pub session: Session,
     pub store: &'s Store,
@@ -102,7 +101,8 @@ impl<'s> Play<'s> {
         self.session.clock = Clock::pinned(self.now);
     }
 
-    /// A message from outside, a moment after the one before: ids in order are times in order.
+    /// Adds a message from outside, a moment after the previous one, so that ids are in the order
+    /// of times.
     pub fn message(&mut self, text: &str, key: Option<&str>) -> Result<Message> {
         self.passes(Span::from_secs(1));
         let submission = Submission {
@@ -140,7 +140,7 @@ impl<'s> Play<'s> {
         })
     }
 
-    /// Steps until one does nothing, and looks before each what it would do.
+    /// Runs steps until one does nothing, with a dry run before each.
     fn steps(&mut self) -> Result<()> {
         for _ in 0..20 {
             let (line, did_something) = self.one_step()?;
@@ -152,7 +152,7 @@ impl<'s> Play<'s> {
         panic!("it does not come to rest: {:#?}", self.said)
     }
 
-    /// One step, and what it would do before. Returns what both say, and whether it did anything.
+    /// Runs one step after a dry run. Returns both reports, and whether the step did anything.
     pub fn one_step(&mut self) -> Result<(String, bool)> {
         let foreseen = foresee(&self.session, self.store, &self.agent, self.now)?.decision.report();
         let report = step(&mut self.session, self.store, &self.agent)?;
@@ -170,7 +170,7 @@ impl<'s> Play<'s> {
         Ok((line, report.did_something()))
     }
 
-    /// What there is, without ids and times.
+    /// Returns all records without ids and times.
     fn count(&mut self) -> Result<()> {
         let line = self.agent.look(|seen, state| {
             let (mut ends, mut kinds) = (Vec::new(), Vec::new());
@@ -206,7 +206,7 @@ impl<'s> Play<'s> {
     }
 }
 
-/// An agent's life, as far as it needs no second process of this program.
+/// Runs an agent's life, as far as it needs no second process of this program.
 fn play(store: &Store) -> Result<Vec<String>> {
     let mut play = Play::new(store)?;
     play.steps()?;
@@ -245,7 +245,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     Ok(play.said)
 }
 
-/// A person brings a dead letter back; the archive's last word about it counts.
+/// Revives a dead letter; its last line in the archive has precedence.
 fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     let dead = play.agent.look(|seen, _| {
         let mut dead = None;
@@ -266,7 +266,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     play.count()
 }
 
-/// Three at once, of which two are the same, and one that was admitted before.
+/// Admits three messages at once, of which two share a key, and one key was used before.
 fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     let once = play.message("once", Some("key"))?;
     Desk::new(&play.session, &play.agent).change(|draft| {
@@ -292,7 +292,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     play.count()
 }
 
-/// A task from its record to the message that says how it ended.
+/// Runs a task from its record to the message with its result.
 fn a_task(play: &mut Play<'_>) -> Result<()> {
     let new = NewTask {
         job: NewJob::Command { argv: vec!["true".to_owned()] },
@@ -324,7 +324,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A trigger that takes signatures: its key is there as long as its record names it, and no longer.
+/// Checks that the key of a signing trigger is stored exactly while its record names it.
 fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
     let new = NewTrigger {
         delivery_mode: DeliveryMode::EnqueueMessage,

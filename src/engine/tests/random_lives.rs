@@ -1,8 +1,7 @@
-//! Random lives on both stores: after each request and each step the records are the same, to the
-//! last field.
+//! Random lives on both stores: after each request and each step the records must be equal in every
+//! field.
 //!
-//! Time is pinned and chance comes from a seed, so that both lives draw the same ids: any
-//! difference is one of the stores.
+//! Time is pinned and randomness comes from a seed, so that both lives draw equal ids.
 
 use std::rc::Rc;
 
@@ -40,7 +39,7 @@ use crate::store::{Snapshot, Store};
 
 use super::both_stores::{Play, made, opener};
 
-/// What is asked of an agent. A number chooses among what is open.
+/// Request to an agent. The number chooses among the open records.
 #[derive(Debug, Clone)]
 enum Act {
     Say(&'static str),
@@ -78,7 +77,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 impl Play<'_> {
-    /// What came of it, in words.
+    /// Result in words.
     fn act(&mut self, act: &Act) -> Result<String> {
         Ok(match act {
             Act::Say(text) => said(self.arrives(text)),
@@ -145,7 +144,7 @@ impl Play<'_> {
         Ok(said(Desk::new(&self.session, &self.agent).change(|draft| change(draft, &one))))
     }
 
-    /// All records, and what a reader can ask of them.
+    /// Returns all records, and the answers to all queries of a reader.
     fn records(&self) -> Result<Value> {
         self.agent.look(|seen, state| {
             let mut events = Vec::new();
@@ -185,7 +184,7 @@ impl Play<'_> {
     }
 }
 
-/// How long a turn took on this machine.
+/// Measured duration of a turn.
 fn forget_durations(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -224,7 +223,7 @@ fn said<T, E: Into<Error>>(result: std::result::Result<T, E>) -> String {
     result.map_or_else(|error| error.into().to_string(), |_| "done".to_owned())
 }
 
-/// The records after each act.
+/// Returns the records after each act.
 fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     seed(Some(7));
     let mut play = Play::new(store)?;
@@ -237,8 +236,8 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
-/// The same lives each time: `DORMOUSE_LIVES_SEED` tries others, and `DORMOUSE_LIVES` says how
-/// many.
+/// Runs fixed lives. `DORMOUSE_LIVES_SEED` sets another seed, and `DORMOUSE_LIVES` the number of
+/// lives.
 const SEED: u64 = 1;
 const CASES: u32 = 24;
 
@@ -316,8 +315,8 @@ proptest! {
     }
 }
 
-/// Lives these acts, and asks after each whether a step would do something, then and at some later
-/// moments. Whenever it would, the store names the agent as due.
+/// Runs these acts. After each, checks that the store names the agent as due whenever a dry run
+/// finds something to do, now or at some later times.
 fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
@@ -344,7 +343,7 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Re
     Ok(())
 }
 
-/// Both requeues write the same line into the archive.
+/// Both requeues write equal lines into the archive.
 #[test]
 fn a_dead_letter_requeued_twice_in_one_moment() {
     use Act::{Pass, Requeue, Say, Step};
@@ -353,7 +352,7 @@ fn a_dead_letter_requeued_twice_in_one_moment() {
         .expect("the same");
 }
 
-/// Lives these acts on both stores.
+/// Runs these acts on both stores.
 fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
@@ -370,8 +369,7 @@ fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Resu
     Ok(())
 }
 
-/// The records that a stream of the agent has, by their files, without those whose measured times
-/// differ.
+/// Returns the records in an export of the agent by file, without those with measured times.
 fn travelling(store: &Store) -> Vec<(String, String)> {
     let name = "ada".parse().expect("a name");
     let agent = store.agent(&name).expect("an agent");

@@ -15,7 +15,6 @@ const COLUMNS: usize = 100;
 const UNWRITTEN: &[(&str, usize)] = &[
     ("beneath", 19),
     ("clock", 1),
-    ("engine", 145),
     ("http", 1),
     ("main", 11),
     ("process", 88),
