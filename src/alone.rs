@@ -1,4 +1,4 @@
-//! For tests alone: those that start children take turns.
+//! Lock of the tests that start children, because only one at a time may.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,14 @@ thread_local! {
     static IS_MINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// As long as it lives, the other tests that start children wait.
+/// While this lives, other tests that start children wait.
 pub struct Alone {
-    /// `None`: the thread had it before, and gives it back later.
+    /// `None` if the thread had the lock before, and releases it later.
     turn: Option<MutexGuard<'static, ()>>,
 }
 
 /// Waits for the other tests that start children, because a turn ends every child of the process
-/// that runs it. A thread that is alone already may ask again.
+/// that runs it. Reentrant for one thread.
 pub fn alone() -> Alone {
     if IS_MINE.replace(true) {
         return Alone { turn: None };

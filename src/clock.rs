@@ -19,13 +19,13 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that stands still.
+    /// Returns a clock that stands still.
     #[cfg(test)]
     pub fn pinned(at: Time) -> Clock {
         Clock { pinned: Some(at) }
     }
 
-    /// Reads `DORMOUSE_NOW`. Fails with a usage error if it is set to something that is not a time.
+    /// Reads `DORMOUSE_NOW`. Usage error when it is set to something that is not a time.
     pub fn from_env() -> Result<Clock> {
         zone::set_source(local::find);
         let pinned = match std::env::var("DORMOUSE_NOW") {
@@ -37,7 +37,7 @@ impl Clock {
         Ok(Clock { pinned })
     }
 
-    /// Whether no time passes.
+    /// True if the time is pinned.
     pub fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
@@ -50,7 +50,7 @@ impl Clock {
         })
     }
 
-    /// The name or the POSIX rule of the local time zone.
+    /// Returns the name or the POSIX rule of the local time zone.
     pub fn time_zone(&self) -> Result<String> {
         let zone = zone::local().map_err(|problem| {
             let hint = "name the zone: --tz Europe/Berlin, or in JSON \"time_zone\": \"Europe/Berlin\"";
@@ -60,18 +60,18 @@ impl Clock {
         Ok(zone.to_string())
     }
 
-    /// The moment for one transition, with fresh randomness.
+    /// Returns the time of one transition, with fresh randomness.
     pub fn stamp(&self) -> Result<Stamp> {
         let [word, upper, lower] = random()?;
         Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance(word)))
     }
 
-    /// A number from 0 to below 1.
+    /// Returns a random number from 0 to below 1.
     pub fn chance(&self) -> Result<f64> {
         random().map(|[word]| chance(word))
     }
 
-    /// 256 random bits in hexadecimal: the secret of a trigger.
+    /// Returns 256 random bits in hexadecimal: the secret of a trigger.
     pub fn secret(&self) -> Result<String> {
         let words: [u64; 4] = random()?;
         Ok(words.iter().map(|word| format!("{word:016x}")).collect())
@@ -83,7 +83,7 @@ fn chance(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Random words from the kernel.
+/// Returns random words from the kernel.
 fn random<const N: usize>() -> Result<[u64; N]> {
     let mut words = [0; N];
     for word in &mut words {
@@ -99,7 +99,7 @@ thread_local! {
     static SEED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
 }
 
-/// Has this thread draw what it drew after the same seed before; `None`: whatever the kernel has.
+/// Sets the seed of this thread's random numbers; `None` for those of the kernel.
 #[cfg(test)]
 pub fn seed(seed: Option<u64>) {
     SEED.set(seed);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Everything that ends a command early. One variant is one way to fail.
+/// Errors that end a command early. One variant is one way to fail.
 #[derive(Debug, Error)]
 pub enum Error {
     /// A call of the operating system failed.
@@ -20,13 +20,13 @@ pub enum Error {
     #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
-    /// `known`: the agents that exist, if the directory can be read.
+    /// `known`: the existing agents, if the directory can be read.
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
     #[error("{message}")]
     Refused { kind: &'static str, message: String, hint: Option<String> },
-    /// Refused, because the machine has no edge from one state to the other.
+    /// Refused, because the state machine has no edge from one state to the other.
     #[error("{message}")]
     NoEdge { kind: &'static str, message: String, hint: Option<String>, from: &'static str, to: &'static str },
     #[error("{} is locked by {holder}; waited {waited_ms} ms", path.display())]
@@ -36,13 +36,13 @@ pub enum Error {
     Damaged { path: PathBuf, line: usize, column: usize, message: String, hint: Option<String> },
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
-    /// `await` has waited for as long as it may.
+    /// The time limit of `await` is over.
     #[error("{message}")]
     TimedOut { message: String },
-    /// Something outside this program failed: git, a template, a process that does not end.
+    /// Failure outside this program: git, a template, a process that does not end.
     #[error("{message}")]
     Failed { message: String, hint: Option<String> },
-    /// A database has not done what was asked, or not yet. `kind` is a word for scripts.
+    /// A database has refused an operation, or has not answered yet. `kind` is a word for scripts.
     #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no database is built in"))]
     #[error("{message}")]
     Database { status: Status, kind: &'static str, message: String, hint: Option<String> },
@@ -50,7 +50,7 @@ pub enum Error {
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The text of a system error as part of a sentence: in lower case and without its number.
+/// Returns the text of a system error as part of a sentence: in lower case and without its number.
 pub fn describe(source: &io::Error) -> String {
     let text = source.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_lowercase()
@@ -64,7 +64,7 @@ fn place(line: usize, column: usize) -> String {
     }
 }
 
-/// The exit statuses of every command (contract, cli §1).
+/// Exit statuses of all commands (contract, cli §1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Done,
@@ -78,7 +78,7 @@ pub enum Status {
     TimedOut,
     NothingDone,
     PleaseYield,
-    /// The exit status of a command that dormouse ran in the foreground for its caller.
+    /// Exit status of a command that dormouse ran in the foreground for its caller.
     OfCommand(u8),
 }
 
@@ -99,8 +99,8 @@ impl Status {
         }
     }
 
-    /// The graver of two, for commands over several agents: damage first, then a failure, then a
-    /// turn that failed, then what was busy, refused or missing.
+    /// Returns the more severe of two, for commands over several agents: damage first, then a
+    /// failure, then a turn that failed, then what was busy, refused or missing.
     pub fn graver(self, other: Status) -> Status {
         let gravity = |status| match status {
             Status::Done => 0,
@@ -125,21 +125,21 @@ impl From<Status> for std::process::ExitCode {
 }
 
 impl Error {
-    /// The kind of what is refused because the agent was moved to another store.
+    /// Kind of a refusal because the agent was moved to another store.
     pub const MOVED: &str = "moved";
-    /// The kind of the refusal to tick an agent of a pool that is none of this machine's.
+    /// Kind of the refusal to tick an agent of a pool that this machine does not serve.
     pub const OTHER_POOL: &'static str = "other_pool";
 
-    /// The kind of the refusal to change what belongs to another user.
+    /// Kind of the refusal to change files of another user.
     pub const NOT_OWNER: &'static str = "not_owner";
 
-    /// The kind of what is refused because this process has lost its lease to another one.
+    /// Kind of a refusal because this process has lost its lease to another one.
     pub const FENCED: &str = "fenced";
 
-    /// The kind of an exchange that was given up because others were faster.
+    /// Kind of the error of a sync that other clones have overtaken too often.
     pub const CONTENDED: &str = "contended";
 
-    /// A word that was given for a flag, an argument or a variable, and is none of its kind.
+    /// Returns the error for an invalid word of a flag, an argument or a variable.
     pub fn in_word(flag: &str, error: impl std::fmt::Display) -> Error {
         Error::usage(format!("{flag}: {error}"))
     }
@@ -148,47 +148,46 @@ impl Error {
         Error::Usage { message: message.into(), hint: None }
     }
 
-    /// An exchange that others made in vain until the time for it was over.
+    /// Returns the error for a sync that other clones have overtaken until its time was over.
     pub fn contended(message: impl Into<String>) -> Error {
         let hint = "nothing is lost: do this again, or try for longer with --lock-timeout";
         Error::Refused { kind: Error::CONTENDED, message: message.into(), hint: Some(hint.to_owned()) }
     }
 
-    /// What the rules or the records don't allow. `kind` is a word for scripts.
+    /// Returns the error for an action that the rules or the records don't allow. `kind` is a word
+    /// for scripts.
     pub fn refused(kind: &'static str, message: impl Into<String>) -> Error {
         Error::Refused { kind, message: message.into(), hint: None }
     }
 
-    /// Something outside this program failed.
+    /// Returns the error for a failure outside this program.
     pub fn failed(message: impl Into<String>) -> Error {
         Error::Failed { message: message.into(), hint: None }
     }
 
-    /// What a database has not done.
+    /// Returns the error for a failed operation of a database.
     #[cfg(feature = "postgres")]
     pub fn database(status: Status, kind: &'static str, message: impl Into<String>) -> Error {
         Error::Database { status, kind, message: message.into(), hint: None }
     }
 
-    /// An error about a damaged file as a whole, without a line in it.
+    /// Returns an error about a damaged file as a whole, without a line in it.
     pub fn damaged(path: impl Into<PathBuf>, message: impl Into<String>) -> Error {
         Error::Damaged { path: path.into(), line: 0, column: 0, message: message.into(), hint: None }
     }
 
-    /// The error for a file that was there a moment ago.
+    /// Returns the error for a file that has just disappeared.
     pub fn gone(action: &'static str, path: &Path) -> Error {
         Error::Io { action, path: path.to_owned(), source: io::ErrorKind::NotFound.into() }
     }
 
-    /// The error for a file that `holder`, another process, has held for as long as this one
-    /// waited.
+    /// Returns the error for a file that another process, `holder`, has locked for the whole wait.
     pub fn busy(path: impl Into<PathBuf>, holder: String, waited: Duration) -> Error {
         let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
         Error::Busy { path: path.into(), holder, waited_ms }
     }
 
-    /// The same error with what the user can do about it. Errors that know that by themselves stay
-    /// as they are.
+    /// Adds a hint for the user, unless the error has its own.
     pub fn with_hint(mut self, text: impl Into<String>) -> Error {
         if let Error::Usage { hint, .. }
         | Error::Refused { hint, .. }
@@ -219,8 +218,7 @@ impl Error {
         }
     }
 
-    /// Whether the machine, or a limit of it, had no room for what was tried: a later try may
-    /// succeed.
+    /// True if the machine, or a limit of it, lacked resources, so that a later try may succeed.
     pub fn is_shortage(&self) -> bool {
         let Error::Io { source, .. } = self else { return false };
         let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
@@ -235,7 +233,7 @@ impl Error {
             )
     }
 
-    /// A word for scripts: `error.kind` in JSON.
+    /// Returns the word for scripts: `error.kind` in JSON.
     pub fn kind(&self) -> &'static str {
         match self {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "not_allowed",
@@ -253,7 +251,7 @@ impl Error {
         }
     }
 
-    /// What the user can do about the error.
+    /// Returns the hint for the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Usage { hint, .. }
@@ -285,7 +283,7 @@ impl Error {
         }
     }
 
-    /// The file that the error is about.
+    /// Returns the file that the error is about.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Error::Io { path, .. }
@@ -305,24 +303,24 @@ impl Error {
         }
     }
 
-    /// Line and column, from 1, where a file is damaged at a known place.
+    /// Returns line and column, from 1, of the damage in a file, if they are known.
     pub fn place(&self) -> Option<(usize, usize)> {
         let Error::Damaged { line, column, .. } = self else { return None };
         (*line > 0).then_some((*line, *column))
     }
 
-    /// Whether it was refused because the agent was moved to another store.
+    /// True if it was refused because the agent was moved to another store.
     pub fn is_moved(&self) -> bool {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
-    /// Whether it was refused because there is no such agent here, or no longer, or because other
+    /// True if it was refused because the agent does not exist here, or no longer, or because other
     /// machines tick it.
     pub fn has_left(&self) -> bool {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
-    /// True if the reason of the error lies in the one file or directory that it names. Any other
+    /// True if the reason of the error is in the one file or directory that it names. Any other
     /// error comes from the disk or from this process.
     pub fn is_of_file(&self) -> bool {
         const OF_FILE: [Errno; 15] = [
@@ -340,14 +338,14 @@ impl Error {
             Errno::NOTEMPTY,
             Errno::OVERFLOW,
             Errno::INVAL,
-            // This is a pipe that has a writer.
+            // A pipe with a writer gives this error.
             Errno::AGAIN,
         ];
         match self {
             Error::Damaged { .. } => true,
             Error::Io { action, source, .. } => {
                 let is = |errno: &Errno| source.raw_os_error() == Some(errno.raw_os_error());
-                // A lost sector makes the one file unreadable; if writing fails, the disk fails.
+                // A lost sector makes one file unreadable; if writing fails, the disk fails.
                 OF_FILE.iter().any(is) || *action == "read" && is(&Errno::IO)
             }
             Error::Usage { .. }
@@ -365,29 +363,29 @@ impl Error {
         }
     }
 
-    /// Whether the only trouble is that a file is missing.
+    /// True if the only reason is that a file is missing.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// The two states between which a transition was refused.
+    /// Returns the two states between which a transition was refused.
     pub fn edge(&self) -> Option<(&'static str, &'static str)> {
         let Error::NoEdge { from, to, .. } = self else { return None };
         Some((from, to))
     }
 
-    /// The name of the agent that does not exist.
+    /// Returns the name of the agent that does not exist.
     pub fn agent(&self) -> Option<&str> {
         let Error::NoAgent { agent, .. } = self else { return None };
         Some(agent)
     }
 }
 
-/// How many agents are named to a caller who has named none of them.
+/// Maximum number of agents in the hint of a command that lacks one.
 const NAMED: usize = 10;
 
-/// Which agents there are, to a caller who has named another one: the nearest if one is near, else
-/// the first.
+/// Returns a hint with existing agents for an unknown name: the nearest if one is near, else the
+/// first.
 fn instead_of(agent: &str, known: &[String]) -> String {
     let likeness = |name: &&String| strsim::jaro_winkler(agent, name);
     let nearest = known.iter().map(|name| (likeness(&name), name)).filter(|(likeness, _)| *likeness > 0.8);
@@ -399,7 +397,7 @@ fn instead_of(agent: &str, known: &[String]) -> String {
     if more > 0 { format!("there is {named}, and {more} more") } else { format!("there is {named}") }
 }
 
-/// What to do about an error of the system.
+/// Returns a hint for an error of the system.
 fn hint_at(source: &io::Error) -> Option<String> {
     const BY_NUMBER: &[(Errno, &str)] = &[
         (Errno::MFILE, "raise the limit of open files (`ulimit -n`) and try again"),
@@ -414,7 +412,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
             io::ErrorKind::OutOfMemory,
             "there is not enough memory: raise the limit (`ulimit -v`), or try again",
         ),
-        // Only the start of a process reports this. All other calls wait.
+        // Only the start of a process reports this; all other calls wait.
         (
             io::ErrorKind::WouldBlock,
             "no more processes may be started: raise the limit (`ulimit -u`), or try again",
@@ -432,7 +430,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
     by_number.or_else(by_kind).map(|hint| (*hint).to_owned())
 }
 
-/// No bare I/O error reaches the user: each says what was tried, and on which path.
+/// Adds to each I/O error the action and the path, so that no bare one reaches the user.
 pub trait Context<T> {
     /// `action` completes "can't …".
     fn context(self, action: &'static str, path: &Path) -> Result<T>;

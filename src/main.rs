@@ -4,9 +4,8 @@
 //! command family), `engine` (a step) and `rules` (what happens and when). `ARCHITECTURE.md`
 //! describes the other modules.
 
-// What the shipped program never does: it never panics, it prints only through its `Output`, and
-// its matches name every variant, so that the compiler points at each of them when a variant is
-// added.
+// Rules of the shipped program: it never panics, it prints only through its `Output`, and its
+// matches name every variant, so that the compiler points at each of them when a variant is added.
 #![cfg_attr(
     not(test),
     warn(

@@ -1,25 +1,25 @@
-//! The names and numbers of users and groups on this machine.
+//! Names and numbers of users and groups on this machine.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::sync::OnceLock;
 
-/// The file that has the names of users.
+/// File with the names of users.
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// The file that has the names of groups.
+/// File with the names of groups.
 const GROUPS: &str = "/etc/group";
 
-/// The most that is read of such a file, in bytes.
+/// Maximum size of such a file, in bytes.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
-/// A user's name, or the number of one without a name.
+/// Returns a user's name, or the number of one without a name.
 pub fn name(uid: u32) -> String {
     static NAMES: OnceLock<HashMap<u32, String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let mut names = HashMap::new();
-        // Of two with one number the first counts, as it does elsewhere.
+        // The first of two entries with one number counts, as it does elsewhere.
         for (name, number) in entries(&text(ACCOUNTS)) {
             names.entry(number).or_insert_with(|| name.to_owned());
         }
@@ -28,28 +28,29 @@ pub fn name(uid: u32) -> String {
     names.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
 }
 
-/// The beginning of a command line that runs a command as this user.
+/// Returns the prefix of a command line that runs a command as this user.
 pub fn sudo(uid: u32) -> String {
     let name = name(uid);
-    // A user without a name is told apart by a number sign.
+    // Sudo takes a number with a number sign.
     if name.parse::<u32>().is_ok() { format!("sudo -u '#{name}'") } else { format!("sudo -u {name}") }
 }
 
-/// The number of the group of this name; a name of digits that no group has is a number itself.
+/// Returns the number of the group of this name; a name of digits that no group has is a number
+/// itself.
 pub fn group(name: &str) -> Option<u32> {
     let groups = text(GROUPS);
     let found = entries(&groups).find(|(known, _)| *known == name).map(|(_, number)| number);
     found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
 }
 
-/// Empty if the file can't be read: users and groups then have numbers alone.
+/// Returns an empty text if the file can't be read: users and groups then have numbers alone.
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));
     read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The names and numbers in a file of users or groups.
+/// Parses the names and numbers in a file of users or groups.
 fn entries(text: &str) -> impl Iterator<Item = (&str, u32)> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');

@@ -1,4 +1,4 @@
-//! Operations that change names beneath the state directory: making, renaming, removing.
+//! Operations that change names below the state directory: create, rename, remove.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,12 +11,12 @@ use crate::error::{Context, Error, Result};
 
 use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
-/// Which users may use a new file or directory.
+/// Users with access to a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only the user who makes it.
+    /// Only the user who creates it.
     Owner,
-    /// Also the group that owns the directory above it. Members of that group may read a new file,
+    /// Also the group that owns the parent directory. Members of that group may read a new file,
     /// and may add files to a new directory and remove them.
     Group,
 }
@@ -36,9 +36,9 @@ impl Access {
         }
     }
 
-    /// Calls `make` so that the user's umask takes away none of the group's rights. The owner of
-    /// the state directory must be able to open what a killed command of a group's member has left,
-    /// so the file must have these rights from the moment it exists.
+    /// Calls `make` so that the user's umask takes away none of the group's permissions. The owner
+    /// of the state directory must be able to open the leftover file of a killed command of a
+    /// group's member, so the file must have these permissions from the moment it exists.
     fn make<T>(self, make: impl FnOnce() -> T) -> T {
         match self {
             Access::Owner => make(),
@@ -52,25 +52,25 @@ impl Access {
     }
 }
 
-/// A file or directory that is open with O_PATH, so that its rights can be changed.
+/// A file or directory that is open with O_PATH, so that its permissions can be changed.
 struct Open(OwnedFd);
 
 impl Open {
-    /// The kernel changes no rights through an O_PATH descriptor, only through its name in
-    /// /proc/self/fd.
+    /// Returns its name in /proc/self/fd. The kernel changes no permissions through an O_PATH
+    /// descriptor itself.
     fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }
 }
 
 impl Spot {
-    /// Makes a new, empty file that only its owner may use, open for reading and writing. A file
-    /// that has the name already is removed first, so that nothing is ever written into a leftover.
+    /// Creates a new, empty file that only its owner may use, open for reading and writing. An
+    /// existing file is removed first, so that nothing is ever written into a leftover.
     pub fn create(&self) -> Result<File> {
         self.create_for(Access::Owner)
     }
 
-    /// Makes a new, empty file like [`Spot::create`], for `access`.
+    /// Creates a new, empty file like [`Spot::create`], for `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
         self.root.refuse_stranger()?;
         self.or_clear(|| self.create_new(access))
@@ -92,13 +92,13 @@ impl Spot {
         Ok(file)
     }
 
-    /// Makes a directory that only its owner may use; the directory above it must exist. A
-    /// directory that is there already is no error. Returns whether it is new.
+    /// Creates a directory that only its owner may use; its parent must exist. Returns true if it
+    /// is new.
     pub fn make_dir(&self) -> Result<bool> {
         self.make_dir_for(Access::Owner)
     }
 
-    /// Makes a directory like [`Spot::make_dir`], for `access`.
+    /// Creates a directory like [`Spot::make_dir`], for `access`.
     pub fn make_dir_for(&self, access: Access) -> Result<bool> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(access) {
@@ -108,8 +108,7 @@ impl Spot {
         })
     }
 
-    /// Makes a directory that only its owner may use, and every missing directory above it as far
-    /// as the ground.
+    /// Creates a directory that only its owner may use, and its missing parents below the ground.
     pub fn make_dirs(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(Access::Owner) {
@@ -141,8 +140,8 @@ impl Spot {
                     },
                 );
             match moded {
-                // A command that removes leftovers has taken the new directory for one. The caller
-                // finds that out.
+                // A command that removes stale files has removed the new directory. The caller
+                // notices that.
                 Err(Errno::NOENT) => Ok(()),
                 moded => moded,
             }
@@ -150,8 +149,7 @@ impl Spot {
         access.make(|| self.in_parent(make))
     }
 
-    /// Makes a named pipe that only its owner may use. If something has that name already, nothing
-    /// changes.
+    /// Creates a named pipe that only its owner may use. Changes nothing if the name exists.
     pub fn make_pipe(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         let make =
@@ -162,8 +160,8 @@ impl Spot {
         }
     }
 
-    /// Renames what lies here to `to`, and replaces what has that name. The inner error is the
-    /// system's: the caller decides what it means.
+    /// Renames this to `to`, replacing it. The inner error is the system's, for the caller to
+    /// interpret.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
@@ -179,8 +177,8 @@ impl Spot {
         }
     }
 
-    /// Renames what lies here to `to`, whose directory the caller has open as `dir`. Fails if
-    /// nothing lies here.
+    /// Renames this to `to`, whose directory the caller has open as `dir`. Error when this does not
+    /// exist.
     pub fn rename_into(&self, dir: &File, to: &Spot) -> Result<()> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
@@ -190,15 +188,14 @@ impl Spot {
         }
     }
 
-    /// Renames what lies here to `to`, and replaces what has that name. Fails if nothing lies here.
+    /// Renames this to `to`, replacing it. Error when this does not exist.
     pub fn rename(&self, to: &Spot) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Puts the file that lies here in the place of another one, which is removed. The name changes
-    /// in one call, and the file is not written to the disk for that. (Where a rename replaces a
-    /// file, ext4 writes the new one at once and waits until it has room for it.) So only what was
-    /// synced before is durable. The inner error is the system's.
+    /// Replaces another file by this one. The names are exchanged in one call and the other file is
+    /// removed, because ext4 writes a file at once if a rename replaces another by it, and waits
+    /// for space. So only synced content is durable. The inner error is the system's.
     pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         other.clear_if_unlike(self)?;
@@ -207,11 +204,11 @@ impl Spot {
                 let exchange =
                     || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
                 if exchange().is_err() {
-                    // Nothing lies at the other place, or the file system can't exchange two names.
+                    // The other path does not exist, or the file system can't exchange two names.
                     return rustix::fs::renameat(from_dir, from, to_dir, name);
                 }
                 rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
-                    // A directory was at the other place, and a file can't replace it.
+                    // The other path was a directory, which a file can't replace.
                     let _ = exchange();
                 })
             })
@@ -222,7 +219,8 @@ impl Spot {
         }
     }
 
-    /// The error of a rename that a link, or a file in place of a directory, is in the way of.
+    /// Returns the error of a rename that is blocked by a link, or by a file in place of a
+    /// directory.
     fn blame(&self, to: &Spot) -> Error {
         let blamed = if self.parent().is_dir().is_ok_and(|is_dir| is_dir) { to } else { self };
         blamed.refused(Errno::LOOP, "rename to")
@@ -238,8 +236,7 @@ impl Spot {
         Ok(exchanged)
     }
 
-    /// Gives what lies here another name, unless a file has that name already. Returns whether it
-    /// was renamed.
+    /// Renames this to `to`, unless `to` exists. Returns true if it was renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
         self.root.refuse_stranger()?;
         let renamed = self.in_parent(|from_dir, from| {
@@ -255,9 +252,9 @@ impl Spot {
         }
     }
 
-    /// Sets the time at which a directory was last changed, in seconds since 1970. Its next change
-    /// replaces that time. Returns `false` if this user may not set it, because another one owns
-    /// the directory.
+    /// Sets the modification time of a directory, in seconds since 1970. Its next change replaces
+    /// that time. Returns false if this user may not set it, because another one owns the
+    /// directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
         self.root.refuse_stranger()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -271,8 +268,8 @@ impl Spot {
         }
     }
 
-    /// Gives a directory the owner, the group and the rights of another one. `false` if that can't
-    /// be done: this user can't give them, or the other directory also has an access list.
+    /// Gives a directory the owner, group and permissions of another one. Returns false if this
+    /// user may not do that, or the other directory also has an access list.
     pub fn take_after(&self, other: &Spot) -> Result<bool> {
         self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
@@ -294,13 +291,12 @@ impl Spot {
         Ok(true)
     }
 
-    /// Removes anything but a directory: a file, a link, a pipe. If nothing lies here, that is no
-    /// error.
+    /// Removes anything but a directory: a file, a link, a pipe. Idempotent.
     pub fn remove(&self) -> Result<()> {
         self.unlink(AtFlags::empty())
     }
 
-    /// Removes an empty directory. If nothing lies here, that is no error.
+    /// Removes an empty directory. Idempotent.
     pub fn remove_dir(&self) -> Result<()> {
         self.unlink(AtFlags::REMOVEDIR)
     }
@@ -314,7 +310,7 @@ impl Spot {
         }
     }
 
-    /// Removes whatever lies here, a directory with everything in it. No symbolic link is followed.
+    /// Removes anything, a directory with everything in it. Follows no symbolic link.
     pub fn remove_tree(&self) -> Result<()> {
         let Some(found) = self.look()?.filter(|found| kind(found) == FileType::Directory) else {
             return self.remove();
@@ -329,8 +325,8 @@ impl Spot {
         self.remove_dir()
     }
 
-    /// Removes every entry of this directory that `is_spare` says may go; no directory in it may.
-    /// Returns whether it is empty then. A directory that is missing is empty.
+    /// Removes the entries of this directory for which `is_spare` returns true; they must not be
+    /// directories. Returns true if it is then empty, or does not exist.
     pub fn clear(&self, mut is_spare: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
         self.root.refuse_stranger()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
@@ -348,22 +344,22 @@ impl Spot {
         Ok(is_empty)
     }
 
-    /// Sets the permissions of what lies here, if anything does. A symbolic link has none and stays
-    /// as it is.
+    /// Sets the permissions of a file or directory, if it exists. A symbolic link has none and is
+    /// not changed.
     pub fn set_mode(&self, mode: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the mode of")? else { return Ok(()) };
         rustix::fs::chmod(own.path(), Mode::from_raw_mode(mode)).context("change the mode of", &self.path)
     }
 
-    /// Gives what lies here, if anything does, to the group with this number. A symbolic link stays
-    /// as it is.
+    /// Sets the group of a file or directory, if it exists. A symbolic link is not changed.
     pub fn set_group(&self, group: u32) -> Result<()> {
         let Some(own) = self.open_to_change("change the group of")? else { return Ok(()) };
         let group = Some(Gid::from_raw(group));
         rustix::fs::chown(own.path(), None, group).context("change the group of", &self.path)
     }
 
-    /// Opens what lies here to change its rights. `None` if nothing or a symbolic link lies here.
+    /// Opens a file or directory to change its permissions. `None` if it does not exist or is a
+    /// symbolic link.
     fn open_to_change(&self, action: &'static str) -> Result<Option<Open>> {
         self.root.refuse_stranger()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
@@ -376,25 +372,26 @@ impl Spot {
     }
 }
 
-/// The mode for something new of mode `found` whose maker needs the rights in `wanted`. `None`: it
-/// has them. It lacks some of them if the umask or an access list of the directory took them away.
+/// Returns the mode to set on a new file or directory of mode `found`, so that its creator has the
+/// permissions in `wanted`. `None` if they are set. The umask or an access list of the directory
+/// may have removed some.
 fn wanted_mode(found: u32, wanted: Mode) -> Option<Mode> {
     let found = Mode::from_raw_mode(found);
     (!found.contains(wanted)).then(|| (found & (Mode::SUID | Mode::SGID | Mode::SVTX)) | wanted)
 }
 
-/// Gives a new file of mode `found` the rights that it should have and lacks.
+/// Gives a new file of mode `found` the wanted permissions that it lacks.
 pub fn give_mode(file: &File, found: u32, wanted: Mode) -> rustix::io::Result<()> {
     wanted_mode(found, wanted).map_or(Ok(()), |mode| rustix::fs::fchmod(file, mode))
 }
 
-/// Moves a file from one open directory into another, where it keeps its name. The inner error is
-/// the system's.
+/// Moves a file from one open directory into another, keeping its name. The inner error is the
+/// system's.
 pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()> {
     rustix::fs::renameat(from, name, to, name)
 }
 
-/// Whether a directory has an access list, which a new directory would lack.
+/// True if a directory has an access list, which a new directory would lack.
 fn has_access_list(dir: &File) -> bool {
     let mut names = [0; 4096];
     match rustix::fs::flistxattr(dir, &mut names) {

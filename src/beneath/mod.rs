@@ -1,8 +1,8 @@
-//! Files beneath the state directory: every file of it is opened here, and no file outside it ever
+//! Access to files below the state directory: every file in it is opened here, and none outside it
 //! is (contract, cli §1).
 //!
 //! A path is resolved from a descriptor of the state directory, downwards, and through no symbolic
-//! link. So no command reads, writes, makes, renames or removes anything outside the directory,
+//! link. So no command reads, writes, creates, renames or removes anything outside the directory,
 //! whatever another user has put into it.
 
 pub mod accounts;
@@ -33,16 +33,16 @@ use crate::error::{Context, Error, Result};
 pub use changes::{Access, move_file};
 pub use version::{Imprint, VERSION_LENGTH, Version, nanoseconds};
 
-/// An open state directory, or one that is being made.
+/// An open state directory, or one that is being created.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
-    /// The user id of the owner of the directory.
+    /// User id of the owner of the directory.
     owner: u32,
-    /// True if this process may change what lies in the directory.
+    /// True if this process may change the directory.
     is_open_to_changes: AtomicBool,
-    /// Tells the user of this process what was removed because it was in the way of a cache.
+    /// Reports to the user what was removed because it blocked the path of a cache.
     tell: OnceLock<fn(&str)>,
 }
 
@@ -58,24 +58,24 @@ impl Root {
         Ok(Arc::new(Root { dir, path: path.to_owned(), owner, is_open_to_changes, tell }))
     }
 
-    /// Has the user told by `tell` what is removed because it is in the way of a cache.
+    /// Sets the function that reports removals of files that block the path of a cache.
     pub fn tell_by(&self, tell: fn(&str)) {
         let _ = self.tell.set(tell);
     }
 
-    /// Lets the user of this process change what the rights of the files allow. Root never gets
-    /// this permission in the directory of another user, because the system refuses root nothing.
+    /// Lets the user of this process change whatever file permissions allow. Root never gets this
+    /// right in the directory of another user, because the system refuses root nothing.
     pub fn admit_guest(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Memory::Relaxed);
     }
 
-    /// The user id of the owner of the directory.
+    /// Returns the user id of the owner of the directory.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Refuses a change of the directory by a user who does not own it: the owner could not open
-    /// the files that this user makes.
+    /// Error when the user does not own the directory: the owner could not open the files that this
+    /// user creates.
     pub fn refuse_stranger(&self) -> Result<()> {
         if self.is_open_to_changes.load(Memory::Relaxed) {
             return Ok(());
@@ -83,21 +83,21 @@ impl Root {
         Err(not_owner(&self.path, self.owner))
     }
 
-    /// The place of the directory itself.
+    /// Returns the path of the directory itself.
     pub fn spot(self: &Arc<Root>) -> Spot {
         Spot { root: Arc::clone(self), path: self.path.clone(), ground: 0, scratch: None }
     }
 }
 
-/// A place beneath a state directory, whether or not something is there.
+/// A path below a state directory, whether it exists or not.
 #[derive(Debug, Clone)]
 pub struct Spot {
     root: Arc<Root>,
-    /// The root's path, followed by the path from there down to this place.
+    /// The root's path, followed by the path from there to this one.
     path: PathBuf,
-    /// How long the path is of what has to be there already.
+    /// Length of the part of the path that must already exist.
     ground: usize,
-    /// The length of the path of the scratch directory in which it lies, if it lies in one.
+    /// Length of the path of the scratch directory that contains it, if one does.
     scratch: Option<usize>,
 }
 
@@ -108,40 +108,39 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
-/// The content of a file, and its owner.
+/// Content and owner of a file.
 #[derive(Debug)]
 pub struct Content {
     pub bytes: Vec<u8>,
-    /// The user id of the owner of the file that was read.
+    /// User id of the owner of the file.
     pub owner: u32,
-    /// Of the file before it was read.
+    /// File stamp from before the content was read.
     pub imprint: Imprint,
 }
 
-/// Why a place has no content.
+/// Reason for which a path has no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lacks {
-    /// Nothing lies there.
+    /// It does not exist.
     Everything,
-    /// A plain file lies there, and is empty.
+    /// It is an empty plain file.
     Length,
 }
 
-/// How many bytes of entries one system call returns: enough for most directories.
+/// Size of the buffer for directory entries, in bytes: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
-/// Files up to this many bytes are not asked for holes.
+/// Minimum size of files that are checked for holes, in bytes.
 const HOLLOW_FROM: u64 = 16 << 20;
-/// Of a larger one the disk has at least this part, also where the file system packs it.
+/// The disk has at least this fraction of a large file, even if the file system compresses it.
 const HOLLOW_PART: u64 = 64;
 
-/// How a plain file is opened. Without NONBLOCK, a pipe in the file's place would keep the caller
-/// waiting.
+/// Flags for opening a plain file. Without NONBLOCK, a pipe in the file's place would block.
 const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Tells a file or directory from all others that there are at the time.
+/// Identifies a file or directory among all that exist at the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
     device: u64,
@@ -149,48 +148,48 @@ pub struct Number {
 }
 
 impl Spot {
-    /// The whole path, for messages and for programs that dormouse starts.
+    /// Returns the whole path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A place further down. `below` may be a path that leads upwards: every function that opens
-    /// such a place refuses it.
+    /// Returns a path further down. `below` may lead upwards: every function that opens such a path
+    /// refuses it.
     pub fn join(&self, below: impl AsRef<Path>) -> Spot {
         Spot { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
-    /// The same place, which has to be there: no directory is made in its place, nor in that of one
-    /// above it, for something that is to lie beneath it.
+    /// Marks the path as one that must exist: neither it nor its parents are created for a path
+    /// below it.
     pub fn grounded(self) -> Spot {
         let ground = self.path.as_os_str().len();
         Spot { ground, ..self }
     }
 
-    /// The place of a directory entry.
+    /// Returns the path of a directory entry.
     pub fn child(&self, name: &[u8]) -> Spot {
         self.join(OsString::from_vec(name.to_vec()))
     }
 
-    /// The directory that holds this place. For the state directory it is the state directory
-    /// itself, because nothing above it is ever opened.
+    /// Returns the parent directory. For the state directory it is the state directory itself,
+    /// because nothing above it is ever opened.
     pub fn parent(&self) -> Spot {
         let above = self.path.parent().filter(|above| above.starts_with(&self.root.path));
         let path = above.unwrap_or(&self.root.path).to_owned();
         Spot { root: Arc::clone(&self.root), path, ..*self }
     }
 
-    /// The last part of the path.
+    /// Returns the last component of the path.
     pub fn name(&self) -> &OsStr {
         self.path.file_name().unwrap_or_default()
     }
 
-    /// The path from `above` down to this place, which must lie beneath it.
+    /// Returns the path from `above` to this one, which must be below it.
     pub fn below(&self, above: &Spot) -> &Path {
         self.path.strip_prefix(&above.path).unwrap_or(&self.path)
     }
 
-    /// What lies here, without following it: `None` if nothing does.
+    /// Returns the metadata without following a link; `None` if it does not exist.
     pub fn look(&self) -> Result<Option<Stat>> {
         self.plain_look().or_else(|error| self.unless_scratch(error))
     }
@@ -203,7 +202,7 @@ impl Spot {
         }
     }
 
-    /// Whether anything lies here, whatever it is.
+    /// True if the path exists, as anything.
     pub fn exists(&self) -> Result<bool> {
         match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(_) => Ok(true),
@@ -212,8 +211,8 @@ impl Spot {
         }
     }
 
-    /// Whether nothing lies here, or a plain file of no length, at the cost of one call that opens
-    /// nothing.
+    /// Returns why the path has no content: it does not exist, or is an empty plain file. Costs one
+    /// call that opens nothing.
     pub fn lacks_content(&self) -> Result<Option<Lacks>> {
         Ok(match self.glance()? {
             None => Some(Lacks::Everything),
@@ -222,20 +221,20 @@ impl Spot {
         })
     }
 
-    /// Which file or directory lies here, and when it was last changed, at the cost of one call
-    /// that opens nothing; `None` if nothing does.
+    /// Returns identity and modification time of a file or directory; `None` if it does not exist.
+    /// Costs one call that opens nothing.
     pub fn touched(&self) -> Result<Option<Version>> {
         Ok(self.glance()?.map(|found| Version::of(&found)))
     }
 
-    /// Which file or directory lies here, at the cost of one call that opens nothing; `None` if
-    /// nothing does.
+    /// Returns the identity of a file or directory; `None` if it does not exist. Costs one call
+    /// that opens nothing.
     pub fn number(&self) -> Result<Option<Number>> {
         Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
     }
 
-    /// What lies here, by one call that opens nothing. It goes through a link on the way, so it
-    /// serves for what tells nothing of a content.
+    /// Returns the metadata by one call that opens nothing. It follows links on the way, so use it
+    /// only where that reveals no content.
     fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
@@ -244,23 +243,22 @@ impl Spot {
         }
     }
 
-    /// Whether a directory lies here.
     pub fn is_dir(&self) -> Result<bool> {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::Directory))
     }
 
-    /// Whether a plain file lies here.
+    /// True if the path is a plain file.
     pub fn is_file(&self) -> Result<bool> {
         Ok(self.look()?.is_some_and(|found| kind(&found) == FileType::RegularFile))
     }
 
-    /// The content of a file; `None` if there is none. Anything but a plain file, and a file of
-    /// more than `most` bytes, is refused unread.
+    /// Returns the content of a file; `None` if it does not exist. Error for anything but a plain
+    /// file, and for a file of more than `most` bytes.
     pub fn read(&self, most: u64) -> Result<Option<Vec<u8>>> {
         Ok(self.read_owned(most)?.map(|content| content.bytes))
     }
 
-    /// Reads as `read` does, and returns the owner as well.
+    /// Reads like `read`, and returns the owner as well.
     pub fn read_owned(&self, most: u64) -> Result<Option<Content>> {
         self.read_bounded(most).or_else(|error| self.unless_scratch(error))
     }
@@ -293,24 +291,24 @@ impl Spot {
         Ok(Some(Content { bytes, owner: stat.st_uid, imprint: Imprint::of(&stat) }))
     }
 
-    /// The user id of the owner of the state directory.
+    /// Returns the user id of the owner of the state directory.
     pub fn owner_of_root(&self) -> u32 {
         self.root.owner
     }
 
-    /// The device and the inode number of the state directory.
+    /// Returns the device and the inode number of the state directory.
     pub fn numbers_of_root(&self) -> Result<(u64, u64)> {
         let found = rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?;
         Ok((found.st_dev, found.st_ino))
     }
 
-    /// The error for a file of `length` bytes where its kind may have `most`.
+    /// Returns the error for a file of `length` bytes whose kind may have `most`.
     pub fn too_large(&self, length: u64, most: u64) -> Error {
         let message = format!("{length} bytes: a file of its kind has at most {most}");
         Error::damaged(&self.path, message)
     }
 
-    /// A plain file, open for reading, and its length; `None` if there is none.
+    /// Opens a plain file for reading. Returns it with its length; `None` if it does not exist.
     pub fn open_file(&self) -> Result<Option<(File, u64)>> {
         Ok(self.open_plain()?.map(|(file, stat)| (file, length(&stat))))
     }
@@ -325,14 +323,14 @@ impl Spot {
     }
 
     /// Opens a plain file for reading and writing in place, and returns its length in bytes. A
-    /// missing file is made if `makes` is set; otherwise the result is `None`.
+    /// missing file is created if `makes` is set; otherwise the result is `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
         self.root.refuse_stranger()?;
         if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
     }
 
     fn open_to_write(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        // The system refuses a mode in a call that makes no file.
+        // The system refuses a mode in a call that creates no file.
         let (create, mode) =
             if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
         match self.open(OFlags::RDWR | create | PLAIN, mode) {
@@ -355,8 +353,8 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a plain file", describe(found_kind))))
     }
 
-    /// Refuses a large file that is nearly all holes: this program writes none, and one would fill
-    /// the memory.
+    /// Error when a large file consists nearly only of holes: this program writes none, and one
+    /// would fill the memory.
     fn not_hollow(&self, stat: &Stat) -> Result<()> {
         let (length, on_disk) =
             (length(stat), u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512));
@@ -368,7 +366,7 @@ impl Spot {
         Err(Error::damaged(&self.path, message))
     }
 
-    /// A directory, for reading, locking or syncing; `None` if there is none.
+    /// Opens a directory, for reading, locking or syncing; `None` if it does not exist.
     pub fn open_dir(&self) -> Result<Option<File>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.open(flags, Mode::empty()) {
@@ -378,9 +376,9 @@ impl Spot {
         }
     }
 
-    /// Calls `each` with the name of every entry but `.` and `..`, and whether it is a directory,
-    /// in no order, until `each` returns `false`. A missing directory has no entries, since git
-    /// does not keep empty ones.
+    /// Calls `each` with the name of every entry but `.` and `..`, and true for a directory, in no
+    /// order, until `each` returns false. A missing directory has no entries, because git does not
+    /// store empty ones.
     pub fn each_entry(&self, each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
         self.each_entry_of(&dir, each)
@@ -412,8 +410,8 @@ impl Spot {
         Ok(())
     }
 
-    /// What the file system says of each of these files of this directory, at the cost of one call
-    /// for each that opens nothing; `None` where there is none.
+    /// Returns the file stamps of these files of this directory; `None` for a missing one. Costs
+    /// one call for each that opens nothing.
     pub fn imprints<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<Imprint>>> {
         let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
         let imprint = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -424,7 +422,7 @@ impl Spot {
         names.map(imprint).collect()
     }
 
-    /// Every entry, sorted by name.
+    /// Returns all entries, sorted by name.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         self.open_dir()?.map_or(Ok(Vec::new()), |dir| self.entries_of(&dir))
     }
@@ -440,7 +438,7 @@ impl Spot {
     }
 
     /// Opens one end of a named pipe without waiting for the other end. The inner error is the
-    /// system's: the caller decides what it means.
+    /// system's, for the caller to interpret.
     pub fn open_pipe(&self, end: OFlags) -> Result<rustix::io::Result<OwnedFd>> {
         let found = match self.open(end | PLAIN, Mode::empty()) {
             Ok(found) => found,
@@ -454,7 +452,7 @@ impl Spot {
         Err(Error::damaged(&self.path, format!("{}: expected a pipe", describe(found_kind))))
     }
 
-    /// Calls `act` with the open directory that holds this place, and the name in it.
+    /// Calls `act` with the open parent directory, and the name in it.
     fn in_parent<T>(
         &self,
         act: impl FnOnce(&OwnedFd, &OsStr) -> rustix::io::Result<T>,
@@ -463,10 +461,10 @@ impl Spot {
         act(&above, self.name())
     }
 
-    /// The path from the root down to this place.
+    /// Returns the path from the root to this one.
     fn way(&self) -> &Path {
-        // Mostly the path is the root's with more behind it: then no part needs to be compared with
-        // its counterpart.
+        // The path usually begins with the bytes of the root's, so that no component has to be
+        // compared.
         let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
         if let Some([b'/', way @ ..]) = path.strip_prefix(root)
             && way.first().is_some_and(|first| *first != b'/')
@@ -476,7 +474,7 @@ impl Spot {
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,
-            // A path outside the root: nothing beneath the root has it, and opening it fails.
+            // A path outside the root matches nothing below it, and opening it fails.
             Err(_) => &self.path,
         }
     }
@@ -499,8 +497,7 @@ impl Spot {
         self.walk(flags, mode)
     }
 
-    /// Opens as `open` does, one directory after the other, on systems that can't do it in one
-    /// call.
+    /// Opens like `open`, one directory after the other, on systems that can't do it in one call.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =
@@ -522,8 +519,7 @@ impl Spot {
         Err(Errno::NOENT)
     }
 
-    /// The error for a call that failed. If something lies in the way, the error names that
-    /// instead.
+    /// Returns the error for a failed call. It names the file that blocks the path, if one does.
     fn refused(&self, errno: Errno, action: &'static str) -> Error {
         if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
             && let Some(error) = self.in_the_way()
@@ -533,8 +529,8 @@ impl Spot {
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
-    /// An error about the first thing on the path that is no directory or, at its end, no plain
-    /// file.
+    /// Returns an error about the first component of the path that is no directory or, at its end,
+    /// no plain file.
     fn in_the_way(&self) -> Option<Error> {
         let mut here = self.root.spot();
         let parts: Vec<Component<'_>> = self.way().components().collect();
@@ -578,7 +574,7 @@ impl Deref for Spot {
     }
 }
 
-/// Two spots are equal if their paths are: a command opens one state directory only.
+/// Two spots are equal if their paths are, because a command opens one state directory only.
 impl PartialEq for Spot {
     fn eq(&self, other: &Spot) -> bool {
         self.path == other.path
@@ -599,7 +595,7 @@ impl Ord for Spot {
     }
 }
 
-/// The refusal of a change by a user who does not own what lies at `path`.
+/// Returns the refusal of a change by a user who does not own `path`.
 pub fn not_owner(path: &Path, owner: u32) -> Error {
     let name = accounts::name(owner);
     let message = format!("{} belongs to {name}: only its owner changes anything in it", path.display());
@@ -607,7 +603,7 @@ pub fn not_owner(path: &Path, owner: u32) -> Error {
         .with_hint(format!("run it as the owner: `{} dormouse …`", accounts::sudo(owner)))
 }
 
-/// What kind of thing was found.
+/// Returns the type of a file.
 pub fn kind(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
 }
@@ -628,7 +624,7 @@ fn describe(found: FileType) -> &'static str {
     }
 }
 
-/// The spot of a test's directory.
+/// Returns the spot of a test's directory.
 #[cfg(test)]
 pub fn at(dir: &Path) -> Spot {
     Root::open(dir).unwrap().spot()

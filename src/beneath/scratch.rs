@@ -1,5 +1,5 @@
-//! Scratch directories: nothing that lies in one is needed, so nothing in one stops a command, of
-//! whatever kind it is.
+//! Scratch directories: their content is expendable, so that nothing in one, of any kind, stops a
+//! command.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -11,9 +11,9 @@ use crate::error::{Error, Result};
 use super::{Spot, describe, kind};
 
 impl Spot {
-    /// The same place as a scratch directory: nothing that lies in it is needed. Where something of
-    /// the wrong kind, or something that this user can't open, is in the way here or further down,
-    /// a reader finds nothing, and a writer removes it, tells the user, and goes on.
+    /// Marks the path as a scratch directory, whose content is expendable. If something of the
+    /// wrong kind, or something that this user can't open, blocks this path or one below it, a
+    /// reader finds nothing, and a writer removes it and reports that to the user.
     pub fn scratch(self) -> Spot {
         let scratch = Some(self.path.as_os_str().len());
         Spot { scratch, ..self }
@@ -23,14 +23,14 @@ impl Spot {
         self.scratch.is_some_and(|scratch| self.path.as_os_str().len() >= scratch)
     }
 
-    /// The answer of a reader that has met `error`: nothing lies here if this is in a scratch
-    /// directory and the fault is that of the file.
+    /// Returns `None` for a reader's `error` if this is in a scratch directory and the error comes
+    /// from the file.
     pub(super) fn unless_scratch<T>(&self, error: Error) -> Result<Option<T>> {
         if self.is_scratch() && error.is_of_file() { Ok(None) } else { Err(error) }
     }
 
-    /// Does `act` once more if its error comes from what is in the way in a scratch directory,
-    /// without that.
+    /// Runs `act`, and once more if its error comes from a blocking file in a scratch directory,
+    /// after removing that.
     pub(super) fn or_clear<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
         match act() {
             Err(error) if self.is_scratch() && error.is_of_file() => {
@@ -41,8 +41,8 @@ impl Spot {
         }
     }
 
-    /// Removes the first thing that is in the way of a file at this place of a scratch directory:
-    /// something else than a directory above it, and whatever lies at the place itself.
+    /// Removes the first thing that blocks a file at this path of a scratch directory: anything but
+    /// a directory above it, and anything at the path itself.
     fn clear_way(&self) {
         let Some(scratch) = self.scratch else { return };
         let mut above: Vec<Spot> = Vec::new();
@@ -55,7 +55,7 @@ impl Spot {
         while let Some(spot) = above.pop() {
             match spot.plain_look() {
                 Ok(Some(found)) if kind(&found) == FileType::Directory && !above.is_empty() => {
-                    // One that its owner closed is in the way as well.
+                    // A directory that its owner has closed blocks the path, too.
                     if found.st_mode & 0o700 != 0o700 {
                         let _ = spot.set_mode(0o700);
                     }
@@ -78,8 +78,7 @@ impl Spot {
         }
     }
 
-    /// Makes room for `new`, a file or a directory, if what lies here in a scratch directory is the
-    /// other of the two.
+    /// Removes this from a scratch directory, if only one of this and `new` is a directory.
     pub(super) fn clear_if_unlike(&self, new: &Spot) -> Result<()> {
         if !self.is_scratch() {
             return Ok(());
@@ -94,7 +93,7 @@ impl Spot {
         Ok(())
     }
 
-    /// Removes what lies here if it is of this kind.
+    /// Removes a file or directory of this type.
     fn remove_kind(&self, found: FileType) -> Result<()> {
         if found == FileType::Directory {
             return self.remove_tree();

@@ -1,4 +1,4 @@
-//! What lies inside a state directory leads nowhere outside it.
+//! Tests that no path in a state directory leads outside it.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A directory with links out of it, and what they lead to.
+/// Returns a directory with links out of it, and their targets.
 fn trapped() -> (TempDir, Spot) {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("outside/below")).unwrap();
@@ -35,7 +35,7 @@ fn outside(dir: &TempDir) -> Vec<(PathBuf, Option<String>)> {
     found
 }
 
-/// Everything that can be done to a place.
+/// Returns every operation on a path.
 fn acts(spot: &Spot, good: &Spot) -> Vec<(&'static str, Result<()>)> {
     vec![
         ("read", spot.read(100).map(drop)),
@@ -175,7 +175,7 @@ fn what_is_too_large_is_refused_unread() {
     let error = root.join("sparse").read(1 << 20).unwrap_err();
     assert_eq!(error.kind(), "damaged");
     assert!(error.to_string().contains("1099511627776 bytes, of which the disk has 0"), "{error}");
-    // Whatever its kind may have.
+    // The limit of the kind does not matter.
     assert!(root.join("sparse").open_file().is_err());
     fs::write(root.join("fits").path(), "1234").unwrap();
     assert_eq!(root.join("fits").read(4).unwrap().unwrap(), b"1234");
@@ -238,8 +238,8 @@ fn what_has_a_name_is_not_replaced() {
     );
 }
 
-/// A new directory has the rights of the one that it takes the place of, and a change says that it
-/// was one.
+/// A new directory gets the permissions of the one that it replaces, and a change tells that it was
+/// one.
 #[test]
 fn a_directory_takes_after_another_and_shows_a_change() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,4 +1,4 @@
-//! Which file it is that lies somewhere: files that are replaced as a whole are told apart by this.
+//! Identity of a file's content, for files that are replaced as a whole.
 
 use std::fmt;
 use std::fs::File;
@@ -8,17 +8,17 @@ use std::str::FromStr;
 use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
-/// Tells one content of a file that is only ever replaced from the next: its number, and when it
-/// was written. As text it is 32 hexadecimal digits.
+/// Tells one content of a file that is only ever replaced from the next: its inode number, and when
+/// it was written. As text it is 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Version {
     inode: u64,
-    /// In nanoseconds since 1970.
+    /// Modification time in nanoseconds since 1970.
     written: u64,
 }
 
-/// How many characters a version has as text.
+/// Number of characters of a version as text.
 pub const VERSION_LENGTH: usize = 32;
 
 impl Version {
@@ -31,9 +31,9 @@ impl Version {
     }
 }
 
-/// What a file system says of a file that is another whenever its content is: which file it is, how
-/// long, and when it was written and changed. A program that sets the time of writing back changes
-/// the other one.
+/// File stamp: the metadata of a file that differs whenever its content does: identity, length, and
+/// the times of modification and change. A program that sets the modification time back changes the
+/// other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imprint {
     version: Version,
@@ -42,7 +42,7 @@ pub struct Imprint {
 }
 
 impl Imprint {
-    /// How many bytes it has where it is kept.
+    /// Size of a stored stamp in bytes.
     pub const LENGTH: usize = 32;
 
     pub fn of(found: &Stat) -> Imprint {
@@ -58,7 +58,8 @@ impl Imprint {
         self.version
     }
 
-    /// When the file, its rights or its name was last changed, in nanoseconds since 1970.
+    /// Returns the time of the last change of the file, its permissions or its name, in nanoseconds
+    /// since 1970.
     pub fn changed(&self) -> u64 {
         self.changed
     }
@@ -79,7 +80,7 @@ impl Imprint {
     }
 }
 
-/// A moment of a file, in nanoseconds since 1970; those before are all one.
+/// Converts a file time to nanoseconds since 1970; all earlier ones are 0.
 pub fn nanoseconds(seconds: i64, rest: u64) -> u64 {
     u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000_000).saturating_add(rest)
 }

@@ -1,8 +1,8 @@
-//! A request as a server tells it: in the environment, with the body on stdin (CGI/1.1, RFC 3875).
+//! A request in the environment, with the body on stdin (CGI/1.1, RFC 3875).
 
 use super::{Answer, Request, Status, head};
 
-/// The request that an environment tells of, still without its body, and the length of that.
+/// Parses the request of an environment, without its body, and the length of that.
 pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request, u64), Answer> {
     let mut request = Request::default();
     let mut target = None;
@@ -14,7 +14,7 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request,
             "CONTENT_LENGTH" if !value.is_empty() => {
                 request.headers.push(("Content-Length".to_owned(), value))
             }
-            // The server has told these already.
+            // The server passes these in other variables.
             "HTTP_CONTENT_TYPE" | "HTTP_CONTENT_LENGTH" => {}
             name => {
                 if let Some(header) = name.strip_prefix("HTTP_") {
@@ -23,26 +23,26 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request,
             }
         }
     }
-    // A path of its own has no query: the server has taken that off.
+    // In its own variable the server has removed the query from the path.
     request.path = target.unwrap_or_default();
     if request.method.is_empty() {
         return Err(Answer::new(Status::BadRequest, "the server names no REQUEST_METHOD"));
     }
-    // Some servers take a body apart that came in chunks, and then know no length of it; what they
-    // leave of the header must not stand beside one that they have told.
+    // Some servers decode a chunked body without knowing its length; the remaining header must not
+    // contradict the length that they pass.
     let is_told = request.header("Content-Length")?.is_some();
     request.headers.retain(|(name, _)| !(is_told && name.eq_ignore_ascii_case("Transfer-Encoding")));
     let length = head::length(&request)?;
     Ok((request, length))
 }
 
-/// Reads the body, which is on stdin.
+/// Reads the body from stdin.
 pub fn receive(mut request: Request, length: u64, by: super::Deadline) -> Result<Request, Answer> {
     super::wire::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
     Ok(request)
 }
 
-/// Answers, as a server reads it.
+/// Writes the answer in the format that a server reads.
 pub fn answer(answer: &Answer, method: &str, by: super::Deadline) {
     let first = format!("Status: {}", answer.status.line());
     super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
@@ -53,8 +53,7 @@ mod tests {
     use super::*;
     use crate::http::MAX_BODY;
 
-    /// Whatever a server passes on, in whatever order and however often: it is a request, or
-    /// refused.
+    /// Any variables in any order and number give a request or a refusal.
     #[test]
     fn whatever_a_server_tells_is_read_or_refused() {
         const NAMES: [&str; 10] = [

@@ -1,4 +1,4 @@
-//! A request on a connection: stdin and stdout, as inetd and systemd hand it over.
+//! A request on a connection: stdin and stdout, as inetd and systemd pass it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rustix::stdio::{stdin, stdout};
 use super::wire::{Deadline, drain, read_body, read_some, send};
 use super::{Answer, MAX_HEAD, Request, head};
 
-/// For how long, and how many bytes, the program reads on after its answer.
+/// Maximum time, and number of bytes, for reading after the answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
@@ -35,7 +35,7 @@ pub fn receive(by: Deadline) -> Result<Request, Answer> {
     Ok(request)
 }
 
-/// Answers, and ends the connection.
+/// Sends the answer, and ends the connection.
 pub fn answer(answer: &Answer, method: &str, by: Deadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
@@ -45,7 +45,7 @@ pub fn answer(answer: &Answer, method: &str, by: Deadline) {
     }
 }
 
-/// The address of the other end, if the system knows it.
+/// Returns the address of the peer, if the system knows it.
 pub fn peer() -> Option<String> {
     let address = std::net::SocketAddr::try_from(getpeername(stdin()).ok()??).ok()?;
     Some(address.ip().to_string())

@@ -1,23 +1,23 @@
-//! The first line and the headers of a request, read strictly: a head that two programs could read
-//! in two ways is refused.
+//! Strict parser of the first line and the headers of a request: a head that two programs could
+//! read in two ways is refused.
 
 use super::{Answer, MAX_BODY, MAX_HEAD, Request, Status};
 
-/// The most headers that a request may have.
+/// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// The request that a head describes, and the length of its body.
+/// Request of a head, and the length of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// The request, still without its body.
+    /// Request without its body.
     pub request: Request,
-    /// The length of the body, in bytes.
+    /// Length of the body, in bytes.
     pub length: u64,
-    /// Whether the sender waits for an interim answer before it sends the body.
+    /// True if the client waits for an interim answer before it sends the body.
     pub waits: bool,
 }
 
-/// Where the head ends in the bytes that have come so far; `None` if more bytes have to come.
+/// Returns the length of the head in the bytes received so far; `None` if more bytes are needed.
 /// `Err`: these bytes can't become a head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
     let bad = |message: &str| Err(Answer::new(Status::BadRequest, message));
@@ -45,7 +45,7 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
     Ok(None)
 }
 
-/// Reads a complete head.
+/// Parses a complete head.
 pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
     let bad = |message: String| Answer::new(Status::BadRequest, message);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -80,7 +80,7 @@ pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
     Ok(Head { request, length, waits })
 }
 
-/// The path of a target, without its query. A target that is no plain path is refused.
+/// Returns the path of a target, without its query. Error when the target is no plain path.
 pub fn path(target: &str) -> Result<String, Answer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
@@ -89,7 +89,7 @@ pub fn path(target: &str) -> Result<String, Answer> {
     Ok(path.to_owned())
 }
 
-/// The length of the body. A request that gives the end of its body in another way is refused.
+/// Returns the length of the body. Error when the request marks the end of its body in another way.
 pub fn length(request: &Request) -> Result<u64, Answer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
@@ -116,7 +116,7 @@ pub fn length(request: &Request) -> Result<u64, Answer> {
 mod tests {
     use super::*;
 
-    /// A request as the outside may send it, changed in any way, is read or refused.
+    /// Any bytes give a request or a refusal.
     #[test]
     fn whatever_comes_is_read_or_refused() {
         let whole = b"POST /agents/a/triggers/b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";

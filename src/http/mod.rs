@@ -7,25 +7,25 @@ mod wire;
 
 pub use wire::Deadline;
 
-/// The most that the first line and the headers of a request may have together, in bytes.
+/// Maximum size of the first line and the headers of a request together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
 
-/// The longest body that is read, in bytes, whatever the agent's own limit is.
+/// Maximum size of a body, in bytes, whatever the agent's own limit is.
 pub const MAX_BODY: u64 = 4 << 20;
 
 /// A complete request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Request {
     pub method: String,
-    /// The path, without the query.
+    /// Path without the query.
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    /// The value of a header. `Err`: the header is there more than once, so it is not known which
-    /// value counts.
+    /// Returns the value of a header. `Err`: the header occurs more than once, so that its value is
+    /// ambiguous.
     pub fn header(&self, name: &str) -> Result<Option<&str>, Answer> {
         let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
@@ -38,7 +38,7 @@ impl Request {
     }
 }
 
-/// The status of an answer.
+/// Status of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     Ok,
@@ -58,7 +58,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The number and its phrase.
+    /// Returns the number and its phrase.
     pub const fn line(self) -> &'static str {
         match self {
             Status::Ok => "200 OK",
@@ -85,12 +85,12 @@ pub struct Answer {
     pub status: Status,
     pub content_type: &'static str,
     pub body: String,
-    /// Headers besides those that every answer has.
+    /// Headers in addition to those of every answer.
     pub headers: Vec<(&'static str, String)>,
 }
 
 impl Answer {
-    /// An answer that says what is wrong.
+    /// Returns an answer with an error message.
     pub fn new(status: Status, message: impl Into<String>) -> Answer {
         let body = serde_json::json!({ "error": { "message": message.into() } }).to_string();
         Answer::json(status, body)
@@ -100,7 +100,7 @@ impl Answer {
         Answer { status, content_type: "application/json", body, headers: Vec::new() }
     }
 
-    /// Numbers in the text format of Prometheus.
+    /// Returns an answer with numbers in the text format of Prometheus.
     pub fn metrics(text: &str) -> Answer {
         let body = text.trim_end().to_owned();
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -112,7 +112,7 @@ impl Answer {
         self
     }
 
-    /// The answer as bytes, after its first line. `has_body`: whether the request asks for a body.
+    /// Encodes the answer after its first line. `has_body`: the request asks for a body.
     fn encode(&self, first: &str, has_body: bool) -> Vec<u8> {
         let mut text = format!(
             "{first}\r\nContent-Type: {}\r\nContent-Length: {}\r\n",

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Answer, Status};
 
-/// The moment by which a read or write has to be done.
+/// Time by which a read or write has to be done.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline(Instant);
 
@@ -17,7 +17,7 @@ impl Deadline {
         Deadline(Instant::now() + span)
     }
 
-    /// Waits until a descriptor is ready. `false`: the deadline has come.
+    /// Waits until a descriptor is ready. Returns false after the deadline.
     fn ready(self, fd: BorrowedFd<'_>, for_what: PollFlags) -> bool {
         loop {
             let left = self.0.saturating_duration_since(Instant::now());
@@ -32,7 +32,7 @@ impl Deadline {
     }
 }
 
-/// Reads what there is, at most `most` bytes more. Returns 0 at the end.
+/// Reads the bytes that have come, at most `most`. Returns 0 at the end.
 pub fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Deadline) -> Result<usize, Answer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());
@@ -65,15 +65,13 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline)
     Ok(())
 }
 
-/// Writes all bytes. If that is not possible in time, or the other side does not read, the rest is
-/// given up.
+/// Writes all bytes. If that is not possible in time, or the peer does not read, drops the rest.
 pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {
             return;
         }
-        // This writes no more at once than a pipe has room for once it is ready: the rest could
-        // block for ever.
+        // A pipe that is ready has room for this much; more could block for ever.
         match rustix::io::write(to.as_fd(), &bytes[..bytes.len().min(4096)]) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
@@ -82,8 +80,8 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
     }
 }
 
-/// Reads what is left of a request, for a moment: a connection that is closed on unread bytes may
-/// lose the answer.
+/// Reads the rest of a request for a moment, because a connection that is closed on unread bytes
+/// may lose the answer.
 pub fn drain(from: impl AsFd, most: usize, by: Deadline) {
     let mut left = most;
     while left > 0 {

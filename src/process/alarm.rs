@@ -1,4 +1,4 @@
-//! Wakes this process at a moment of the wall clock, and when that clock is set.
+//! Alarm of this process at a time of the wall clock, and when that clock is set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -10,8 +10,8 @@ use rustix::time::{
 use crate::error::{Context, Result};
 use crate::model::time::Time;
 
-/// A timer of the kernel. It counts the time during which the machine was suspended, which a wait
-/// with a timeout does not, and it becomes readable when the clock is put forward or back.
+/// A kernel timer. It counts the time during which the machine was suspended, which a wait with a
+/// timeout does not, and it becomes readable when the clock is set forward or back.
 pub struct Alarm {
     timer: OwnedFd,
     at: Option<Time>,
@@ -24,13 +24,14 @@ impl Alarm {
         Ok(Alarm { timer: timer.context("make", Path::new("a timer"))?, at: None })
     }
 
-    /// From here on it wakes at this moment; never, if there is none.
+    /// Sets the time of the alarm; `None` switches it off.
     pub fn set(&mut self, at: Option<Time>) -> Result<()> {
         if at == self.at {
             return Ok(());
         }
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A moment of zero would mean never. Rounded up: a step that comes early finds nothing due.
+        // A time of zero would mean never. Rounded up, because a step that comes early finds
+        // nothing due.
         let moment = at.map_or(none, |at| {
             let millis = at.as_millis().max(1);
             Timespec { tv_sec: millis.div_euclid(1000), tv_nsec: millis.rem_euclid(1000) * 1_000_000 }
@@ -42,8 +43,8 @@ impl Alarm {
         Ok(())
     }
 
-    /// Whether it has woken this process: the moment has come, or the clock was set. It is then to
-    /// be set again.
+    /// Tells whether the alarm has fired: at its time, or because the clock was set. It must be set
+    /// again after that.
     pub fn has_rung(&mut self) -> Rung {
         let mut count = [0; 8];
         let rung = match rustix::io::read(&self.timer, &mut count[..]) {

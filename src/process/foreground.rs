@@ -1,5 +1,5 @@
-//! Runs a command in the foreground: it has the streams of this process, and its exit status
-//! becomes that of this process.
+//! Runs a command in the foreground with the streams of this process. Its exit status becomes that
+//! of this process.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,31 +19,31 @@ use super::turn::{Fate, Overseer};
 use super::{Patience, Signal, kernel, spawn};
 use crate::error::{Context, Result, describe};
 
-/// The exit statuses of a shell for a command that is not found, and for one that can't be run.
+/// Exit statuses of a shell for a command that is not found, and for one that can't be run.
 const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// As a shell reports it: 128 plus the signal's number if a signal ended the command.
+    /// Exit status as a shell reports it: 128 plus the signal's number if a signal ended the
+    /// command.
     pub status: u8,
-    /// Why it did not start.
+    /// Error for which it did not start.
     pub trouble: Option<String>,
-    /// Whether a signal ended it, no matter which process sent that.
+    /// True if a signal ended it, whichever process sent that.
     pub was_signalled: bool,
-    /// Whether its overseer had it ended.
+    /// True if its monitor ended it.
     pub was_ended: bool,
 }
 
-/// How a command is ended before its time.
+/// Options for ending a command early.
 #[derive(Debug, Clone, Copy)]
 pub struct Ending {
     pub signal: Signal,
-    /// How long after the signal SIGKILL follows.
+    /// Time between the signal and SIGKILL.
     pub grace: Duration,
-    /// The signal that the command gets when this process is gone; `None` if the command goes on
-    /// then.
+    /// Signal that the command gets when this process ends; `None` if it is to continue.
     pub orphaned: Option<Signal>,
 }
 
@@ -53,9 +53,8 @@ impl Default for Ending {
     }
 }
 
-/// Runs a command to its end, or until its overseer ends it. A signal that asks this process to end
-/// is passed on to the command, because this process still has something to do when the command has
-/// ended.
+/// Runs a command until it ends, or its monitor ends it. A signal that asks this process to end is
+/// passed on to the command, because this process has work to do after the command.
 pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> Result<Ran> {
     let failed =
         |status, trouble| Ran { status, trouble: Some(trouble), was_signalled: false, was_ended: false };
@@ -83,7 +82,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
     Ok(ran)
 }
 
-/// Waits for the command. Returns its status, and whether its overseer had it ended.
+/// Waits for the command. Returns its status, and true if its monitor ended it.
 fn watch(
     mut child: Child,
     signals: &Signals,
@@ -93,7 +92,7 @@ fn watch(
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");
     let ended = kernel::open(pid).context("watch", this)?;
-    // The command is not reaped while it is watched, so no other process can have its pid.
+    // The command is not reaped yet, so that no other process can have its pid.
     let send = |signal| {
         let _ = rustix::process::kill_process(pid, signal);
     };

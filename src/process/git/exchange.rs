@@ -1,6 +1,5 @@
-//! What two clones of one repository have between them: fetching, pushing, the trees of commits,
-//! and how a commit becomes what this clone has checked out. No call here sets anything in the work
-//! tree back.
+//! Sync of a clone with its remote: fetch, push, trees of commits, and checking out a commit. No
+//! call here resets anything in the work tree.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,22 +11,22 @@ use super::{Call, Repository, Said, hint_about, paper, refuse};
 use crate::error::{Context, Error, Result};
 use crate::model::tree::{Blob, Tree};
 
-/// Where a clone exchanges its commits.
+/// The remote branch with which a clone syncs.
 #[derive(Debug, Clone)]
 pub struct Line {
     pub remote: String,
-    /// The branch of the remote.
+    /// Branch of the remote.
     pub branch: String,
-    /// The path of the state directory in the repository: empty, or with `/` at its end.
+    /// Path of the state directory in the repository: empty, or with `/` at its end.
     pub prefix: String,
     pub git_dir: PathBuf,
     pub(super) index: PathBuf,
-    /// Where this clone keeps what it knows of that branch.
+    /// Ref with the last known commit of that branch.
     known: String,
     ssh: Option<&'static str>,
 }
 
-/// What became of a push.
+/// Result of a push.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pushed {
     Accepted,
@@ -35,18 +34,18 @@ pub enum Pushed {
     Overtaken,
 }
 
-/// What a merge of two commits comes to, as git sees it.
+/// Merge of two commits by git.
 pub struct Merge {
-    /// The whole tree, with git's marks in what is in conflict.
+    /// Id of the whole tree, with git's marks in conflicting files.
     pub tree: String,
     /// Paths in the repository that git could not merge.
     pub conflicts: Vec<String>,
 }
 
-/// A path that two commits have with different contents.
+/// A path with different contents in two commits.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// In the repository.
+    /// Path in the repository.
     pub path: String,
     pub before: Option<Blob>,
     pub after: Option<Blob>,
@@ -55,8 +54,8 @@ pub struct Change {
 const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
 
 impl Repository<'_> {
-    /// Finds out with what this clone exchanges its commits: the remote that is named, else that of
-    /// the branch, else `origin`, else the only one.
+    /// Returns the branch with which this clone syncs: that of the named remote, else of the
+    /// branch's, else of `origin`, else of the only one.
     pub fn line(&self, remote: Option<&str>) -> Result<Line> {
         let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message =
@@ -97,8 +96,8 @@ impl Repository<'_> {
         let prefix = lines.next().unwrap_or_default().to_owned();
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
-        // A person's own way to ask for a passphrase stays. Without one ssh must not ask, because
-        // no person may be there to answer.
+        // A setting of the user may ask for a passphrase. By default ssh must not ask, because no
+        // person may be present to answer.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
@@ -106,8 +105,8 @@ impl Repository<'_> {
         Ok(Line { remote: named, branch, prefix, git_dir, index, known, ssh })
     }
 
-    /// Refuses a clone in which git makes other lines of the files: they could not be compared with
-    /// what is committed.
+    /// Error when git converts line ends in this clone, because files could then not be compared
+    /// with committed ones.
     fn refuse_other_bytes(&self, autocrlf: Option<&str>) -> Result<()> {
         if autocrlf.is_none_or(|setting| setting == "false") {
             return Ok(());
@@ -126,12 +125,12 @@ impl Repository<'_> {
         ))
     }
 
-    /// The commit that is checked out, if there is any.
+    /// Returns the commit that is checked out, if there is any.
     pub fn head(&self) -> Result<Option<String>> {
         self.commit_of("HEAD")
     }
 
-    /// The last commit of the remote branch that this clone has seen.
+    /// Returns the last known commit of the remote branch.
     pub fn known(&self, line: &Line) -> Result<Option<String>> {
         self.commit_of(&line.known)
     }
@@ -140,7 +139,7 @@ impl Repository<'_> {
         self.one_if_any(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
     }
 
-    /// What git answers if there is such a thing. A git that fails has not said that there is none.
+    /// Returns git's answer if the object exists. A failure of git is an error.
     fn one_if_any(&self, words: &[&str]) -> Result<Option<String>> {
         let said = self.run(words)?;
         if said.status.code() == Some(1) {
@@ -150,7 +149,7 @@ impl Repository<'_> {
         Ok(Some(said.stdout.trim_end().to_owned()))
     }
 
-    /// Fetches the branch. Returns its commit; `None`: the remote does not have the branch yet.
+    /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch yet.
     pub fn fetch(&self, line: &Line) -> Result<Option<String>> {
         let refspec = format!("+refs/heads/{}:{}", line.branch, line.known);
         let words = [
@@ -173,7 +172,7 @@ impl Repository<'_> {
         Err(self.unreachable("fetch from", line, &said))
     }
 
-    /// Pushes a commit to the branch, if that is still what it was made from.
+    /// Pushes a commit to the branch, if the branch is still at the commit's parent.
     pub fn push(&self, line: &Line, commit: &str) -> Result<Pushed> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
         let words = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
@@ -206,10 +205,10 @@ impl Repository<'_> {
         refuse(message, hint_about(&first, hint))
     }
 
-    /// The files of the state directory in a commit.
+    /// Returns the files of the state directory in a commit.
     pub fn tree(&self, line: &Line, commit: &str) -> Result<Tree> {
         let mut words = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
-        // An empty prefix would name no path.
+        // An empty prefix is no valid path.
         words.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
         let said = self.run(&words)?;
         self.done(&said)?;
@@ -229,8 +228,8 @@ impl Repository<'_> {
         Ok(tree)
     }
 
-    /// The contents of these objects, in order, each read when it is asked for: all together may be
-    /// large.
+    /// Returns the contents of these objects in order. Each is read when it is asked for, because
+    /// all together may be large.
     pub fn contents(&self, ids: &[&str]) -> Result<Contents> {
         if ids.is_empty() {
             return Ok(Contents { answer: BufReader::new(paper()?), left: 0 });
@@ -243,7 +242,7 @@ impl Repository<'_> {
         Ok(Contents { answer: BufReader::new(answer), left: ids.len() })
     }
 
-    /// What a file of the state directory has in a commit.
+    /// Returns the content of a file of the state directory in a commit.
     pub fn content_at(&self, line: &Line, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
         let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
         const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
@@ -254,7 +253,7 @@ impl Repository<'_> {
         Ok(Some(said.bytes))
     }
 
-    /// Keeps contents as an object.
+    /// Stores bytes as an object.
     pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
         let words = ["hash-object", "-w", "--no-filters", "--stdin"];
         let said = self.call(&words, &Call { stdin: Some(bytes), ..Call::default() })?;
@@ -262,14 +261,14 @@ impl Repository<'_> {
         Ok(Blob { mode: "100644".to_owned(), id: said.stdout.trim_end().to_owned() })
     }
 
-    /// The last commit that both come from.
+    /// Returns the merge base of two commits.
     pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
         let bases = self.one_if_any(&["merge-base", ours, theirs])?;
         Ok(bases.and_then(|bases| bases.lines().next().map(str::to_owned)))
     }
 
-    /// Lets git merge two commits, without a work tree. Of the state directory it merges texts
-    /// alone: its records are not merged by themselves.
+    /// Merges two commits by git, without a work tree. In the state directory git merges only
+    /// texts; records are merged by this program.
     pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
         // Called in the state directory, git would name conflicts by their path from there.
         let up = self.ask(&["rev-parse", "--show-cdup"], "see `git status`")?;
@@ -299,8 +298,8 @@ impl Repository<'_> {
         Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
     }
 
-    /// A commit of a tree in which the state directory has these files, and everything else is as
-    /// in `tree`.
+    /// Creates a commit of a tree with these files in the state directory and everything else as in
+    /// `tree`.
     pub fn commit_tree(
         &self,
         line: &Line,
@@ -332,7 +331,7 @@ impl Repository<'_> {
         Ok(said.stdout.trim_end().to_owned())
     }
 
-    /// What differs between two commits, in the whole repository.
+    /// Returns the differences of two commits, in the whole repository.
     pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<Change>> {
         const NOTHING: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
         let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
@@ -352,13 +351,13 @@ impl Repository<'_> {
 }
 
 impl Line {
-    /// Whether a path of the repository lies in the state directory.
+    /// True if a path of the repository is in the state directory.
     pub fn is_inside(&self, path: &str) -> bool {
         path.starts_with(&self.prefix)
     }
 }
 
-/// Reads what git says with `--raw -z`.
+/// Parses git's output of `--raw -z`.
 pub(super) fn raw_changes(text: &str) -> Vec<Change> {
     let mut found = Vec::new();
     let mut words = text.split('\0');
@@ -373,7 +372,7 @@ pub(super) fn raw_changes(text: &str) -> Vec<Change> {
     found
 }
 
-/// The contents of objects, as git writes them one after the other.
+/// Contents of objects, in the format of `git cat-file --batch`.
 pub struct Contents {
     answer: BufReader<File>,
     left: usize,
@@ -392,7 +391,7 @@ impl Iterator for Contents {
 }
 
 impl Contents {
-    /// A line that ends with the length, the content, and the end of a line.
+    /// Reads a line that ends with the length, the content, and a line end.
     fn one(&mut self) -> io::Result<Vec<u8>> {
         let mut head = String::new();
         self.answer.read_line(&mut head)?;

@@ -1,6 +1,6 @@
-//! What a clone has checked out: how it is committed, and how another commit takes its place. The
-//! index of the clone changes only for the state directory and for what is checked out already, and
-//! nothing in the work tree is set back.
+//! Work tree and index of a clone: committing them, and checking out another commit. The index
+//! changes only for the state directory and for files that are checked out already, and nothing in
+//! the work tree is reset.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ use crate::error::{Context, Error, Result};
 use crate::model::tree::Blob;
 
 impl Repository<'_> {
-    /// Makes a commit of what lies in the state directory, on top of what is checked out, and
-    /// returns what is checked out then. `each` is called with a way to take up one directory or
-    /// file of it, so that the caller can hold a lock meanwhile. The index and the work tree
-    /// elsewhere stay as they are.
+    /// Commits the files of the state directory on top of the checked-out commit, and returns the
+    /// new one. `each` is called with a function that adds one directory or file, so that the
+    /// caller can hold a lock meanwhile. The index and the work tree elsewhere are not changed.
     pub fn snapshot(
         &self,
         line: &Line,
@@ -25,7 +24,7 @@ impl Repository<'_> {
         let start = std::time::Instant::now();
         loop {
             match self.try_snapshot(line, (subject, body), &mut take_up) {
-                // What a killed exchange has begun goes on for a moment.
+                // Processes of a killed sync may run for a moment.
                 Err(Error::Failed { message, .. })
                     if BESIDE_OTHERS.iter().any(|other| message.contains(other))
                         && start.elapsed() < self.patience =>
@@ -50,7 +49,7 @@ impl Repository<'_> {
         if touched.is_empty() && head.is_some() {
             return Ok(head);
         }
-        // What is staged elsewhere is none of this commit's.
+        // Files staged outside the state directory are not part of this commit.
         let tree = head.as_deref().unwrap_or("--empty");
         let words: &[&str] =
             if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
@@ -59,7 +58,8 @@ impl Repository<'_> {
             &|paths| {
                 let words = ["add", "--all", "--ignore-errors", "--"];
                 let said = self.call(&[&words[..], paths].concat(), &index)?;
-                // What another user has put into a shared inbox and its owner can't read stays out.
+                // A file that another user has put into a shared inbox and its owner can't read is
+                // left out.
                 if said.stderr.contains("Permission denied") { Ok(()) } else { self.done(&said) }
             },
             &touched,
@@ -92,9 +92,8 @@ impl Repository<'_> {
         Ok(now)
     }
 
-    /// Makes the clone's own index have the state directory as it was committed, also where an
-    /// exchange was killed between the two. A person's next commit would otherwise take back what
-    /// is new.
+    /// Sets the clone's index to the committed state directory, even if a sync was killed in
+    /// between. A person's next commit would otherwise revert the sync.
     fn align_index(&self, line: &Line, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
@@ -105,8 +104,8 @@ impl Repository<'_> {
         if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
 
-    /// The paths in the state directory that differ from an index, or in it from what is checked
-    /// out, as far as git is to know them.
+    /// Returns the paths in the state directory whose work tree differs from an index, or whose
+    /// index differs from the checked-out commit, without ignored files.
     fn touched(&self, line: &Line, index: &Call<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let said = self.call(&words, index)?;
@@ -115,8 +114,7 @@ impl Repository<'_> {
         Ok(paths.map(str::to_owned).collect())
     }
 
-    /// Fails if what a person has not committed outside of the state directory is in the way of a
-    /// commit. Changes no file.
+    /// Error when uncommitted changes outside the state directory block a commit. Changes no file.
     pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
         let said = self.would_check_out(line, changes, from, to)?;
         if said.is_success() {
@@ -130,8 +128,8 @@ impl Repository<'_> {
         self.not_in_the_way(&self.would_check_out(line, changes, from, to)?)
     }
 
-    /// Files outside of the state directory that are what the commit has, though the index knows
-    /// nothing of it: git was killed when it had changed them and was about to change the index.
+    /// Returns files outside the state directory that already have the content of the commit but
+    /// not its index entry, because git was killed in between.
     fn there_already(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Vec<Change>> {
         let own = OwnIndex::copy(line)?;
         let index = own.call();
@@ -161,9 +159,9 @@ impl Repository<'_> {
         self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)
     }
 
-    /// Makes a commit what is checked out. The files of the state directory are in their places
-    /// already; git does the same to all others, or fails before it has changed one of them.
-    /// `false`: another commit was made meanwhile.
+    /// Checks out a commit. The files of the state directory are already in place; git updates all
+    /// others, or fails before it has changed one. Returns false if another commit was made
+    /// meanwhile.
     pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
         let inside: Vec<Change> =
             changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
@@ -192,8 +190,8 @@ impl Repository<'_> {
         .with_hint("commit or move it, then do this again; nothing has changed"))
     }
 
-    /// Sets entries of the clone's own index: in a copy, which takes its place, so that no git is
-    /// killed with the lock.
+    /// Sets entries of the clone's index: in a copy that replaces it, so that no killed git leaves
+    /// the lock.
     fn set_index(&self, line: &Line, changes: &[Change]) -> Result<()> {
         let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
         let aside = OwnIndex::path(line, ".lock");
@@ -205,8 +203,8 @@ impl Repository<'_> {
     }
 }
 
-/// An index beside the clone's own, for as long as this lives. Each process has one of its own:
-/// what a killed exchange has begun may still write to that.
+/// An index beside the clone's own, removed when dropped. Each process has its own, because
+/// processes of a killed sync may still write to theirs.
 pub(super) struct OwnIndex {
     path: PathBuf,
 }
@@ -224,7 +222,7 @@ impl OwnIndex {
         OwnIndex { path }
     }
 
-    /// A copy of the clone's own, which knows what files have not changed since it was written.
+    /// Copies the clone's index, which knows the files that have not changed since it was written.
     fn copy(line: &Line) -> Result<OwnIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
@@ -258,7 +256,7 @@ fn own_changes<'a>(
     inside.map(|change| (change.path.clone(), change.after.as_ref()))
 }
 
-/// What `git update-index -z --index-info` reads.
+/// Returns the input of `git update-index -z --index-info`.
 pub(super) fn index_lines<'a>(changes: impl Iterator<Item = (String, Option<&'a Blob>)>) -> Vec<u8> {
     let line = |(path, blob): (String, Option<&Blob>)| match blob {
         Some(blob) => format!("{} {}\t{path}\0", blob.mode, blob.id),

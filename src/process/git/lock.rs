@@ -1,6 +1,6 @@
-//! The lock of a clone's index, as git takes it. Its content shows that this program has made it,
-//! so that a later command can remove a lock whose process was killed. A lock that git itself has
-//! left only a person can judge.
+//! The lock of a clone's index, compatible with git's. Its content shows that this program made it,
+//! so that a later command can remove the lock of a killed process. Only a person can judge a lock
+//! of git itself.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -13,19 +13,19 @@ use rustix::fs::{FlockOperation, flock};
 use super::PAUSE;
 use crate::error::{Context, Error, Result};
 
-/// What stands in a lock of ours. That of git is empty, or an index.
+/// Content of this program's lock. Git's is empty, or an index.
 const OURS: &[u8] = b"dormouse\n";
 
-/// The lock, for as long as this lives. No git changes the index meanwhile.
+/// Lock of the index, removed when dropped. No git changes the index meanwhile.
 pub(super) struct IndexLock {
     path: PathBuf,
-    /// Locked, so that others see that its process lives.
+    /// Locked file, so that others see that its process lives.
     _file: File,
 }
 
 impl IndexLock {
-    /// Waits for the lock. `aside` is where it is made: in the same directory, and no other
-    /// process's.
+    /// Waits for the lock. `aside` is a path in the same directory at which this process alone
+    /// creates it.
     pub(super) fn take(index: &Path, aside: &Path, patience: Duration) -> Result<IndexLock> {
         let path = path_of(index);
         let _ = fs::remove_file(aside);
@@ -55,7 +55,7 @@ impl Drop for IndexLock {
     }
 }
 
-/// Waits until no process has the index locked.
+/// Waits until no process has locked the index.
 pub(super) fn wait(index: &Path, patience: Duration) -> Result<()> {
     let (path, start) = (path_of(index), Instant::now());
     while path.symlink_metadata().is_ok() {
@@ -79,13 +79,12 @@ fn busy(path: PathBuf, start: Instant) -> Error {
     Error::busy(path, holder, start.elapsed())
 }
 
-/// Removes a lock of this program whose process is gone. Any other file stays.
+/// Removes a lock of this program whose process is gone. Any other file is kept.
 fn remove_abandoned(path: &Path) {
     let Ok(mut file) = File::open(path) else { return };
     let mut said = [0; OURS.len() + 1];
     let is_ours = file.read(&mut said).is_ok_and(|length| said[..length] == *OURS);
-    // While this process holds a lock on the file, no other command of ours removes it and makes a
-    // new one.
+    // While this process holds a lock on the file, no other command of this program replaces it.
     if !is_ours || flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return;
     }
@@ -107,7 +106,7 @@ mod tests {
         fs::write(&lock, OURS).unwrap();
         let held = IndexLock::take(&index, &aside, Duration::from_secs(1)).unwrap();
         assert!(lock.exists() && !aside.exists());
-        // One that is held, one of git, and what is no file stay.
+        // A held lock, git's lock, and anything but a file are kept.
         let soon = Duration::from_millis(30);
         assert!(matches!(wait(&index, soon), Err(Error::Busy { .. })));
         drop(held);

@@ -1,6 +1,5 @@
-//! Calls git as a person would, but runs programs that a repository configures (hooks, signing)
-//! only where the settings allow it: for `tick --commit`, and in [`exchange`] for `sync` and `tick
-//! --push`.
+//! Calls git for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`. Programs that a
+//! repository configures (hooks, signing) run only if the settings allow it.
 
 pub mod exchange;
 mod index;
@@ -25,21 +24,21 @@ use super::{kernel, spawn};
 use crate::error::{Context, Error, Result, describe};
 use crate::model::settings::GitSettings;
 
-/// The pause before git is called again when another process was in its way.
+/// Pause before git is called again after another process blocked it.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long other processes may keep git from an answer about one file.
+/// Maximum time for which other processes may block a query of one file.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between SIGTERM, on which git removes its own lock files, and SIGKILL.
+/// Time between SIGTERM, on which git removes its own lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What git says when another process came in between: another git holds a lock, or a file was
-/// removed after git had found it.
+/// Messages of git when another process interfered: another git holds a lock, or a file was removed
+/// after git had found it.
 const BESIDE_OTHERS: &[&str] =
     &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
 
-/// The variables by which git tells its hooks and aliases of one repository: those that `git
-/// rev-parse --local-env-vars` lists in any version, and the one of a push that is not accepted
-/// yet. They mislead every command that works in another repository.
+/// Variables by which git tells its hooks and aliases of one repository: those that `git rev-parse
+/// --local-env-vars` lists in any version, and the one of a push that is not accepted yet. They
+/// mislead every command that works in another repository.
 const LOCAL: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -60,8 +59,8 @@ const LOCAL: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// The variables that describe one commit of the git that runs this program: commits of a turn
-/// would get the date of that commit.
+/// Variables that describe one commit of the git that runs this program: commits of a turn would
+/// get the date of that commit.
 const OF_ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
 
 /// Settings of one command that are passed in the environment. Git sets it for no hook, but lists
@@ -75,7 +74,7 @@ pub fn is_of_caller(name: &OsStr) -> bool {
     LOCAL.iter().chain(OF_ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
 }
 
-/// Files in git's directory that show that a person is in the middle of something, and of what.
+/// Files in git's directory that show an unfinished operation of a person, and its name.
 const IN_THE_MIDDLE: &[(&str, &str)] = &[
     ("MERGE_HEAD", "a merge"),
     ("rebase-merge", "a rebase"),
@@ -84,16 +83,16 @@ const IN_THE_MIDDLE: &[(&str, &str)] = &[
     ("REVERT_HEAD", "a revert"),
 ];
 
-/// The repository that a state directory lies in.
+/// The repository that contains a state directory.
 #[derive(Debug)]
 pub struct Repository<'a> {
     state_dir: &'a Path,
     settings: GitSettings,
-    /// How long other processes may keep git from its work.
+    /// Maximum time for which other processes may block git.
     patience: Duration,
 }
 
-/// Whether git tracks a file. Where git can't be run, it tracks none.
+/// True if git tracks a file. False if git can't be run.
 pub fn is_tracked(path: &Path) -> bool {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return false;
@@ -103,14 +102,13 @@ pub fn is_tracked(path: &Path) -> bool {
 }
 
 impl<'a> Repository<'a> {
-    /// Names a repository. Git is not called yet.
+    /// Returns a repository. Git is not called yet.
     pub fn of(state_dir: &'a Path, settings: GitSettings, patience: Duration) -> Repository<'a> {
         Repository { state_dir, settings, patience }
     }
 
-    /// Fails if a commit can't be made now, and says why. A step asks before it begins: found out
-    /// afterwards, it would be a step without its commit. Waits while another git has the index
-    /// locked.
+    /// Error when a commit can't be made now. Checked before a step, because a step without its
+    /// commit could not be undone. Waits while another git has the index locked.
     pub fn check(&self) -> Result<()> {
         let Places { git_dir, objects, index } = self.places()?;
         for (name, what) in IN_THE_MIDDLE {
@@ -147,9 +145,9 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
-    /// Commits everything below the state directory, if anything has changed. Whatever else is
-    /// staged in the repository stays as it is. While other processes are in the way, the commit is
-    /// tried again. Returns what git said of files that it may not read, and has left out.
+    /// Commits everything below the state directory, if anything has changed. Other staged files of
+    /// the repository are not changed. Retries while other processes block the commit. Returns
+    /// git's message about unreadable files, which are left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
         let start = Instant::now();
         loop {
@@ -157,7 +155,7 @@ impl<'a> Repository<'a> {
             if said.is_success() {
                 return Ok(left_out);
             }
-            // Git says nothing if another git has just committed what was staged.
+            // Git prints nothing if another git has just committed the staged files.
             let words = &said.stderr;
             let is_lasting = !words.is_empty() && !BESIDE_OTHERS.iter().any(|other| words.contains(other));
             if is_lasting || start.elapsed() >= self.patience {
@@ -168,12 +166,12 @@ impl<'a> Repository<'a> {
         }
     }
 
-    /// Returns what the last call of git said: that there is nothing left to commit, or why it
-    /// failed. Also returns what git said of files that it may not read.
+    /// Tries one commit. Returns the last answer of git: that there is nothing to commit, or why it
+    /// failed. Also returns git's message about unreadable files.
     fn try_to_commit(&self, subject: &str, body: &str) -> Result<(Said, Option<String>)> {
         let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
-        // Another user may put a file into a shared inbox that its owner can't read. It must not
-        // keep the rest out of the commit.
+        // A file in a shared inbox that its owner can't read must not keep the rest out of the
+        // commit.
         let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
         if !added.is_success() && !is_closed {
             return Ok((added, None));
@@ -192,7 +190,7 @@ impl<'a> Repository<'a> {
     }
 
     /// Configures git in this clone to merge files that match one of the patterns, relative to the
-    /// state directory, by `PROGRAM merge-driver`. Returns whether anything had to be changed.
+    /// state directory, by `PROGRAM merge-driver`. Returns true if anything was changed.
     pub fn merge_by(&self, program: &Path, patterns: &[&str]) -> Result<bool> {
         let words = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
         let said = self.ask(&words, "a merge driver is a git repository's: make one with `git init`")?;
@@ -255,7 +253,7 @@ impl<'a> Repository<'a> {
         Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
     }
 
-    /// Returns git's answer. If git fails, the error has the first line that git says, and the
+    /// Returns git's answer. If git fails, the error has the first line of its message, and the
     /// hint.
     fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
         let said = self.run(words)?;
@@ -274,7 +272,7 @@ impl<'a> Repository<'a> {
         self.call(words, &Call::default())
     }
 
-    /// The same with more than words.
+    /// Calls git with options.
     fn call(&self, words: &[&str], with: &Call<'_>) -> Result<Said> {
         let (mut said, answer) = self.answer(words, with)?;
         said.bytes = read(answer)?;
@@ -282,8 +280,8 @@ impl<'a> Repository<'a> {
         Ok(said)
     }
 
-    /// The same, with git's answer as a file in memory to be read from its beginning: it may be
-    /// large.
+    /// Calls git with options. Returns its answer as a file in memory at its beginning, because it
+    /// may be large.
     fn answer(&self, words: &[&str], with: &Call<'_>) -> Result<(Said, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
@@ -291,8 +289,8 @@ impl<'a> Repository<'a> {
             Some(bytes) => Stdio::from(paper_with(bytes)?),
             None => Stdio::null(),
         });
-        // What git says is compared, so it must be in English. It must not ask questions, because
-        // no person is there to answer.
+        // Git's messages are compared, so they must be in English. Git must not ask questions,
+        // because no person is present to answer.
         command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0");
         for name in LOCAL {
             command.env_remove(name);
@@ -319,7 +317,7 @@ impl<'a> Repository<'a> {
         Ok((Said { status, stdout: String::new(), bytes: Vec::new(), stderr }, stdout))
     }
 
-    /// Waits for git until `git.timeout`, and then ends it.
+    /// Waits for git up to `git.timeout`, and then ends it.
     fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         let ended = kernel::open(pid).context("watch", Path::new("git"))?;
@@ -327,7 +325,7 @@ impl<'a> Repository<'a> {
             return child.wait().context("wait for", Path::new("git"));
         }
         for signal in [Signal::TERM, Signal::KILL] {
-            // Git leads its group and is not reaped yet, so no other process can have its pid.
+            // Git leads its group and is not reaped yet, so that no other process can have its pid.
             let _ = rustix::process::kill_process_group(pid, signal);
             is_over(&ended, GRACE)?;
         }
@@ -347,8 +345,7 @@ impl<'a> Repository<'a> {
     }
 }
 
-/// A path, escaped for the quotes of a gitattributes file and so that it matches nothing but
-/// itself.
+/// Escapes a path for the quotes of a gitattributes file, so that it matches only itself.
 fn escaped(path: &str) -> String {
     let mut pattern = String::with_capacity(path.len());
     for c in path.chars() {
@@ -364,28 +361,28 @@ fn escaped(path: &str) -> String {
     pattern
 }
 
-/// Where git keeps what a commit changes.
+/// Paths of git's files that a commit changes.
 struct Places {
     git_dir: PathBuf,
     objects: PathBuf,
     index: PathBuf,
 }
 
-/// What a call of git is given besides its words.
+/// Options of a call of git.
 #[derive(Default)]
 struct Call<'a> {
     stdin: Option<&'a [u8]>,
-    /// An index in the place of the clone's own.
+    /// Index that replaces the clone's own.
     index: Option<&'a Path>,
-    /// How git runs ssh, where neither the user nor the repository says so.
+    /// Ssh command, if neither the user nor the repository sets one.
     ssh: Option<&'a str>,
 }
 
-/// How one call of git ended, and what it said.
+/// Result of one call of git.
 struct Said {
     status: ExitStatus,
     stdout: String,
-    /// As it came; the other one is the same as text.
+    /// Output as bytes; the other field has it as text.
     bytes: Vec<u8>,
     stderr: String,
 }
@@ -396,7 +393,7 @@ impl Said {
     }
 }
 
-/// Waits for the end of a process, for `time` at most. Returns whether it has ended.
+/// Waits for the end of a process, for `time` at most. Returns true if it has ended.
 fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
     let start = Instant::now();
     loop {
@@ -409,14 +406,14 @@ fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
     }
 }
 
-/// A file in memory that git writes to. A pipe would have to be read to its end, and a process that
-/// git leaves running could hold it open.
+/// Creates a file in memory for git's output. A pipe would have to be read to its end, and a
+/// process that git leaves running could hold it open.
 fn paper() -> Result<File> {
     let file = rustix::fs::memfd_create("git", MemfdFlags::CLOEXEC);
     file.map(File::from).context("make", Path::new("a file in memory"))
 }
 
-/// The same with something in it, to be read from its beginning.
+/// Creates a file in memory with this content, at its beginning.
 fn paper_with(bytes: &[u8]) -> Result<File> {
     let mut paper = paper()?;
     let written = paper.write_all(bytes).and_then(|()| paper.rewind());
@@ -431,7 +428,7 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is to be done about what git says: a hint, unless it is a lock that is in the way.
+/// Returns a hint for a message of git; none if a lock blocks it.
 fn hint_about<'h>(words: &str, hint: &'h str) -> &'h str {
     let is_locked = words.contains(".lock': File exists");
     if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
