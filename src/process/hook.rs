@@ -1,5 +1,4 @@
-//! Runs one hook: a program that a user provides, run like a turn, which reads on its stdin what
-//! has happened.
+//! Runs one hook: a program of the user, run like a turn, which reads the event from stdin.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,47 +19,47 @@ use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
-/// How much is kept of each stream, in bytes.
+/// Maximum of each stream that is kept, in bytes.
 const MAX_OUTPUT: u64 = 64 << 10;
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(5);
 const LEADER: &str = "leader";
-/// How the name of a hook's directory begins.
+/// Prefix of the name of a hook's scratch directory.
 const SCRATCH: &str = "hook-";
 
-/// A hook to be run.
+/// A hook to run.
 pub struct HookSpec {
     pub name: &'static str,
     pub program: PathBuf,
     pub workdir: PathBuf,
     /// The whole environment, except the name of the hook.
     pub env: Vec<(OsString, OsString)>,
-    /// What the hook reads on its stdin.
+    /// Input on stdin.
     pub document: Vec<u8>,
-    /// The directory in which a scratch directory is made for the hook and removed afterwards.
+    /// Directory in which the hook's scratch directory is created.
     pub tmp: Spot,
-    /// The file to which the hook's output is appended.
+    /// File to which the hook's output is appended.
     pub log: Option<Spot>,
     pub timeout: Option<Duration>,
 }
 
-/// Whether there is a hook: an executable file, or a link to one.
+/// True if the path is an executable file, or a link to one.
 pub fn is_there(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a hook until no process of it is left. Returns how it ended and its output. First it ends
-/// what is left of earlier hooks whose command was killed.
+/// Runs a hook until none of its processes is left. Returns its result and output. First ends
+/// leftover processes of earlier hooks whose command was killed.
 pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = Scratch::make(&hook.tmp)?;
     run_in(hook, &scratch.spot, overseer)
 }
 
-/// A directory for the files of one hook. The command that runs the hook holds a lock on it, so
-/// that other commands, in other containers too, can tell when that command was killed. The
-/// directory is removed when the hook has ended. Its name is never used again, so that a command
-/// that finds it at that moment can't remove a later one by mistake.
+/// Scratch directory of one hook. The command that runs the hook holds a lock on it, so that other
+/// commands, even in other containers, can tell when that command was killed. The directory is
+/// removed when the hook has ended. Its name is never reused, so that a command that finds it at
+/// that moment can't remove a later one by mistake.
 struct Scratch {
     spot: Spot,
     _lock: File,
@@ -91,7 +90,7 @@ impl Scratch {
         }
     }
 
-    /// The directory of a hook whose command is gone, locked.
+    /// Returns the locked scratch directory of a hook whose command is gone.
     fn abandoned(spot: Spot) -> Option<Scratch> {
         let lock = spot.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -106,7 +105,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Ends what is left of hooks whose command was killed, and removes their directories.
+/// Ends leftover processes of hooks whose command was killed, and removes their directories.
 pub fn end_abandoned(tmp: &Spot) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());

@@ -1,5 +1,5 @@
-//! Several agents at once, each in a process of its own: `tick --jobs` and `tick --follow`. Where a
-//! process is dear, because it connects to a database, it does one job after the other.
+//! Runs several agents in parallel, each in its own process, for `tick --jobs` and `tick --follow`.
+//! With a database, where each process needs a connection, a process runs one job after the other.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,50 +19,49 @@ use super::signals::Signals;
 use super::spawn;
 use crate::error::{Context, Result};
 
-/// How many bytes of a job's output are read at once.
+/// Size of the read buffer for a job's output, in bytes.
 const BUFFER: usize = 16 << 10;
 
-/// How long a worker is kept that has nothing to do.
+/// Time after which an idle worker is ended.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What a worker writes at the beginning of a line when a job is over; its exit status follows.
+/// Mark at the beginning of the line with which a worker ends a job; the exit status follows.
 pub const OVER: char = '\u{1e}';
 
-/// What is to be done by this program.
+/// Work for a process of this program.
 #[derive(Debug, Clone)]
 pub enum Work {
     /// A process with this command line.
     Process(Vec<OsString>),
-    /// A line for a worker: for one that has nothing to do, else for a new one with this command
-    /// line. It does what the line says, writes what it has to say and then [`OVER`], and waits for
-    /// the next line. If it writes no [`OVER`] it ends, and the job is over with it.
+    /// A line for a worker: an idle one, or a new one with this command line. The worker runs the
+    /// job, writes its output and then [`OVER`], and waits for the next line. If it ends without
+    /// [`OVER`], the job has ended too.
     Line { worker: Vec<OsString>, line: String },
 }
 
-/// How a job ended.
+/// End of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Exit(i32),
     Signal(i32),
-    /// The system does not say.
+    /// Unknown to the system.
     Unknown,
 }
 
-/// A job that has ended: what it was for, all that it wrote to stdout, and how it ended.
+/// A job that has ended: its tag, its whole stdout, and its end.
 pub struct Ended<T> {
     pub of: T,
     pub lines: Vec<u8>,
     pub end: End,
 }
 
-/// Does each of these, at most `at_once` at a time, or fewer if the machine
-/// has no room for more. When a job ends, `done` is told, with its place among them.
+/// Runs all work, at most `at_once` jobs in parallel, or fewer if the machine lacks resources.
+/// `done` is called at the end of each job with its index.
 ///
-/// A signal that asks this process to end is passed on to every running job, no other job begins,
+/// A signal that asks this process to end is passed on to every running job; no other job starts,
 /// and all are waited for. Returns that signal.
 ///
-/// `relay` gets what they write to stderr, as it comes; without it they write to that of this
-/// process.
+/// `relay` gets the jobs' stderr as it comes; without it they inherit that of this process.
 pub fn run(
     works: Vec<Work>,
     at_once: usize,
@@ -79,7 +78,7 @@ pub fn run(
             let Some((at, work)) = waiting.peek() else { break };
             match jobs.start(*at, work) {
                 Ok(()) => {}
-                // The end of a running job makes room.
+                // The end of a running job frees resources.
                 Err(error) if error.is_shortage() && jobs.count() > 0 => break,
                 Err(error) => trouble = Err(error),
             }
@@ -97,22 +96,21 @@ pub fn run(
     }
 }
 
-/// The lines that a worker gets. What it starts does not inherit them.
+/// Returns the lines that a worker gets. Its child processes do not inherit them.
 pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
     let lines = BufReader::new(spawn::take_stdin()?).lines();
     Ok(lines.map(|line| line.context("read", Path::new("stdin"))))
 }
 
-/// Gets what a job has written to stderr.
+/// Callback for a job's stderr.
 pub type Relay = fn(&[u8]);
 
-/// The jobs that run. They share the stderr of this process, unless it passes on what they say
-/// there.
+/// Running jobs. They inherit the stderr of this process, unless it relays theirs.
 pub struct Jobs<T> {
     program: PathBuf,
     relay: Option<Relay>,
     running: Vec<Job<T>>,
-    /// Workers that have nothing to do, the last one to have had something last, and since when.
+    /// Idle workers, the latest last, and the start of their idle time.
     free: Vec<(Process, Instant)>,
 }
 
@@ -126,7 +124,7 @@ impl<T> Jobs<T> {
         self.running.len()
     }
 
-    /// Begins to do something. `of` is what it is for.
+    /// Starts work with a tag.
     pub fn start(&mut self, of: T, work: &Work) -> Result<()> {
         let process = match work {
             Work::Process(arguments) => Process::start(&self.program, arguments, false, self.relay)?,
@@ -136,10 +134,10 @@ impl<T> Jobs<T> {
         Ok(())
     }
 
-    /// A worker that has this line.
+    /// Returns a worker that has got this line.
     fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<Process> {
         while let Some((mut process, _)) = self.free.pop() {
-            // One that has died meanwhile can't be told anything.
+            // The worker may have died meanwhile.
             if process.tell(line).is_ok() {
                 return Ok(process);
             }
@@ -149,8 +147,7 @@ impl<T> Jobs<T> {
         Ok(process)
     }
 
-    /// Lets every worker end when it has nothing to do: those after them begin with what is set
-    /// now.
+    /// Ends all workers when they become idle, so that later ones start with the present settings.
     pub fn renew(&mut self) {
         self.free.clear();
         self.running.iter_mut().for_each(|job| job.process.stdin = None);
@@ -161,9 +158,9 @@ impl<T> Jobs<T> {
         self.running.iter().for_each(|job| job.process.pass_on(signal));
     }
 
-    /// Waits for the end of a job, for one of `others` to be readable, or until a moment. Returns
-    /// the jobs that have ended. Also reaps every other child that has ended: an orphan, where this
-    /// process adopts them.
+    /// Waits for the end of a job, for one of `others` to be readable, or until a time. Returns the
+    /// jobs that have ended. Also reaps other ended children, because this process may adopt
+    /// orphans.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<Ended<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
@@ -177,7 +174,7 @@ impl<T> Jobs<T> {
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
         self.running.iter_mut().for_each(|job| job.process.pass_on_words());
         let mut ended = Vec::new();
-        // From the last to the first, so that a removal moves no job that is still to be looked at.
+        // Backwards, so that a removal moves no job that is still to be checked.
         for at in (0..self.running.len()).rev() {
             if !ready[at] {
                 continue;
@@ -207,20 +204,20 @@ impl<T> Jobs<T> {
 struct Job<T> {
     of: T,
     process: Process,
-    /// What it has written to stdout.
+    /// Output on stdout.
     lines: Vec<u8>,
 }
 
-/// How is known that a job has ended.
+/// Evidence that a job has ended.
 enum Sign {
-    /// A worker has said so. Where its last line begins, and the exit status.
+    /// Offset of the worker's last line, and the exit status in it.
     Over(usize, i32),
-    /// Its output has ended, or can't be read any more.
+    /// End of output, or an error on reading it.
     EndOfOutput,
 }
 
 impl<T> Job<T> {
-    /// Reads what the job has written, and whether it has ended.
+    /// Reads new output, and returns evidence of the end.
     fn has_ended(&mut self) -> Option<Sign> {
         let mut buffer = [0; BUFFER];
         match self.process.stdout.read(&mut buffer) {
@@ -234,7 +231,7 @@ impl<T> Job<T> {
         }
     }
 
-    /// What came of it, and its worker, if that waits for more.
+    /// Returns the ended job, and its worker, if that is reusable.
     fn end(self, sign: Sign) -> (Ended<T>, Option<Process>) {
         let Job { of, mut process, mut lines } = self;
         process.pass_on_words();
@@ -253,7 +250,7 @@ impl<T> Job<T> {
     }
 }
 
-/// Whether a worker has said with its last line that a job is over.
+/// Parses the worker's last line, which tells that a job has ended.
 fn over(lines: &[u8]) -> Option<Sign> {
     let whole = lines.strip_suffix(b"\n")?;
     let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
@@ -265,17 +262,17 @@ fn over(lines: &[u8]) -> Option<Sign> {
 struct Process {
     child: Child,
     is_worker: bool,
-    /// By which a worker gets its lines.
+    /// Pipe for the lines of a worker.
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    /// Until its end.
+    /// Open until its end.
     stderr: Option<(ChildStderr, Relay)>,
-    /// Once it was reaped before the end of its output was seen.
+    /// Set if the process was reaped before the end of its output.
     status: Option<ExitStatus>,
 }
 
 impl Process {
-    /// The process has a process group of its own, so that a signal from the terminal reaches it
+    /// Starts a process in its own process group, so that a signal from the terminal reaches it
     /// only once, through this process. If this process is killed, it gets SIGTERM.
     fn start(
         program: &Path,
@@ -289,7 +286,7 @@ impl Process {
         if relay.is_some() {
             command.stderr(Stdio::piped());
         }
-        // What the service manager asks of this process is not for the turns below it.
+        // Turns must not answer the requests of the service manager to this process.
         for name in OF_MANAGER {
             command.env_remove(name);
         }
@@ -312,12 +309,12 @@ impl Process {
 
     fn pass_on(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
-            // The process is not reaped yet, so no other one can have its pid.
+            // The process is not reaped yet, so that no other one can have its pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Passes on what the process has written to stderr by now.
+    /// Passes on the stderr that has come so far.
     fn pass_on_words(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
@@ -330,7 +327,7 @@ impl Process {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     fn end(&mut self) -> End {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
         status.map_or(End::Unknown, |status| match (status.code(), status.signal()) {

@@ -1,4 +1,4 @@
-//! The few system calls that only Linux has. Elsewhere they fail or do nothing.
+//! The system calls that only Linux has. On other systems they fail or do nothing.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -7,7 +7,7 @@ mod linux {
     use rustix::io::Result;
     use rustix::process::{Pid, PidfdFlags, Signal};
 
-    /// A descriptor that names one process for good and becomes readable when it ends.
+    /// Opens a descriptor that always refers to this process and becomes readable when it ends.
     pub fn open(pid: Pid) -> Result<OwnedFd> {
         rustix::process::pidfd_open(pid, PidfdFlags::empty())
     }
@@ -21,7 +21,7 @@ mod linux {
         rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
     }
 
-    /// This process gets the signal when its parent ends. Async-signal-safe.
+    /// Makes the kernel send the signal to this process when its parent ends. Async-signal-safe.
     pub fn signal_with_parent(signal: Signal) -> Result<()> {
         rustix::process::set_parent_process_death_signal(Some(signal))
     }

@@ -1,9 +1,9 @@
-//! What a terminal sends for the keys that are pressed.
+//! Parser of the bytes that a terminal sends for keys.
 //!
-//! The reader that comes with the drawing waits for the edges of epoll, and loses one when the
-//! terminal changes its size at the same moment: then the key is never read, and whoever polls the
-//! terminal finds it readable for ever. It also waits within a sequence that has not come whole,
-//! deaf to signals. Here what has come is taken, and nothing is waited for.
+//! The event reader of crossterm relies on edges of epoll, and loses one if the terminal changes
+//! its size at the same moment: then the key is never read, and a poll of the terminal reports it
+//! as readable for ever. It also blocks within an incomplete sequence and ignores signals. This
+//! parser takes the bytes that have come, and waits for nothing.
 
 use std::str;
 
@@ -22,41 +22,41 @@ pub enum Key {
     Enter,
     Back,
     Escape,
-    /// Ctrl-C. The terminal is raw, so no signal comes of it.
+    /// Ctrl-C, which sends no signal in raw mode.
     Cancel,
-    /// Ctrl-Z, likewise.
+    /// Ctrl-Z, which sends no signal in raw mode.
     Suspend,
-    /// Ctrl-L: everything is to be drawn anew.
+    /// Ctrl-L: draw everything again.
     Redraw,
 }
 
 const ESCAPE: u8 = 0x1b;
-/// What ends a pasted text.
+/// End mark of a pasted text.
 const PASTED: &[u8] = b"\x1b[201~";
-/// The longest sequence that is waited for, in bytes. No terminal sends one as long.
+/// Maximum length of a sequence, in bytes. No terminal sends a longer one.
 const LONGEST: usize = 64;
 
-/// Makes keys of bytes, as they come.
+/// Incremental parser of keys.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// The beginning of a sequence, or of a letter, the rest of which has not come yet.
+    /// Incomplete sequence or letter.
     begun: Vec<u8>,
-    /// Whether a text is being pasted: its letters press no keys.
+    /// True inside a pasted text, whose letters are no keys.
     pastes: bool,
 }
 
-/// What stands at the beginning of some bytes.
+/// Result of parsing the beginning of some bytes.
 enum Found {
-    /// So many bytes are a key, or mean nothing here.
+    /// A key of so many bytes, or `None` for bytes without a meaning here.
     Whole(usize, Option<Key>),
-    /// So many bytes say that a text is pasted after them.
+    /// Start mark of a pasted text, of so many bytes.
     Paste(usize),
-    /// The rest is yet to come.
+    /// An incomplete sequence.
     Begun,
 }
 
 impl Keys {
-    /// The keys that these bytes end. An escape that is the last byte is the key of that name.
+    /// Returns the keys that these bytes complete. An escape as the last byte is the Escape key.
     pub fn of(&mut self, bytes: &[u8]) -> Vec<Key> {
         self.begun.extend_from_slice(bytes);
         let all = std::mem::take(&mut self.begun);
@@ -89,7 +89,7 @@ impl Keys {
     }
 }
 
-/// What comes first. `bytes` has at least one.
+/// Parses the beginning of `bytes`, which must not be empty.
 fn first(bytes: &[u8]) -> Found {
     let single = |key| Found::Whole(1, key);
     match bytes[0] {
@@ -119,7 +119,7 @@ fn letter(bytes: &[u8]) -> Found {
     Found::Whole(length, key)
 }
 
-/// What begins with an escape.
+/// Parses a sequence that begins with an escape.
 fn sequence(bytes: &[u8]) -> Found {
     match bytes.get(1) {
         None | Some(&ESCAPE) => Found::Whole(1, Some(Key::Escape)),
@@ -127,7 +127,7 @@ fn sequence(bytes: &[u8]) -> Found {
             Some(letter) => Found::Whole(3, by_letter(*letter)),
             None => Found::Begun,
         },
-        // The function keys of Linux' own console.
+        // Function keys of the Linux console.
         Some(b'[') if bytes.get(2) == Some(&b'[') => match bytes.len() {
             3 => Found::Begun,
             _ => Found::Whole(4, None),
@@ -136,7 +136,7 @@ fn sequence(bytes: &[u8]) -> Found {
             Some(end) => control(&bytes[2..2 + end], bytes[2 + end], 3 + end),
             None => Found::Begun,
         },
-        // Alt with a letter.
+        // A letter with Alt.
         Some(_) => match letter(&bytes[1..]) {
             Found::Whole(length, _) => Found::Whole(1 + length, None),
             begun @ (Found::Paste(_) | Found::Begun) => begun,
@@ -144,7 +144,7 @@ fn sequence(bytes: &[u8]) -> Found {
     }
 }
 
-/// A control sequence of so many bytes: its numbers, and its last byte.
+/// Parses a control sequence of so many bytes: its numbers, and its last byte.
 fn control(numbers: &[u8], last: u8, length: usize) -> Found {
     let mut numbers = numbers.split(|byte| *byte == b';');
     let (number, held) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
@@ -159,7 +159,7 @@ fn control(numbers: &[u8], last: u8, length: usize) -> Found {
         (b"" | b"1", letter) => by_letter(letter),
         _ => None,
     };
-    // With Shift it is the same key, with Alt or Ctrl another one.
+    // Shift does not change the key, Alt and Ctrl do.
     Found::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
 }
 
@@ -180,7 +180,7 @@ fn by_letter(letter: u8) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// A few of everything, with what it means.
+    /// Samples of every kind, with their keys.
     const SENT: &[(&[u8], &[Key])] = &[
         (b"a", &[Key::Char('a')]),
         ("é日".as_bytes(), &[Key::Char('é'), Key::Char('日')]),
@@ -202,7 +202,7 @@ mod tests {
         for (sent, meant) in SENT {
             assert_eq!(Keys::default().of(sent), *meant, "{sent:?}");
             for cut in 1..sent.len() {
-                // An escape at the end of what has come is a key.
+                // An escape at the end of the bytes is a key.
                 if sent[cut - 1] == ESCAPE {
                     continue;
                 }

@@ -8,16 +8,16 @@ use signal_hook::consts::SIGXFSZ;
 
 use super::signals::{ignored, is_in};
 
-/// The limit of open files that this process was started with.
+/// Limit of open files that this process was started with.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit of open files of this process as far as allowed, and has a write beyond the
-/// limit of file sizes fail with an error instead of killing the process by SIGXFSZ. Called once,
-/// at the start.
+/// Raises the limit of open files of this process as far as allowed, and makes a write beyond the
+/// limit of file sizes fail with an error instead of killing the process by SIGXFSZ. Must be called
+/// once, at the start.
 pub fn make_room() {
     let found = getrlimit(Resource::Nofile);
     let widened = Rlimit { current: found.maximum, maximum: found.maximum };
-    // If the limit can't be raised, the process goes on with less room.
+    // If the limit can't be raised, the process runs with the lower one.
     if found.current != found.maximum && setrlimit(Resource::Nofile, widened).is_ok() {
         let _ = OPEN_FILES.set(found);
     }
@@ -29,8 +29,7 @@ pub fn make_room() {
     }
 }
 
-/// The limit of open files that this process was started with, if that is no longer the present
-/// one.
+/// Returns the limit of open files that this process was started with, if it was changed.
 pub fn open_files() -> Option<Rlimit> {
     OPEN_FILES.get().cloned()
 }

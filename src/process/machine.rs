@@ -1,16 +1,16 @@
-//! How much of the memory and the disk of this machine is left.
+//! Free memory and disk of this machine.
 
 use std::fs;
 use std::path::Path;
 
-/// The part of the memory that is available to new processes, in percent. `None` where the system
-/// does not tell.
+/// Returns the part of the memory that is available to new processes, in percent. `None` if the
+/// system does not report it.
 pub fn available_memory() -> Option<f64> {
     of_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// The part of a file system that users may still fill, in percent. `None` where the system does
-/// not tell.
+/// Returns the part of a file system that users may still fill, in percent. `None` if the system
+/// does not report it.
 pub fn free_disk(path: &Path) -> Option<f64> {
     let found = rustix::fs::statvfs(path).ok()?;
     percent(found.f_bavail, found.f_blocks)

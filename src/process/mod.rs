@@ -1,5 +1,4 @@
-//! Child processes, which only the files here start, watch and end; and what this process has of
-//! its terminal.
+//! Start, monitoring and end of child processes, and the terminal of this process.
 
 #[cfg(target_os = "linux")]
 pub mod alarm;
@@ -39,29 +38,28 @@ pub use rustix::process::Signal;
 /// that started it. The variable alone proves nothing: `table::supervises` asks for the task's
 /// lock.
 pub const SUPERVISOR: &str = "DORMOUSE_SUPERVISOR";
-/// The variable with the id of a run. Everything that the run's turn starts has it.
+/// The variable with the id of a run. All processes of the run's turn inherit it.
 pub const RUN: &str = "DORMOUSE_RUN";
 
 /// The variable with the identity of the state directory from which a turn, a task or a hook was
 /// started. Processes of another directory are never signalled.
 pub const PLACE: &str = "DORMOUSE_PLACE";
 
-/// The variable with the id of a background task. Everything that the task starts has it.
+/// The variable with the id of a background task. All processes of the task inherit it.
 pub const TASK: &str = "DORMOUSE_TASK";
-/// The variable with the fence of the lease under which a turn or task runs, where records are
-/// shared by machines.
+/// The variable with the fencing token of the lease under which a turn or task runs, if machines
+/// share the records.
 pub const FENCE: &str = "DORMOUSE_FENCE";
-/// The variable with the name of a hook. Everything that the hook starts has it.
+/// The variable with the name of a hook. All processes of the hook inherit it.
 pub const HOOK: &str = "DORMOUSE_HOOK";
 /// The variable with the path of a hook's scratch directory. Unlike the name, it belongs to one run
 /// of the hook.
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
-/// What a service manager has put into the environment of this process, and of no other
-/// (sd_notify(3)).
+/// Variables with which a service manager addresses this process alone (sd_notify(3)).
 pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
-/// The signals that end a command, by their names.
+/// Signals that can end a command, by name.
 pub const SIGNALS: &[(&str, Signal)] = &[
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -74,15 +72,14 @@ pub const SIGNALS: &[(&str, Signal)] = &[
     ("KILL", Signal::KILL),
 ];
 
-/// A signal that can end a command, by its name with or without `SIG`.
+/// Returns a signal that can end a command, by its name with or without `SIG`.
 pub fn signal_named(name: &str) -> Option<Signal> {
     let upper = name.to_ascii_uppercase();
     let wanted = upper.strip_prefix("SIG").unwrap_or(&upper);
     SIGNALS.iter().find(|(name, _)| *name == wanted).map(|(_, signal)| *signal)
 }
 
-/// The variable by which the processes of one run, task or hook are found, whatever group they have
-/// moved to.
+/// The variable that marks the processes of one run, task or hook, even in another process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     name: &'static str,
@@ -103,18 +100,17 @@ impl Mark {
     }
 }
 
-/// The identity of the state directory beneath which `spot` lies.
+/// Returns the identity of the state directory that contains `spot`.
 fn place_of(spot: &Spot) -> Result<PlaceId> {
     let (device, inode) = spot.numbers_of_root()?;
     Ok(PlaceId { device, inode })
 }
 
-/// How long SIGKILL may take. A process that is still there then hangs in the kernel, mostly on a
-/// dead network mount, or this user may not kill it.
+/// Maximum time until SIGKILL has an effect. A process that exists after that hangs in the kernel,
+/// mostly on a dead network mount, or this user may not kill it.
 const KILL_TAKES: Duration = Duration::from_secs(10);
 
-/// A run id that no other test process has, because marked processes are searched for on the whole
-/// machine.
+/// Returns a unique run id, because marked processes are searched for on the whole machine.
 #[cfg(test)]
 fn run_id() -> String {
     format!("run_{}", std::process::id())

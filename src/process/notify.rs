@@ -1,4 +1,4 @@
-//! What a service manager hears from a process that stays: sd_notify(3), a line in a datagram.
+//! Messages of a long-lived process to its service manager: sd_notify(3), a line in a datagram.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use super::OF_MANAGER;
 
-/// The service manager, if one listens.
+/// Connection to the service manager, if there is one.
 pub struct Manager {
     address: Option<SocketAddr>,
-    /// How often it wants to hear that this process goes on: half of what it waits.
+    /// Interval of the watchdog messages: half of the manager's timeout.
     every: Option<Duration>,
     heard_at: Instant,
 }
 
 impl Manager {
-    /// The manager that started this process. An address that can't be used is ignored, as other
+    /// Returns the manager that started this process. An invalid address is ignored, as other
     /// programs do.
     pub fn from_env() -> Manager {
         let [socket, watchdog, watchdog_pid] = OF_MANAGER;
@@ -38,7 +38,7 @@ impl Manager {
         self.say("READY=1");
     }
 
-    /// Settings are read again; `is_ready` says when that is done.
+    /// Tells the manager that settings are being read again; `is_ready` ends that.
     pub fn is_reloading(&mut self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
@@ -49,7 +49,7 @@ impl Manager {
         self.say("STOPPING=1");
     }
 
-    /// Says that this process goes on, where it is time for that. Returns when it is time again.
+    /// Sends a watchdog message if it is time. Returns the time of the next one.
     pub fn goes_on(&mut self) -> Option<Instant> {
         let every = self.every?;
         if self.heard_at.elapsed() >= every {
@@ -59,7 +59,7 @@ impl Manager {
         self.heard_at.checked_add(every)
     }
 
-    /// Tells the manager something. If the manager can't be reached, the process goes on.
+    /// Sends a message to the manager. Errors are ignored.
     fn say(&mut self, line: &str) {
         let Some(address) = &self.address else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {

@@ -1,5 +1,4 @@
-//! The log of what a process writes. It never grows beyond its bound: the head and the tail are
-//! kept.
+//! Log of a process's output. It never exceeds its limit: head and tail are kept.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,34 +8,34 @@ use std::path::Path;
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
 
-/// The longest last line that is remembered, in bytes.
+/// Maximum length of the last line, in bytes.
 const LINE: usize = 4096;
 
-/// What came through one stream.
+/// Output of one stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured {
-    /// How many bytes came, kept or not.
+    /// Number of bytes of the output, kept or not.
     pub bytes: u64,
-    /// How many of them are not in the log.
+    /// Number of bytes that are not in the log.
     pub left_out: u64,
-    /// The last line that isn't blank, of 4 KiB at most.
+    /// Last line that is not blank, of 4 KiB at most.
     pub last_line: Option<String>,
 }
 
-/// The log file of one stream. The first half of the bound holds the head. The second half is a
-/// ring: once it is full, the oldest byte gives way, so that memory stays small however long the
-/// output is. `finish` puts the ring in order. Until then, or for ever if the process is killed
-/// before, the tail begins somewhere in the middle of it. Logs are evidence and are not synced.
+/// Log file of one stream. The first half of the limit holds the head. The second half is a ring
+/// buffer: when it is full, new bytes overwrite the oldest, so that memory stays small however long
+/// the output is. `finish` puts the ring in order. Before that, and after a kill, the tail starts
+/// somewhere inside the ring. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct Log {
     spot: Spot,
-    /// Made with the first byte: a process that says nothing has no log.
+    /// Created with the first byte, so that a process without output has no log.
     file: Option<File>,
     head: u64,
     tail: u64,
     seen: u64,
     last: LastLine,
-    /// After a failed write the rest is only counted.
+    /// True after a failed write; the rest is only counted.
     failed: bool,
 }
 
@@ -88,7 +87,7 @@ impl Log {
             let room = if at < self.bound() {
                 self.bound() - at
             } else {
-                // What would be overwritten by the end of the same piece need not be written.
+                // Bytes that the end of the same chunk would overwrite are skipped.
                 let skipped = (rest.len() as u64).saturating_sub(self.tail);
                 rest = &rest[usize::try_from(skipped).unwrap_or(rest.len())..];
                 at += skipped;
@@ -103,12 +102,12 @@ impl Log {
         Ok(())
     }
 
-    /// Where in the ring the byte at this place of the stream belongs.
+    /// Returns the offset in the ring of a byte of the stream.
     fn in_ring(&self, at: u64) -> u64 {
         (at - self.head).checked_rem(self.tail).unwrap_or(0)
     }
 
-    /// Copies into a new file and renames it, so that the log is whole at every moment.
+    /// Copies the log into a new file and renames it, so that the log is complete at every moment.
     fn put_in_order(&self, file: &File, left_out: u64) -> Result<()> {
         let mut name = self.spot.name().to_owned();
         name.push(".part");
@@ -118,8 +117,7 @@ impl Log {
             part.rename(&self.spot)
         });
         if copied.is_err() {
-            // The copy is incomplete. The caller gets the error that made it so, not that of
-            // removing it.
+            // The error that led here is more useful than one of this removal.
             let _ = part.remove();
         }
         copied
@@ -139,7 +137,7 @@ fn copy(mut file: &File, from: u64, length: u64, mut to: &File) -> io::Result<()
     io::copy(&mut file.take(length), &mut to).map(drop)
 }
 
-/// Follows a stream and remembers its last line that isn't blank.
+/// Collects the last line of a stream that is not blank.
 #[derive(Debug, Default)]
 struct LastLine {
     open: Vec<u8>,
@@ -169,8 +167,7 @@ impl LastLine {
     }
 
     fn extend(&mut self, bytes: &[u8]) {
-        // Three bytes more than are returned, so that a character across the limit does not look
-        // broken.
+        // Three bytes more than are returned, so that a character across the limit is complete.
         let room = (LINE + 3).saturating_sub(self.open.len());
         self.open.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -188,7 +185,7 @@ mod tests {
     use super::*;
     use crate::beneath::at;
 
-    /// The log after these pieces, and what `finish` returns.
+    /// Returns the log after these chunks, and the result of `finish`.
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("stdout.log");

@@ -1,39 +1,38 @@
-//! How long processes may take to end before they are killed.
+//! Time limits for the end of processes before they are killed.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
 
-/// Into how many parts a time is divided, and how many of them must at least have been waited for.
+/// Number of parts of a time limit, all of which must have been waited for.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// A time that processes are given. It counts parts as well as the clock: if the whole machine
-/// stood still for a while (a suspended laptop), the processes could do nothing in that time, and
-/// get it afterwards.
+/// A time limit for processes. It counts parts in addition to the clock: if the machine was
+/// suspended, the processes could do nothing in that time, and get it afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,
     left: u32,
-    /// When half of the time is over.
+    /// Time at which half of the limit is over.
     half: Option<Instant>,
 }
 
 impl Patience {
     pub fn of(duration: Duration) -> Patience {
-        // No part is longer than an hour, so that adding it to the present can't overflow.
+        // A part has at most an hour, so that adding it to the present can't overflow.
         let part = (duration / PARTS).min(Duration::from_secs(3600));
         let left = if duration.is_zero() { 0 } else { LEAST };
         let now = Instant::now();
         Patience { until: now.checked_add(duration), part, left, half: now.checked_add(duration / 2) }
     }
 
-    /// Whether half of the time is over.
+    /// True if half of the limit is over.
     pub fn is_half_over(&self) -> bool {
         is_past(self.half)
     }
 
-    /// When the caller should look at the processes again; `None` when their time is over.
+    /// Returns the time of the next look at the processes; `None` after the limit.
     pub fn next(&mut self) -> Option<Instant> {
         let next = Instant::now() + self.part;
         if !is_past(self.until) {
@@ -45,12 +44,12 @@ impl Patience {
     }
 }
 
-/// How long a call of the system may wait at most.
+/// Converts the timeout of a system call.
 pub fn timespec(duration: Duration) -> Timespec {
     Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
 }
 
-/// Whether a moment is past. `None` is a moment that never comes.
+/// True if the time is past. `None` never is.
 pub fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }

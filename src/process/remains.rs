@@ -1,5 +1,5 @@
-//! Finds and ends what is left of a turn or task whose tick or supervisor is gone, or does not
-//! respond.
+//! Finds and ends leftover processes of a turn or task whose tick or supervisor is gone, or does
+//! not respond.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -16,8 +16,8 @@ use crate::beneath::Spot;
 use crate::error::{Context, Result};
 use crate::model::policy::FirstTold;
 
-/// How many processes are held at once: a fork bomb starts more than there are descriptors. The
-/// others are found when these have ended.
+/// Maximum number of processes that are held at a time, because a fork bomb starts more than there
+/// are descriptors. The others are found when these have ended.
 const HELD: usize = 256;
 
 /// The processes of a run (or of a task or hook), as the last search found them. A process belongs
@@ -44,14 +44,14 @@ pub struct Remains {
     place: String,
     leader: Option<Process>,
     held: Vec<Pinned>,
-    /// Whether only the leader has been asked to end.
+    /// True if only the leader got SIGTERM.
     leads: bool,
 }
 
-/// What ended the processes.
+/// The means that ended the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
-    /// There were none.
+    /// There were no processes.
     Nothing,
     Term,
     Kill,
@@ -59,7 +59,7 @@ pub enum EndedBy {
 
 impl Remains {
     /// Searches for the processes. `leader_file` is the file that the turn was started with. If it
-    /// is missing or makes no sense, only the environment tells which processes belong to the run.
+    /// is missing or invalid, only the environment tells which processes belong to the run.
     pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut remains = Remains { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
@@ -71,22 +71,22 @@ impl Remains {
         self.held.is_empty()
     }
 
-    /// Sends a signal to every process that was found and is still there. Tries all of them before
-    /// it fails.
+    /// Sends a signal to every process that was found and still exists. Tries all of them before it
+    /// fails.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
-    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. What is started
-    /// meanwhile in order to clean up is left alone until the grace is over. Fails if a process
-    /// does not end.
+    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until nothing is left. Processes that
+    /// are started meanwhile to clean up are left alone until the grace is over. Error when a
+    /// process does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
         self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// Sends SIGTERM, followed by SIGCONT for processes that are stopped. `first` says whether all
-    /// get it or only the leader, if that is there.
+    /// Sends SIGTERM, followed by SIGCONT for stopped processes. `first` tells whether all get it
+    /// or only the leader, if that exists.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
         for signal in [Signal::TERM, Signal::CONT] {
@@ -106,8 +106,8 @@ impl Remains {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
-    /// Sends SIGTERM to all but the leader, which has had it: many programs act differently on a
-    /// second one.
+    /// Sends SIGTERM to all but the leader, which already got it: many programs act differently on
+    /// a second one.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.look_again()?;
@@ -118,7 +118,7 @@ impl Remains {
     }
 
     /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has
-    /// ended or half of the time is over. What is left after the time gets SIGKILL.
+    /// ended or half of the time is over. After the time the rest gets SIGKILL.
     pub fn end_by(mut self, patience: &mut Patience) -> Result<EndedBy> {
         if self.is_gone() {
             return Ok(EndedBy::Nothing);
@@ -146,8 +146,8 @@ impl Remains {
         Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
     }
 
-    /// Searches again. Returns whether everything has ended, also what was started since the last
-    /// search.
+    /// Searches again. Returns true if all processes have ended, including those that were started
+    /// since the last search.
     fn have_all_gone(&mut self) -> Result<bool> {
         self.look_again()?;
         Ok(self.is_gone())
@@ -211,7 +211,7 @@ impl Remains {
     }
 }
 
-/// A process and a handle that can't come to mean another one.
+/// A process and a handle that can't come to refer to another one.
 #[derive(Debug)]
 struct Pinned {
     pid: Pid,
@@ -219,8 +219,8 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// `None` if the process has ended. It is compared after the handle was opened: from then on
-    /// the handle means this process or none.
+    /// Returns `None` if the process has ended. It is compared after the handle was opened: from
+    /// then on the handle refers to this process or none.
     fn of(process: &Process) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match kernel::open(pid) {
@@ -243,8 +243,7 @@ impl Pinned {
     }
 }
 
-/// Sends SIGTERM to one process. If it has ended, another process that has its pid by now gets
-/// nothing.
+/// Sends SIGTERM to one process. If it has ended, another process with its pid gets nothing.
 pub fn ask(process: &Process) {
     if let Ok(Some(held)) = Pinned::of(process) {
         // If this fails, the next search still finds the process.
@@ -265,15 +264,15 @@ fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>
     }
 }
 
-/// The most that is read of a leader file, in bytes.
+/// Maximum size of a leader file, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
-/// The leader of a turn's process group, from the file that the turn was started with. `None` if
-/// the turn did not get that far, if the machine was rebooted since, or if the turn was started
+/// Reads the leader of a turn's process group from the file that the turn was started with. `None`
+/// if the turn did not get that far, if the machine was rebooted since, or if the turn was started
 /// from another state directory.
 pub fn leader(spot: &Spot) -> Result<Option<Process>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
-    // A line without its end was cut off, and so may be a number in it.
+    // A line without its end is incomplete, and so may be a number in it.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());

@@ -1,4 +1,4 @@
-//! The terminal as a screen that a command draws on.
+//! The terminal as a screen to draw on.
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
@@ -22,29 +22,27 @@ use crate::error::{Context, Result};
 use super::keys::{Key, Keys};
 use super::table::Process;
 
-/// How errors name the terminal.
+/// Name of the terminal in errors.
 const TERMINAL: &str = "the terminal";
 
-/// How many bytes are read from it at once.
+/// Size of the read buffer, in bytes.
 const BYTES: usize = 1024;
 
-/// A terminal that is a screen for as long as this lives. At the end of this value, and where the
-/// program panics, the terminal is put back as it was.
+/// The terminal as a screen. Dropping this value, or a panic, restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    /// What stderr was. A message there would stand in the midst of the picture.
+    /// The original stderr. A message there would overwrite the picture.
     stderr: Arc<Option<OwnedFd>>,
     keys: Keys,
 }
 
-/// Whether there is a terminal to draw on and to read keys from.
+/// True if there is a terminal to draw on and to read keys from.
 pub fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 impl Screen {
-    /// Turns the terminal into a screen. `colored`: colours are written whatever the environment
-    /// says of them.
+    /// Turns the terminal into a screen. `colored`: uses colours whatever the environment says.
     pub fn open(colored: bool) -> Result<Screen> {
         let stderr = Arc::new(silence());
         let (before, told) = (panic::take_hook(), stderr.clone());
@@ -57,17 +55,17 @@ impl Screen {
         Ok(Screen { terminal, stderr, keys: Keys::default() })
     }
 
-    /// Draws a picture. Only what differs from the last one is written.
+    /// Draws a picture. Only the differences from the last one are written.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
         self.terminal.draw(draw).map(drop).context("draw on", Path::new(TERMINAL))
     }
 
-    /// Columns and rows; none if the terminal does not say.
+    /// Returns columns and rows; zero if unknown.
     pub fn size(&self) -> Size {
         self.terminal.size().unwrap_or_default()
     }
 
-    /// The keys that were pressed since the last call; nothing if the terminal is gone.
+    /// Returns the keys that were pressed since the last call; `None` if the terminal is gone.
     pub fn keys(&mut self) -> Result<Option<Vec<Key>>> {
         let stdin = io::stdin();
         let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
@@ -81,7 +79,7 @@ impl Screen {
         }
         let mut bytes = [0; BYTES];
         match rustix::io::read(&stdin, &mut bytes) {
-            // It went just now.
+            // The terminal was closed just now.
             Ok(0) | Err(Errno::IO) => Ok(None),
             Ok(length) => Ok(Some(self.keys.of(&bytes[..length]))),
             Err(Errno::INTR | Errno::AGAIN) => Ok(Some(Vec::new())),
@@ -89,8 +87,8 @@ impl Screen {
         }
     }
 
-    /// Stops this process, as the shell expects it of Ctrl-Z, with the terminal as it was. Returns
-    /// when the process is continued; at once if no shell is there that would continue it.
+    /// Stops this process as a shell expects for Ctrl-Z, with the terminal restored. Returns when
+    /// the process is continued; at once if no shell could continue it.
     pub fn suspend(&mut self) -> Result<()> {
         if !has_shell() {
             return Ok(());
@@ -100,9 +98,9 @@ impl Screen {
         self.renew()
     }
 
-    /// Makes the terminal a screen once more, after another program may have used it.
+    /// Turns the terminal into a screen again, after another program may have used it.
     pub fn renew(&mut self) -> Result<()> {
-        // Raw mode is set only if it was left before.
+        // Raw mode can only be set after it was left.
         let _ = terminal::disable_raw_mode();
         self.terminal = enter().context("draw on", Path::new(TERMINAL))?;
         Ok(())
@@ -115,7 +113,7 @@ impl Drop for Screen {
     }
 }
 
-/// Where keys come from: readable when one was pressed.
+/// Source of keys: readable when one was pressed.
 #[derive(Debug)]
 pub struct Keyboard(io::Stdin);
 
@@ -131,7 +129,7 @@ impl AsFd for Keyboard {
     }
 }
 
-/// A pasted text comes with marks around it, so that its letters press no keys.
+/// Asks for marks around pasted text, so that its letters are no keys.
 fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     terminal::enable_raw_mode()?;
     execute!(
@@ -144,7 +142,7 @@ fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
-/// Puts the terminal back. If that fails the terminal is gone.
+/// Restores the terminal. Errors are ignored, because the terminal is then gone.
 fn put_back() {
     let _ = execute!(
         io::stdout(),
@@ -157,7 +155,7 @@ fn put_back() {
     let _ = terminal::disable_raw_mode();
 }
 
-/// Puts the terminal back, and stderr, so that what is wrong can be said there.
+/// Restores the terminal and stderr, so that errors can be printed there.
 fn leave(stderr: &Option<OwnedFd>) {
     put_back();
     if let Some(stderr) = stderr {
@@ -165,7 +163,7 @@ fn leave(stderr: &Option<OwnedFd>) {
     }
 }
 
-/// Leads stderr nowhere if it is a terminal. Returns what it was.
+/// Redirects stderr to /dev/null if it is a terminal. Returns the original.
 fn silence() -> Option<OwnedFd> {
     if !io::stderr().is_terminal() {
         return None;
@@ -176,9 +174,9 @@ fn silence() -> Option<OwnedFd> {
     Some(stderr)
 }
 
-/// Whether a process of this session that is in another group, a shell, waits for the group of this
-/// one. If none does, a group that is stopped stays so for ever. /proc is asked, where a session or
-/// group that is not of this container has the number 0, which is no `Pid`.
+/// True if an ancestor in this session has another process group, as a shell has. Without one a
+/// stopped group is never continued. Uses /proc, where a session or group outside this container
+/// has the number 0, which is no `Pid`.
 fn has_shell() -> bool {
     let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
     Process::read(getpid()).is_some_and(|this| {

@@ -1,4 +1,4 @@
-//! Signals that ask this process to end, held back for as long as a turn runs.
+//! Signals that ask this process to end, deferred while a turn runs.
 
 use std::fs;
 use std::io::{self, Read};
@@ -16,9 +16,9 @@ use crate::error::{Context, Result};
 
 const CHILDREN: &str = "children";
 
-/// While this lives, SIGINT, SIGTERM and SIGHUP are reported instead of ending the process.
-/// Afterwards they end it, as before. A signal that was ignored from the start (`nohup`, a
-/// background job of a script) stays ignored.
+/// While this lives, SIGINT, SIGTERM and SIGHUP are reported and do not end the process. Afterwards
+/// they end it as before. A signal that was ignored from the start (`nohup`, a background job of a
+/// script) stays ignored.
 pub struct Signals {
     watch: &'static Watch,
 }
@@ -26,7 +26,7 @@ pub struct Signals {
 impl Signals {
     pub fn hold() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // One that would have ended this process, and has not yet, is caught instead.
+        // A signal whose handler has not ended the process yet is caught instead.
         if signals.watch.ends_at_once.load(Ordering::SeqCst) {
             signals.watch.caught.store(0, Ordering::SeqCst);
             signals.watch.ends.store(0, Ordering::SeqCst);
@@ -36,16 +36,16 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The last signal that came since the last call, if any.
+    /// Returns the last signal since the last call, if any.
     pub fn caught(&self) -> Option<i32> {
         let mut wakes = [0; 64];
-        // This only empties the pipe. Mostly it is empty already, which says nothing about what was
-        // caught.
+        // This only empties the pipe, which is usually empty already; it tells nothing about caught
+        // signals.
         let _ = (&self.watch.wakes).read(&mut wakes);
         i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
     }
 
-    /// What was asked for since the last call, where SIGHUP does not ask for the end.
+    /// Returns the requests since the last call, where SIGHUP is a request to reload.
     pub fn asked(&self) -> Asked {
         let ends = self.watch.ends.swap(0, Ordering::SeqCst);
         let reload = self.watch.hung_up.swap(false, Ordering::SeqCst);
@@ -53,7 +53,7 @@ impl Signals {
         Asked { end: i32::try_from(ends).ok().filter(|signal| *signal != 0), reload }
     }
 
-    /// From here on the end of a child also ends the wait for a signal.
+    /// Makes the end of a child also end the wait for a signal.
     pub fn hear_children(&self) -> Result<()> {
         let heard = low_level::pipe::register(
             SIGCHLD,
@@ -62,8 +62,8 @@ impl Signals {
         heard.map(drop).context("watch", Path::new(CHILDREN))
     }
 
-    /// From here on a terminal that has another size, and a stop or its end, wake whoever waits for
-    /// a signal.
+    /// Makes a change of the terminal's size, a stop, and a continuation also end the wait for a
+    /// signal.
     pub fn hear_terminal(&self) -> Result<OfTerminal> {
         const TERMINAL: &str = "the terminal";
         let heard = OfTerminal { resized: Arc::default(), stops: Arc::default(), goes_on: Arc::default() };
@@ -78,23 +78,23 @@ impl Signals {
         Ok(heard)
     }
 
-    /// Stops holding signals back. Returns a signal that came since the last call of `caught`.
+    /// Stops deferring signals. Returns a signal since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
         self.watch.rest(true);
         self.caught()
     }
 }
 
-/// What signals have asked for.
+/// Requests that came by signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// The last signal that asked this process to end.
+    /// Last signal that asked this process to end.
     pub end: Option<i32>,
-    /// SIGHUP came: settings are to be read again.
+    /// True after SIGHUP: settings are to be read again.
     pub reload: bool,
 }
 
-/// What signals of the terminal have told. Each question is answered once for each signal.
+/// Signals of the terminal. Each method returns true once for each signal.
 pub struct OfTerminal {
     resized: Arc<AtomicBool>,
     stops: Arc<AtomicBool>,
@@ -102,17 +102,17 @@ pub struct OfTerminal {
 }
 
 impl OfTerminal {
-    /// Whether the terminal has another size.
+    /// True if the terminal has another size.
     pub fn is_resized(&self) -> bool {
         self.resized.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether this process is to stop until it is continued.
+    /// True if this process is to stop until it is continued.
     pub fn stops(&self) -> bool {
         self.stops.swap(false, Ordering::SeqCst)
     }
 
-    /// Whether this process was continued.
+    /// True if this process was continued.
     pub fn goes_on(&self) -> bool {
         self.goes_on.swap(false, Ordering::SeqCst)
     }
@@ -131,17 +131,17 @@ impl Drop for Signals {
     }
 }
 
-/// Handlers are installed once and stay, since removing one would leave its signal ignored. While
-/// no turn runs, they end the process, as the signal would have done without them.
+/// Signal handlers. They are installed once and never removed, because a removed one would leave
+/// its signal ignored. While no turn runs, they end the process as the signal would without them.
 struct Watch {
-    /// Whether signals end this process.
+    /// True if signals end this process.
     idle: AtomicBool,
-    /// Whether they do that in their handler, with nothing to be done before.
+    /// True if signals end it in their handler, with nothing to be done before.
     ends_at_once: Arc<AtomicBool>,
-    /// Whether `before_end` was called.
+    /// True if `before_end` was called.
     is_prepared: AtomicBool,
     caught: Arc<AtomicUsize>,
-    /// The same without SIGHUP.
+    /// Last signal, except SIGHUP.
     ends: Arc<AtomicUsize>,
     hung_up: Arc<AtomicBool>,
     wakes: UnixStream,
@@ -149,7 +149,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// `idle`: whether signals end this process.
+    /// Sets whether signals end this process.
     fn rest(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
         self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -217,8 +217,8 @@ fn watch() -> Result<&'static Watch> {
     watch.context("watch for signals to", Path::new("this process"))
 }
 
-/// From here on `act` is called before a signal ends this process. A thread does that, since a
-/// handler may do next to nothing.
+/// Makes `act` run before a signal ends this process. It runs in a thread, because a handler may do
+/// next to nothing.
 pub fn before_end(act: fn()) -> Result<()> {
     let watch = watch()?;
     if watch.is_prepared.swap(true, Ordering::SeqCst) {
@@ -230,14 +230,15 @@ pub fn before_end(act: fn()) -> Result<()> {
     prepared.context("watch for signals to", Path::new("this process"))
 }
 
-/// Whether a signal is in a mask such as `ignored` returns.
+/// True if a signal is in a mask such as `ignored` returns.
 pub fn is_in(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }
 
-/// The mask of the signals that this process ignores; empty if the system does not say.
+/// Returns the mask of the signals that this process ignores; empty if the system does not report
+/// it.
 pub fn ignored() -> u64 {
-    // One read: the system makes the whole text anew for each.
+    // A single read, because the system makes the whole text again for each.
     let mut status = [0; 4096];
     let read = fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
     let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);

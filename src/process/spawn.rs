@@ -1,4 +1,4 @@
-//! The start of a turn: its process group, its end with its parent, and the record of its group's
+//! Start of a turn: its process group, its end with its parent, and the record of its group's
 //! leader.
 
 use std::fs::File;
@@ -18,7 +18,7 @@ use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, kernel, limits, place_of};
 use crate::error::{Context, Error, Result, describe};
 
-/// What this process got as stdin, for itself alone: what it starts does not inherit it.
+/// Takes the stdin of this process, so that its children do not inherit it.
 pub fn take_stdin() -> Result<File> {
     let this = Path::new("this process");
     let stdin = io::stdin().as_fd().try_clone_to_owned().context("keep the stdin of", this)?;
@@ -26,7 +26,7 @@ pub fn take_stdin() -> Result<File> {
     Ok(File::from(stdin))
 }
 
-/// Nothing to read, and where what is written goes nowhere.
+/// Opens /dev/null for reading and writing.
 pub fn null() -> Result<File> {
     let path = Path::new("/dev/null");
     File::options().read(true).write(true).open(path).context("open", path)
@@ -34,7 +34,7 @@ pub fn null() -> Result<File> {
 
 pub enum Spawned {
     Yes(Child),
-    /// The command can't be started; says why and names the program or directory.
+    /// The command can't be started; the reason names the program or directory.
     No(String),
 }
 
@@ -47,7 +47,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
         Stdin::File(spot) => spot.open_file()?.ok_or_else(|| Error::gone("open", spot))?.0.into(),
         Stdin::Pipe(spot) => {
             let end = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
-            // Only the opening must not wait. The command that reads waits for its input.
+            // Only the opening must not block; the command waits for its input.
             rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", spot)?;
             end.into()
         }
@@ -75,8 +75,8 @@ pub fn spawn(spec: &TurnSpec) -> Result<Spawned> {
     }
 }
 
-/// Gives a command the limit of open files that this process was started with: programs that use
-/// `select` break with more than 1,024.
+/// Gives a command the limit of open files that this process was started with, because programs
+/// that use `select` break with more than 1,024.
 pub fn give_back(command: &mut Command) {
     let Some(found) = limits::open_files() else { return };
     // SAFETY: the closure runs between fork and exec. It makes one system call and allocates
@@ -87,7 +87,7 @@ pub fn give_back(command: &mut Command) {
     };
 }
 
-/// Has the kernel send a signal to a command when this process ends, for whatever reason.
+/// Makes the kernel send a signal to a command when this process ends, for whatever reason.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = rustix::process::getpid();
     // SAFETY: the closure runs between fork and exec. It makes system calls that are
@@ -98,14 +98,14 @@ pub fn tie(command: &mut Command, signal: Signal) {
     };
 }
 
-/// Runs in the child, before it becomes the command.
+/// Ties the child to its parent. Runs in the child before exec.
 fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
     kernel::signal_with_parent(signal)?;
     // The parent may have ended before the child asked for the signal.
     if rustix::process::getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH) }
 }
 
-/// Runs in the child, before it becomes the command. From here on, a kill of the tick at any moment
+/// Records the child as the leader. Runs in the child before exec. After this, a kill of the tick
 /// either ends the child too or leaves a record by which the child is found.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     follow(parent, Signal::KILL)?;
@@ -119,9 +119,9 @@ fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     if written == length { Ok(()) } else { Err(Errno::NOSPC) }
 }
 
-/// Tells a command that can't be started, whose reason is returned, from a failure of this process.
-/// The record of the leader is written after the change of directory and before the exec, so it
-/// shows how far the child came.
+/// Returns the reason for which a command can't be started, or the error if this process has
+/// failed. The record of the leader is written after the change of directory and before the exec,
+/// and so shows how far the child came.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
@@ -143,8 +143,8 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     }
 }
 
-/// True if a command can't be started because of the machine's state and not of its own: it lacks
-/// processes, memory or open files, it can't read the disk, or the program is being written.
+/// True if a command can't be started because of the machine's state: it lacks processes, memory or
+/// open files, it can't read the disk, or the program is being written.
 fn is_the_machines(error: &io::Error) -> bool {
     let lacks = [
         Errno::AGAIN,

@@ -1,5 +1,5 @@
-//! The process that looks after one background task: how it is started in a session of its own, and
-//! the pipe through which an interactive task gets its input.
+//! Supervisor of one background task: its start in a session of its own, and the pipe for the input
+//! of an interactive task.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,19 +20,19 @@ use crate::beneath::Spot;
 use crate::error::{Context, Error, Result};
 use crate::model::place::PlaceId;
 
-/// What a supervisor writes to its starter once it has begun. Anything else is the reason why it
-/// has not.
+/// Word that a supervisor writes to its starter once it has begun. Anything else is the reason why
+/// it has not.
 const BEGUN: &str = "begun";
 
-/// How often `feed` looks for the pipe of a running task that has not made it yet, and the pause
-/// between two looks.
+/// Number of times that `feed` looks for the pipe of a running task that has not created it yet,
+/// and the pause between two looks.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
-/// Starts this program as the supervisor of a task, in a session of its own, and returns once the
-/// supervisor says that it has begun, or when `patience` is over. The supervisor gets the task's
-/// lock as its stdin, so that the lock is held without a gap. The inner error is what the
-/// supervisor says went wrong.
+/// Starts this program as the supervisor of a task, in a session of its own. Returns when the
+/// supervisor reports its begin, or after `patience`. The supervisor gets the task's lock as its
+/// stdin, so that the lock is held without a gap. The inner error is the one that the supervisor
+/// reports.
 pub fn start(
     arguments: &[OsString],
     dir: &Path,
@@ -60,12 +60,11 @@ pub fn start(
     if let Some(pipe) = child.stdout.take() {
         let whole = hear(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
-            // The supervisor lives and holds the lock, but something keeps it waiting. It will
-            // begin when it can.
+            // The supervisor lives and holds the lock, but is blocked. It will begin when it can.
             return Ok(Ok(()));
         }
     }
-    // The supervisor is not waited for: it is meant to outlive this process.
+    // The supervisor is not reaped, because it outlives this process.
     Ok(match String::from_utf8_lossy(&said).trim_end() {
         BEGUN => Ok(()),
         "" => Err("it ended without saying why".to_owned()),
@@ -73,7 +72,7 @@ pub fn start(
     })
 }
 
-/// Reads up to the end of the pipe. Returns `false` if the end does not come by `until`.
+/// Reads to the end of the pipe. Returns false if the end does not come before `until`.
 fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     while wait(&pipe, PollFlags::IN, until)? {
@@ -85,7 +84,7 @@ fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) 
     Ok(false)
 }
 
-/// Waits until the descriptor is ready. Returns `false` if it is not by `until`.
+/// Waits until the descriptor is ready. Returns false if it is not before `until`.
 fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<bool> {
     loop {
         let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
@@ -98,22 +97,22 @@ fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<
     }
 }
 
-/// This process, as a supervisor that has just been started.
+/// This process as a new supervisor.
 #[derive(Debug)]
 pub struct Seat {
     starter: Option<File>,
-    /// The word for the starter once the supervisor has begun.
+    /// Word for the starter once the supervisor has begun.
     begun: String,
 }
 
 impl Seat {
     /// Moves this process into a session of its own, and returns the lock that it got as stdin.
-    /// After that it holds nothing of its starter's but the pipe on which the starter listens.
-    /// `begun` is the word for the starter once the supervisor has begun, instead of the usual one.
+    /// After that it shares nothing with its starter except the pipe to it. `begun` replaces the
+    /// usual word for the starter.
     pub fn take(begun: Option<String>) -> Result<(Seat, File)> {
         let this = Path::new("this process");
-        // This fails only for a process that leads a group already. Signals to the starter's group
-        // don't reach that either.
+        // This fails only for the leader of a group, which signals to the starter's group don't
+        // reach anyway.
         let _ = rustix::process::setsid();
         let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
@@ -135,26 +134,25 @@ impl Seat {
 
     fn say(&mut self, word: &str) {
         if let Some(mut starter) = self.starter.take() {
-            // A starter that has ended meanwhile need not be told.
+            // The starter may have ended meanwhile.
             let _ = writeln!(starter, "{word}");
         }
     }
 }
 
-/// The pipe that a task reads its input from, as its supervisor holds it.
+/// The supervisor's end of the pipe from which a task reads its input.
 pub struct Input {
-    /// Held until the command has opened the pipe itself, so that what is written before that is
-    /// kept.
+    /// Held until the command has opened the pipe itself, so that earlier input is kept.
     reader: Option<OwnedFd>,
     /// While this is open, the command sees no end of its input when another writer closes the
     /// pipe.
     writer: OwnedFd,
 }
 
-/// What became of something that was to be written to a pipe.
+/// Result of writing to a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
-    /// So many bytes of it. There is no room for more now.
+    /// Number of bytes written. There is no room for more now.
     Some(usize),
     /// No command reads the pipe.
     Closed,
@@ -169,14 +167,14 @@ impl Input {
         Ok(Input { reader: Some(reader), writer })
     }
 
-    /// Whether a command reads the pipe, or will.
+    /// True if a command reads the pipe, or will.
     pub fn is_read(&self) -> bool {
         let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
         let asked = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
-    /// Writes as much as there is room for, without waiting.
+    /// Writes as much as there is room for, without blocking.
     pub fn write(&self, bytes: &[u8]) -> Written {
         let mut count = 0;
         while count < bytes.len() {
@@ -192,8 +190,8 @@ impl Input {
     }
 }
 
-/// Never ends the task. It is asked once the command has started: from then on only the command
-/// reads the pipe.
+/// Never ends the task. Called after the command has started, when only the command is to read the
+/// pipe.
 impl Overseer for Input {
     fn ask(&mut self) -> Fate {
         self.reader = None;
@@ -202,7 +200,7 @@ impl Overseer for Input {
 }
 
 /// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if
-/// the command has not read all of it when `patience` is over.
+/// the command has not read all of it after `patience`.
 pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
     let nobody = |why: &str| {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))

@@ -1,4 +1,4 @@
-//! What /proc tells about processes: parent, group, start time, environment.
+//! Processes as /proc shows them: parent, group, start time, environment.
 
 use std::fs;
 use std::io;
@@ -10,21 +10,22 @@ use super::SUPERVISOR;
 use crate::error::{Context, Error, Result};
 use crate::model::id::TaskId;
 
-/// The fields of /proc/PID/stat that are needed here.
+/// Fields of /proc/PID/stat that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
     pub session: i32,
-    /// Ended, and only kept for its parent to see the exit status.
+    /// True if it has ended, and is only kept for its parent to read the exit status.
     pub zombie: bool,
-    /// In clock ticks since the boot. Together with the pid it names one process for good.
+    /// Start in clock ticks since the boot. Together with the pid it identifies one process for
+    /// ever.
     pub start: u64,
 }
 
 impl Process {
-    /// `None` if there is no such process, or the kernel does not tell.
+    /// Returns `None` if there is no such process, or the kernel hides it.
     pub fn read(pid: Pid) -> Option<Process> {
         Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -33,7 +34,7 @@ impl Process {
         self.pid == other.pid && self.start == other.start
     }
 
-    /// Reads a line of /proc/PID/stat. The program's name stands in parentheses and may itself hold
+    /// Parses a line of /proc/PID/stat. The program's name is in parentheses and may itself hold
     /// spaces and parentheses, so the fields are counted from the last closing one.
     pub fn parse(line: &[u8]) -> Option<Process> {
         let name_starts = line.iter().position(|byte| *byte == b'(')?;
@@ -54,7 +55,7 @@ impl Process {
     }
 }
 
-/// Every process that can be seen.
+/// Returns every visible process.
 pub fn all() -> Result<Vec<Process>> {
     let proc = Path::new("/proc");
     let mut processes = Vec::new();
@@ -65,8 +66,8 @@ pub fn all() -> Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// The children of this process. The list is exact: a child leaves it only when this process reaps
-/// it.
+/// Returns the children of this process. The list is exact: a child leaves it only when this
+/// process reaps it.
 pub fn children() -> Result<Vec<Pid>> {
     let tasks = Path::new("/proc/self/task");
     let mut children = Vec::new();
@@ -82,7 +83,7 @@ pub fn children() -> Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// The environment that a process was started with; empty if it is gone or belongs to another user.
+/// Environment that a process was started with; empty if it is gone or belongs to another user.
 pub struct Environment(Vec<u8>);
 
 impl Environment {
@@ -136,12 +137,12 @@ fn pid_of(text: &str) -> Option<Pid> {
     text.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw)
 }
 
-/// Where the system shows a process.
+/// Returns the directory of a process in /proc.
 pub fn process_path(pid: Pid) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The error for a process that not even SIGKILL ends.
+/// Returns the error for a process that even SIGKILL does not end.
 pub fn immortal(pid: Pid, run_id: &str) -> Error {
     Error::failed(format!("process {pid} of {run_id} does not end, not even by SIGKILL"))
         .with_hint(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again"))

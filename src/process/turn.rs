@@ -1,4 +1,4 @@
-//! One turn command, from its start until no process of it is left.
+//! Runs one turn command, from its start until none of its processes is left.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -26,49 +26,50 @@ use crate::error::{Context, Error, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
-/// The grace for processes that are left when the leader has ended by itself. The outcome is known
-/// and the next step waits, so it is short: enough for a handler to remove a temporary file.
+/// Grace for leftover processes when the leader has ended by itself. The outcome is known and the
+/// next step waits, so it is short: enough for a handler to remove a temporary file.
 const LITTER_GRACE: Duration = Duration::from_millis(500);
-/// How many buffers are read from the pipes of a turn that has ended. No pipe holds more, so
-/// whatever comes after that was written meanwhile.
+/// Number of buffers that are read from the pipes of a turn that has ended. No pipe holds more, so
+/// later bytes were written meanwhile.
 const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
-/// How many processes are waited for at once: a fork bomb starts more than there are descriptors.
+/// Maximum number of processes that are waited for at once: a fork bomb starts more than there are
+/// descriptors.
 const WATCHED: usize = 64;
 
-/// A turn to be run.
+/// A turn to run.
 pub struct TurnSpec {
-    /// The program, looked up in the PATH of `env` (or below `workdir`, if it has a slash), and its
-    /// arguments.
+    /// Program and arguments. The program is looked up in the PATH of `env`, or below `workdir`, if
+    /// it has a slash.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
     /// The whole environment, except the mark.
     pub env: Vec<(OsString, OsString)>,
     pub mark: Mark,
     pub stdin: Stdin,
-    /// The logs. A stream in which the turn writes nothing has none.
+    /// Log of a stream; it is not created if the turn writes nothing.
     pub stdout: Spot,
     pub stderr: Spot,
-    /// The file that records the leader of the process group, for `Remains`.
+    /// File that records the leader of the process group, for `Remains`.
     pub leader: Spot,
     /// Makes a listener for each stream, which gets the output as it comes.
     pub listener: Option<fn() -> Listener>,
-    /// The bound of each log, in bytes.
+    /// Limit of each log, in bytes.
     pub max_output: u64,
     pub timeout: Option<Duration>,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// Which processes get SIGTERM first.
+    /// Processes that get SIGTERM first.
     pub first: FirstTold,
 }
 
-/// Decides whether a turn is ended before its time.
+/// Monitor that decides whether a turn is ended early.
 pub trait Overseer {
-    /// Whether the turn may go on. It is asked at the start, and then whenever its last answer
-    /// said.
+    /// Returns whether the turn may run on. Called at the start, and then when its last answer
+    /// asked for it.
     fn ask(&mut self) -> Fate;
 
-    /// Whether the turn may go on although its timeout is over.
+    /// Returns whether the turn may run on after its timeout.
     fn late(&mut self) -> Fate {
         Fate::Ends
     }
@@ -77,17 +78,17 @@ pub trait Overseer {
     fn signalled(&mut self, _signal: i32) {}
 }
 
-/// The answer of an overseer.
+/// Answer of a monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     GoesOn {
-        /// When to ask again at the latest.
+        /// Latest time of the next call.
         ask_again: Option<Instant>,
     },
     Ends,
 }
 
-/// The overseer of a turn that nothing ends early.
+/// Monitor of a turn that nothing ends early.
 pub struct Nobody;
 
 impl Overseer for Nobody {
@@ -100,29 +101,29 @@ impl Overseer for Nobody {
 pub enum Stdin {
     Null,
     File(Spot),
-    /// A named pipe, whose other end is open already.
+    /// A named pipe, whose other end is already open.
     Pipe(Spot),
 }
 
-/// How a turn ended.
+/// Result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
     pub exit: Exit,
     pub timed_out: bool,
-    /// The signal that this process got until no process of the turn was left.
+    /// Signal that this process got before all processes of the turn had ended.
     pub cancelled_by: Option<i32>,
     /// True if the leader had ended before anything asked the turn to end.
     pub by_itself: bool,
-    /// From the start until no process of the turn was left.
+    /// Time from the start until no process of the turn was left.
     pub duration: Duration,
     pub stdout: Captured,
     pub stderr: Captured,
 }
 
-/// Runs one turn and returns when no process of it is left, except supervisors of background tasks.
-/// Every other child of this process counts as part of the turn, so there can be no second turn
-/// beside it. An error is a failure of this process. The turn has been ended then, too, unless the
-/// error says that a process of it does not end.
+/// Runs one turn and returns when none of its processes is left, except supervisors of background
+/// tasks. Every other child of this process counts as part of the turn, so that no second turn can
+/// run at the same time. An error is a failure of this process. The turn has been ended then, too,
+/// unless the error reports a process that does not end.
 pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     let started = Instant::now();
     let signals = Signals::hold()?;
@@ -156,12 +157,12 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
     Ok(ended)
 }
 
-/// Why a running turn is ended.
+/// Reason for ending a running turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
     /// Its timeout is over.
     Late,
-    /// Its overseer says so.
+    /// Its monitor asked for it.
     Told,
 }
 
@@ -190,12 +191,12 @@ impl Adoption {
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        // What could be switched on can be switched off.
+        // This can't fail, because switching it on has succeeded.
         let _ = kernel::adopt_orphans(false);
     }
 }
 
-/// Gets the output of a stream, piece by piece.
+/// Callback for the output of a stream, chunk by chunk.
 pub type Listener = Box<dyn FnMut(&[u8])>;
 
 /// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its
@@ -209,7 +210,7 @@ struct Live<'a> {
     stderr: Stream,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
-    /// The first log that couldn't be written.
+    /// Error of the first log that couldn't be written.
     trouble: Option<Error>,
     buffer: Vec<u8>,
     closed: bool,
@@ -244,7 +245,7 @@ impl<'a> Live<'a> {
     }
 
     /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the
-    /// timeout or the overseer gave it.
+    /// timeout or the monitor gave it.
     fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
@@ -267,11 +268,11 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM goes to the leader first, or to
-    /// the whole group at once, as `spec.first` says. The rest of the group gets it when the leader
-    /// has ended or half of the grace is over; a process that left the group gets it once it is a
-    /// child of this process. What these start in order to clean up is left alone until the grace
-    /// is over.
+    /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM is sent to the leader first, or to
+    /// the whole group at once, as `spec.first` tells. The rest of the group gets it when the
+    /// leader has ended or half of the grace is over; a process that left the group gets it once it
+    /// is a child of this process. Processes that these start to clean up are left alone until the
+    /// grace is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
@@ -308,7 +309,7 @@ impl<'a> Live<'a> {
         self.kill(spec)
     }
 
-    /// Sends SIGTERM to the group without its leader, which has had it: many programs act
+    /// Sends SIGTERM to the group without its leader, which already got it: many programs act
     /// differently on a second one.
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
@@ -337,8 +338,8 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// The children, other than the leader, that have not ended and must not outlive the turn.
-    /// Children that have ended are reaped on the way.
+    /// Returns the children, other than the leader, that have not ended and must not outlive the
+    /// turn. Reaps ended children.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -365,8 +366,8 @@ impl<'a> Live<'a> {
         rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
-    /// Waits for output, for a signal or for the end of a process, until `until` at most, and takes
-    /// it in. Returns whether there was output or the end of it.
+    /// Waits for output, for a signal or for the end of a process, until `until` at most, and reads
+    /// the output. Returns true if there was output or the end of it.
     fn pump(&mut self, others: &[OwnedFd], until: Option<Instant>) -> Result<bool> {
         let leader = Some(&self.leader).filter(|_| !self.leader_ended);
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
@@ -392,7 +393,7 @@ impl<'a> Live<'a> {
         Ok(stdout || stderr)
     }
 
-    /// Reads what is still in the pipes. A supervisor may hold a pipe open and go on writing, so
+    /// Reads the rest of the pipes. A supervisor may hold a pipe open and continue to write, so
     /// this neither waits for the end of the pipes nor reads for ever.
     fn drain(&mut self) -> Result<()> {
         let now = Some(Instant::now());

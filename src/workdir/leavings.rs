@@ -1,5 +1,6 @@
-//! What a settled run leaves in its directory. Its record is a line of the archive by then, so
-//! files that only repeat the record, or that were needed only while the run lived, are removed.
+//! Cleaning of a settled run's directory. The record of the run is then a line of the archive, so
+//! that files are removed that only repeat the record, or that were needed only while the run
+//! lived.
 
 use std::ffi::OsStr;
 
@@ -12,15 +13,14 @@ use crate::model::turn::Outcome;
 use super::{CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, STDERR, STDOUT};
 
 impl Dir {
-    /// Clears the directory of a settled run, and removes it if nothing is left in it.
-    /// `keeps_context`: the context of the turn stays. Only for a process that holds the run's
-    /// lease, or has held it until the settlement: no process of the run works there any more.
-    /// Doing it twice is the same as doing it once.
+    /// Clears the directory of a settled run, and removes it if it is then empty. `keeps_context`:
+    /// the context of the turn is kept. Idempotent. Only for a process that holds the run's lease,
+    /// or held it until the settlement, so that no process of the run works there.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
         if dir.clear(|entry| is_spare(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // A hook that was told of the run may have left a file meanwhile. The directory then
-            // stays.
+            // A hook that was notified of the run may have left a file meanwhile. The directory is
+            // then kept.
             let _ = dir.remove_dir();
         }
         Ok(())
@@ -38,7 +38,7 @@ impl Dir {
     }
 }
 
-/// Whether a file in the directory of a settled run can be removed.
+/// True if a file in the directory of a settled run can be removed.
 fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
     match name {
@@ -48,13 +48,13 @@ fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result
         STDERR => is_empty(spot, run.stderr_bytes),
         HOOK_LOG => is_empty(spot, None),
         OUTCOME => says_no_more(spot, run),
-        // The transaction that no longer needs a checkpoint removes it, and other files belong to
+        // The transaction that ends the need for a checkpoint removes it, and other files belong to
         // the turn that made them.
         _ => Ok(false),
     }
 }
 
-/// Whether a log is empty. `came`: how many bytes came, if they were counted.
+/// True if a log is empty. `came`: number of bytes of the output, if they were counted.
 fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     match came {
         Some(bytes) => Ok(bytes == 0),
@@ -62,8 +62,7 @@ fn is_empty(spot: &Spot, came: Option<u64>) -> Result<bool> {
     }
 }
 
-/// Whether an outcome says nothing that the record does not say. An outcome that can't be read says
-/// more.
+/// True if the record contains everything that an outcome has. False if the outcome can't be read.
 fn says_no_more(spot: &Spot, run: &Run) -> Result<bool> {
     let Some(bytes) = spot.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! The log of a run or task while it is written: reads what has come since the last look.
+//! Reader of a run's or task's log while it is written.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -7,19 +7,19 @@ use std::os::unix::fs::MetadataExt;
 use crate::beneath::Spot;
 use crate::error::{Context, Result};
 
-/// How much of a log is read at once, in bytes.
+/// Maximum of a log that is read at once, in bytes.
 const MOST_SAID: u64 = 256 << 20;
 
 /// A log that may still be written.
 pub struct Log {
     path: Spot,
     inode: Option<u64>,
-    /// Up to which byte the log was read or skipped.
+    /// Offset up to which the log was read or skipped.
     at: u64,
 }
 
 impl Log {
-    /// Reads from the start, or only the last `last` bytes.
+    /// Returns a reader from the start, or of the last `last` bytes.
     pub fn open(path: Spot, last: Option<u64>) -> Log {
         let found = path.look().ok().flatten();
         let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
@@ -27,7 +27,7 @@ impl Log {
         Log { path, inode: None, at }
     }
 
-    /// What has come since the last look.
+    /// Returns the bytes since the last call.
     pub fn news(&mut self) -> Result<Vec<u8>> {
         let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
         if length.saturating_sub(self.at) > MOST_SAID {
@@ -45,7 +45,8 @@ impl Log {
         Ok(news)
     }
 
-    /// The supervisor has cut the middle out at the end: what follows the gap is new.
+    /// Returns the offset of the gap: the supervisor has removed the middle at the end, and all
+    /// bytes after the gap are new.
     fn at_gap(&self, mut file: &File) -> Result<u64> {
         const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! What a machine has of an agent besides its records: the directories of runs and tasks, and
-//! hooks. They are local files, whatever store has the records.
+//! Local files of an agent besides its records: the directories of runs and tasks, and hooks. Every
+//! store keeps them on the machine that runs the agent.
 
 mod leavings;
 mod log;
@@ -19,7 +19,7 @@ use crate::model::preemption::Checkpoint;
 
 pub use log::Log;
 
-/// Names beneath the directory of an agent.
+/// Names in the directory of an agent.
 const RUNS: &str = "runs";
 const TASKS: &str = "tasks";
 const TMP: &str = "tmp";
@@ -29,30 +29,30 @@ const CONTEXT: &str = "context.json";
 const PROMPT: &str = "prompt.txt";
 const OUTCOME: &str = "outcome.json";
 const END: &str = "end.json";
-/// The name of `end.json` while it is written.
+/// Name of `end.json` while it is written.
 const END_NEW: &str = "end.json.new";
 const LEADER: &str = "leader";
 const STDOUT: &str = "stdout.log";
 const STDERR: &str = "stderr.log";
 const HOOK_LOG: &str = "hooks.log";
-/// The pipe that an interactive task reads from.
+/// Pipe from which an interactive task reads.
 const STDIN: &str = "stdin";
-/// The files in the directory of a run or a task that are needed only while its process lives.
+/// Files in the directory of a run or a task that are needed only while its process lives.
 pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
-/// How the name of a checkpoint begins; its number follows.
+/// Prefix of the name of a checkpoint; its number follows.
 pub const CHECKPOINT: &str = "checkpoint-";
 
-/// How much of such a file is read, in bytes: more than a record may have.
+/// Maximum size of such a file, in bytes: more than a record may have.
 const MOST: u64 = RECORD.most.0 * 2;
 
-/// What a machine has of one agent.
+/// Local files of one agent.
 #[derive(Debug, Clone)]
 pub struct Workdir {
     agent: Spot,
     shared: Spot,
 }
 
-/// The directory of a run or a task.
+/// Directory of a run or a task.
 #[derive(Debug, Clone)]
 pub struct Dir {
     spot: Spot,
@@ -66,7 +66,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// What of two things is about this output.
+    /// Returns the value for this output.
     pub fn of<T>(self, stdout: T, stderr: T) -> T {
         match self {
             Stream::Stdout => stdout,
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// The name of the log.
+    /// Returns the file name of the log.
     pub fn name(self) -> &'static str {
         match self {
             Stream::Stdout => STDOUT,
@@ -83,20 +83,20 @@ impl Stream {
     }
 }
 
-/// The name of a checkpoint's file.
+/// Returns the file name of a checkpoint.
 pub fn name_of(checkpoint: Checkpoint) -> String {
     format!("{CHECKPOINT}{}", checkpoint.number)
 }
 
-/// The checkpoint that a file with this name is, in the directory of this run.
+/// Returns the checkpoint of a file name in the directory of this run.
 pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
     let checkpoint = Checkpoint { run_id, number: name.strip_prefix(CHECKPOINT)?.parse().ok()? };
     (name_of(checkpoint) == name).then_some(checkpoint)
 }
 
 impl Workdir {
-    /// The local files of the agent with this directory. `shared` is the directory that this
-    /// machine has for all agents.
+    /// Returns the local files of the agent with this directory. `shared` is this machine's
+    /// directory for all agents.
     pub fn of(agent: &Spot, shared: &Spot) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
@@ -109,17 +109,17 @@ impl Workdir {
         Dir { spot: self.agent.join(TASKS).join(id.to_string()) }
     }
 
-    /// The file of a checkpoint, in the directory of the run that saved it.
+    /// Returns the file of a checkpoint, in the directory of the run that saved it.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Spot {
         self.run(checkpoint.run_id).spot.join(name_of(checkpoint))
     }
 
-    /// The directory that has the scratch directories of hooks.
+    /// Returns the directory that has the scratch directories of hooks.
     pub fn tmp(&self) -> Spot {
         self.agent.join(TMP).scratch()
     }
 
-    /// The directories of hooks, each with the word for it. The first that has a hook counts.
+    /// Returns the directories of hooks with their names. The first that has a hook counts.
     pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
         [("agent", &self.agent), ("shared", &self.shared)].map(|(name, spot)| (name, spot.path().join(HOOKS)))
     }
@@ -142,42 +142,42 @@ impl Dir {
         self.spot.is_dir().is_ok_and(|is_dir| is_dir)
     }
 
-    /// The log of one output of the process.
+    /// Returns the log of one output of the process.
     pub fn stream(&self, stream: Stream) -> Spot {
         self.spot.join(stream.name())
     }
 
-    /// Follows a log while it is written. `last`: begins with so many bytes of what is there.
+    /// Follows a log while it is written. `last`: maximum of earlier output, in bytes.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> Log {
         Log::open(self.stream(stream), last)
     }
 
-    /// The file that says which process leads.
+    /// Returns the file that records the leader of the process group.
     pub fn leader(&self) -> Spot {
         self.spot.join(LEADER)
     }
 
-    /// The log of the hooks of a run.
+    /// Returns the log of the hooks of a run.
     pub fn hook_log(&self) -> Spot {
         self.spot.join(HOOK_LOG)
     }
 
-    /// The pipe of an interactive task.
+    /// Returns the pipe of an interactive task.
     pub fn stdin(&self) -> Spot {
         self.spot.join(STDIN)
     }
 
-    /// The file in which a turn leaves its outcome.
+    /// Returns the file into which a turn writes its outcome.
     pub fn outcome(&self) -> Spot {
         self.spot.join(OUTCOME)
     }
 
-    /// Writes the context of a turn. Returns its place.
+    /// Writes the context of a turn. Returns its path.
     pub fn write_context(&self, bytes: &[u8]) -> Result<Spot> {
         self.write(CONTEXT, bytes)
     }
 
-    /// Writes the context as text. Returns its place.
+    /// Writes the context as text. Returns its path.
     pub fn write_prompt(&self, text: &str) -> Result<Spot> {
         self.write(PROMPT, text.as_bytes())
     }
@@ -190,7 +190,7 @@ impl Dir {
         self.write(END_NEW, &line)?.rename(&self.spot.join(END))
     }
 
-    /// How the run or task ended, if a process has noted that.
+    /// Returns the noted end of the run or task, if there is one.
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.spot.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
@@ -206,8 +206,7 @@ impl Dir {
     fn write(&self, name: &str, bytes: &[u8]) -> Result<Spot> {
         let spot = self.spot.join(name);
         let created = match spot.create() {
-            // No directory above it is made: if an agent was removed meanwhile, no part of it is
-            // made anew.
+            // No parent directory is created, so that no part of a removed agent comes back.
             Err(error) if error.is_not_found() => self.spot.make_dir().and_then(|_| spot.create()),
             created => created,
         };
