@@ -5,9 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-thread_local! {
-    static IS_MINE: Cell<bool> = const { Cell::new(false) };
-}
+thread_local!(static IS_MINE: Cell<bool> = const { Cell::new(false) });
 
 /// While this lives, other tests that start children wait.
 pub struct Alone {
@@ -26,8 +24,6 @@ pub fn alone() -> Alone {
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        if self.turn.is_some() {
-            IS_MINE.set(false);
-        }
+        IS_MINE.set(self.turn.is_none());
     }
 }

@@ -27,6 +27,10 @@
 )]
 
 #[cfg(test)]
+#[macro_use]
+#[path = "../tests/it/needs.rs"]
+mod needs;
+#[cfg(test)]
 mod alone;
 mod beneath;
 mod cli;

@@ -47,6 +47,7 @@ fn status_of(sandbox: &Sandbox, agent: &str) -> String {
 
 #[test]
 fn a_turn_reaches_its_own_children_alone() {
+    needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
     let said = in_turn_of(
@@ -94,6 +95,7 @@ fn a_turn_reaches_its_own_children_alone() {
 
 #[test]
 fn all_agents_inside_a_turn_are_its_children() {
+    needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
     assert_eq!(in_turn_of(&sandbox, "boss", &["stop --all", "start --all", "tick --all"]), ["0"; 3]);
@@ -106,6 +108,7 @@ fn all_agents_inside_a_turn_are_its_children() {
 
 #[test]
 fn an_agent_that_a_turn_makes_is_its_child() {
+    needs!("jq");
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "boss", &["create cleo -- true", "start cleo"]), ["0"; 2]);
     let identity = &sandbox.json(["get", "cleo"])["identity"];
@@ -115,6 +118,7 @@ fn an_agent_that_a_turn_makes_is_its_child() {
 
 #[test]
 fn a_policy_lets_a_turn_reach_everybody_but_not_undo_what_the_operator_stopped() {
+    needs!("jq");
     let sandbox = family();
     extend_policy(&sandbox, "boss", "[authority]\nlifecycle = \"all\"");
     let said = in_turn_of(
@@ -132,6 +136,7 @@ fn a_policy_lets_a_turn_reach_everybody_but_not_undo_what_the_operator_stopped()
 
 #[test]
 fn a_child_that_the_operator_stopped_stays_stopped() {
+    needs!("jq");
     let sandbox = family();
     sandbox.run(["stop", "kid"]);
     assert_eq!(sandbox.json(["get", "kid"])["lifecycle"]["stopped_by"], json!({ "kind": "operator" }));
@@ -157,6 +162,7 @@ fn a_child_that_the_operator_stopped_stays_stopped() {
 
 #[test]
 fn a_stop_of_the_operator_outlasts_the_parents_own() {
+    needs!("jq");
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "boss", &["stop kid"]), ["0"]);
     assert_eq!(
@@ -174,6 +180,7 @@ fn a_stop_of_the_operator_outlasts_the_parents_own() {
 /// would get it.
 #[test]
 fn a_delegation_that_comes_too_late_fails_instead_of_starting_the_child() {
+    needs!("jq");
     let sandbox = family();
     let lock = sandbox.agent("kid").join("lock");
     let away = sandbox.agent("kid").join("lock.away");
@@ -197,6 +204,7 @@ fn a_delegation_that_comes_too_late_fails_instead_of_starting_the_child() {
 
 #[test]
 fn a_turn_can_claim_no_other_origin_than_its_own() {
+    needs!("jq");
     let sandbox = family();
     let said = in_turn_of(
         &sandbox,
@@ -220,6 +228,7 @@ fn a_turn_can_claim_no_other_origin_than_its_own() {
 
 #[test]
 fn a_private_agent_hears_its_parent_and_no_other_agent() {
+    needs!("jq");
     let sandbox = family();
     assert_eq!(in_turn_of(&sandbox, "ada", &["enqueue kid x", "wake kid"]), ["4 private"; 2]);
     assert_eq!(in_turn_of(&sandbox, "boss", &["enqueue kid x", "wake kid"]), ["0"; 2]);
@@ -242,6 +251,7 @@ fn a_private_agent_hears_its_parent_and_no_other_agent() {
 /// A message that was committed while the other agent was open meets one that is private.
 #[test]
 fn what_is_not_heard_is_told_at_delivery() {
+    needs!("jq");
     let sandbox = family();
     let outcome = r#"{"actions":[{"do":"enqueue","agent":"zoe","text":"psst"}]}"#;
     fs::write(sandbox.home().join("outcome"), outcome).unwrap();
@@ -269,6 +279,7 @@ fn what_is_not_heard_is_told_at_delivery() {
 
 #[test]
 fn a_hook_is_not_held_to_what_a_turn_may() {
+    needs!("jq");
     let sandbox = family();
     let own = own_name();
     hook(&sandbox.agent("boss"), "on-scheduled", &format!("{own} stop ada > /dev/null"));
@@ -280,6 +291,7 @@ fn a_hook_is_not_held_to_what_a_turn_may() {
 
 #[test]
 fn another_state_directory_knows_nothing_of_a_turn() {
+    needs!("jq");
     let sandbox = family();
     let own = own_name();
     let script = format!(
@@ -298,6 +310,7 @@ fn another_state_directory_knows_nothing_of_a_turn() {
 
 #[test]
 fn a_refusal_inside_a_turn_names_what_would_let_it() {
+    needs!("jq");
     let sandbox = family();
     let _ = in_turn_of(&sandbox, "boss", &["stop ada"]);
     let talk = fs::read_to_string(sandbox.home().join("talk")).unwrap();

@@ -135,6 +135,7 @@ fn what_comes_through_an_inbox_that_was_opened_before_is_found() {
 /// The whole backlog is used up, in order, and nothing of it stays.
 #[test]
 fn a_pile_that_is_used_up_is_removed() {
+    needs!("strace");
     let sandbox = agent();
     let ids = batch(&sandbox, 1030);
     assert_eq!((messages(&inbox(&sandbox)), piles(&sandbox).len()), (0, 1), "a batch comes as one");
@@ -179,6 +180,7 @@ fn one_message_of_a_pile_can_be_shown_dropped_and_moved_up() {
 
 #[test]
 fn where_no_directory_can_be_exchanged_messages_are_filed_one_by_one() {
+    needs!("strace");
     let (sandbox, ids) = long(1100);
     let calls = strace::record(&sandbox.copy(), TICK, "").calls;
     let exchange = exchange(&calls);
@@ -197,6 +199,7 @@ fn exchange(calls: &[Call]) -> &Call {
 /// Each state between the exchange and its end, and what readers, clones and the next commands make of it.
 #[test]
 fn an_exchange_that_was_killed_hides_nothing() {
+    needs!("strace");
     let (template, ids) = long(1100);
     fs::write(inbox(&template).join(".hidden"), "").unwrap();
     template.run(["wake", "a"]);
@@ -237,6 +240,7 @@ fn an_exchange_that_was_killed_hides_nothing() {
 /// A batch is there whole or not at all, wherever it is killed.
 #[test]
 fn a_large_batch_comes_whole_or_not_at_all() {
+    needs!("strace");
     const BATCH: &[&str] = &["enqueue", "a", "--batch"];
     let template = agent();
     let lines = "{\"text\":\"hello\"}\n".repeat(1100);
@@ -320,6 +324,7 @@ fn a_clone_goes_on_with_a_pile() {
 /// What a step costs does not depend on how much more is queued.
 #[test]
 fn a_step_makes_as_many_calls_with_few_queued_as_with_many() {
+    needs!("strace");
     let costs = [1100, 4000].map(|count| {
         let sandbox = agent().with_real_clock();
         batch(&sandbox, count);

@@ -356,6 +356,7 @@ fn of_two_ticks_one_runs_the_turn() {
 
 #[test]
 fn who_comes_to_recover_a_run_that_ends_in_that_moment_has_interrupted_none() {
+    needs!("strace");
     let turn = r#"echo $$ > "$HOME/up"; cat "$HOME/down""#;
     let running = || {
         let sandbox = agent(turn, "");

@@ -76,6 +76,7 @@ fn with_id(text: &str, number: usize) -> String {
 
 #[test]
 fn what_is_over_costs_no_call() {
+    needs!("strace");
     let lived = lived();
     let (few, many) = (after(&lived, FEW), after(&lived, MANY));
     let only = |dir: &str| {

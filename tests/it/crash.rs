@@ -35,6 +35,7 @@ struct Tally {
 
 #[test]
 fn every_command_can_be_killed_at_every_call() {
+    needs!("strace");
     let prepared: Vec<(Sandbox, Vec<String>)> = SCENARIOS
         .iter()
         .map(|scenario| {
@@ -144,6 +145,7 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
 /// tick has noted its end. It is as long as it takes to see that, and to write one small file.
 #[test]
 fn a_turn_runs_again_only_if_nobody_noted_its_end() {
+    needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "tick: claim, turn, settle").unwrap();
     let template = queued();
     let measured = template.copy();
@@ -181,6 +183,7 @@ fn a_turn_runs_again_only_if_nobody_noted_its_end() {
 /// A stop that is killed on its way has closed the gate or not; the next one finishes it.
 #[test]
 fn stop_can_be_killed_while_it_ends_a_run() {
+    needs!("strace");
     // It says that it is up, and would work for a day.
     const TURN: &str =
         r#"echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns"; echo up > "$HOME/up"; exec sleep 86400"#;
@@ -239,6 +242,7 @@ fn stop_can_be_killed_while_it_ends_a_run() {
 /// that knows its own key alone: it would pass for the whole.
 #[test]
 fn a_dedupe_cache_that_was_lost_in_mid_turn_is_made_whole() {
+    needs!("strace");
     let sandbox = started();
     let first = sandbox.run(words("enqueue ada one --dedupe-key first"));
     sandbox.run(words("tick ada"));

@@ -43,6 +43,7 @@ fn queue(sandbox: &Sandbox, agent: &str) -> Vec<Value> {
 
 #[test]
 fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "write the chapter");
     let kid = sandbox.json(["get", "kid"]);
@@ -81,6 +82,7 @@ fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
 
 #[test]
 fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "first");
     sandbox.run(["enqueue", "kid", "second"]);
@@ -98,6 +100,7 @@ fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
 
 #[test]
 fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
+    needs!("jq");
     let sandbox = boss_that(
         r#"case "$DORMOUSE_AGENT $(jq -r .message.kind "$DORMOUSE_CONTEXT")" in
            "boss operator_prompt") echo '{"actions": [
@@ -127,6 +130,7 @@ fn a_turn_delegates_and_waits_and_the_chain_has_an_end() {
 
 #[test]
 fn what_a_child_can_not_do_its_parent_hears_of() {
+    needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || exit 1"#);
     extend_policy(&sandbox, "boss", "\n[recovery]\nmax_attempts = 1\n");
     let id = delegate(&sandbox, "impossible");
@@ -139,6 +143,7 @@ fn what_a_child_can_not_do_its_parent_hears_of() {
 
 #[test]
 fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "long");
     let stopped = sandbox.json(["stop", "boss"]);
@@ -171,6 +176,7 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
 
 #[test]
 fn nobody_stops_the_parent_from_inside_the_child() {
+    needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || dormouse stop boss 2> "$HOME/said""#);
     delegate(&sandbox, "mutiny");
     sandbox.cmd(["tick", "kid"]).output();
@@ -181,6 +187,7 @@ fn nobody_stops_the_parent_from_inside_the_child() {
 
 #[test]
 fn time_limits_and_children_that_are_gone() {
+    needs!("jq");
     let sandbox = boss();
     let id = sandbox.run(["task", "start", "-a", "boss", "--delegate", "kid", "--timeout", "1h", "slow"]);
     let id = id.trim();
@@ -207,6 +214,7 @@ fn time_limits_and_children_that_are_gone() {
 
 #[test]
 fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
+    needs!("jq");
     let sandbox = boss();
     sandbox.run(["create", "other", "--", "true"]);
     let refused = |args: &[&str], kind: &str, status: i32| {
@@ -235,6 +243,7 @@ fn a_delegation_that_can_not_be_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "work");
     let path = sandbox.agent("boss").join("state.json");
@@ -250,6 +259,7 @@ fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
 /// A kill between the commit of the parent and the child's message: the next step goes on from there.
 #[test]
 fn what_was_not_handed_over_is_by_the_next_step_and_once() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "once");
     let path = sandbox.agent("boss").join(format!("tasks/{id}.json"));
@@ -279,6 +289,7 @@ fn what_was_not_handed_over_is_by_the_next_step_and_once() {
 #[cfg(target_os = "linux")]
 #[test]
 fn cut_anywhere_a_delegation_is_done_once_or_was_never_there() {
+    needs!("strace", "jq");
     let calls = ["renameat", "unlinkat", "fsync", "fdatasync", "pwrite64", "mkdirat"];
     let commands = ["task start -a boss --delegate kid dig", "tick kid"];
     let mut cuts = Vec::new();
@@ -332,6 +343,7 @@ fn end_of_the_childs_message(sandbox: &Sandbox, id: &str) -> Value {
 
 #[test]
 fn a_cancelled_delegation_is_not_done_later() {
+    needs!("jq");
     for how in ["task stop", "stop boss", "timeout", "child stopped before"] {
         let sandbox = boss();
         let args: &[&str] = if how == "timeout" { &["--timeout", "1m"] } else { &[] };
@@ -371,6 +383,7 @@ fn a_cancelled_delegation_is_not_done_later() {
 /// What was begun and failed waits for its next attempt: that does not come either.
 #[test]
 fn a_cancelled_delegation_is_not_tried_again() {
+    needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss"#);
     let id = delegate(&sandbox, "work");
     edit_policy(&sandbox, "kid", |text| text.replace("is done\"", "is done\"; exit 1"));
@@ -386,6 +399,7 @@ fn a_cancelled_delegation_is_not_tried_again() {
 /// Killed when the task was marked, before the child was told: the next step of the parent does it.
 #[test]
 fn a_cancellation_that_was_cut_off_is_finished_by_the_next_step() {
+    needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "work");
     let path = sandbox.agent("boss").join("tasks").join(format!("{id}.json"));

@@ -81,6 +81,7 @@ fn blocks(text: &str) -> Vec<Block> {
 /// goes on in lines that begin with `> `.
 #[test]
 fn console_sessions_happen_as_shown() {
+    needs!("jq");
     let mut ran = 0;
     for document in documents() {
         let sandbox = Sandbox::empty();

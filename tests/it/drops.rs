@@ -129,6 +129,7 @@ fn what_is_moved_aside_replaces_nothing_that_was() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_replaces_one_that_is_being_taken_in_is_not_lost() {
+    needs!("strace");
     let first = r#"{"text": "first"}"#;
     let recorded = sandbox();
     drop(&recorded, "status.json", first);
@@ -155,6 +156,7 @@ fn a_file_that_replaces_one_that_is_being_taken_in_is_not_lost() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_that_goes_away_meanwhile_is_no_message() {
+    needs!("strace");
     for args in [["tick", "a"], ["explain", "a"]] {
         let recorded = sandbox();
         drop(&recorded, "status.json", r#"{"text": "first"}"#);

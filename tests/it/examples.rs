@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::harness::{copy_tree, dormouse};
+use crate::needs::leave_out;
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
@@ -75,6 +76,7 @@ fn two_machines() {
 
 #[test]
 fn fleet() {
+    needs!("postgresql");
     let output = run(&examples().join("fleet/run.sh"), &[]);
     shows(&output, "--await --timeout 2m\ndone under lease ");
     shows(&output, "\n7 turns under 7 leases\n");
@@ -95,6 +97,7 @@ fn budget() {
 
 #[test]
 fn flaky_service() {
+    needs!("awk");
     let output = run(&examples().join("flaky-service/run.sh"), &[]);
     let down = "exit status 1: 503 Service Unavailable";
     shows(
@@ -116,6 +119,7 @@ fn flaky_service() {
 /// The project's own last commits, or, where there is no history, those of a little repository.
 #[test]
 fn commit_reviewer() {
+    needs!("jq");
     let output = run(&examples().join("commit-reviewer/run.sh"), &["-n", "3"]);
     shows(&output, "1 failed and was tried again");
     shows(&output, "is unreachable (pretended, on attempt 1)");
@@ -124,6 +128,7 @@ fn commit_reviewer() {
 /// Outside any repository it makes one, so that it always has something to show.
 #[test]
 fn commit_reviewer_without_history() {
+    needs!("jq");
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("examples");
     fs::create_dir(&copy).unwrap();
@@ -135,6 +140,7 @@ fn commit_reviewer_without_history() {
 
 #[test]
 fn background_build() {
+    needs!("jq");
     let output = run(&examples().join("background-build/run.sh"), &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     let (passes, fails) = text.split_once("2. Somebody breaks the crate.").unwrap();
@@ -157,6 +163,7 @@ fn brief_of(part: &str) -> &str {
 
 #[test]
 fn daily_look() {
+    needs!("jq");
     let output = run(&examples().join("daily-look/run.sh"), &[]);
     shows(&output, "exit status 10, and not a byte written\n");
     shows(&output, "\n2026-03-02 08:00:00.000 UTC\n");
@@ -167,6 +174,7 @@ fn daily_look() {
 
 #[test]
 fn delegating_pair() {
+    needs!("jq");
     let output = run(&examples().join("delegating-pair/run.sh"), &[]);
     shows(
         &output,
@@ -195,10 +203,9 @@ fn long_turn() {
 /// The whole story, with one of the clients that it knows.
 fn model_agent(client: &str) {
     let has = |program| Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success());
-    for program in ["python3", client] {
+    for program in ["python3", "jq", client] {
         if !has(program) {
-            eprintln!("skipped: the agent of a model, with {client}, needs {program}");
-            return;
+            return leave_out(&format!("the agent of a model needs {program}"));
         }
     }
     let output = run(&examples().join("model-agent/run.sh"), &[client]);
@@ -245,6 +252,7 @@ fn scripts(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn a_webhook_becomes_a_review() {
+    needs!("jq");
     let output = run(&examples().join("webhook/run.sh"), &[]);
     shows(&output, "forged: no active trigger has this capability");
     shows(&output, "# org/repo#12: WIP: everything");

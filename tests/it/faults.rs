@@ -39,6 +39,7 @@ struct Fault<'a> {
 
 #[test]
 fn every_command_can_fail_at_every_call() {
+    needs!("strace");
     let prepared: Vec<(Sandbox, Vec<String>)> = SCENARIOS
         .iter()
         .map(|scenario| {
@@ -224,6 +225,7 @@ fn writes_may_be_torn_at_any_length() {
 /// A read-only directory says so, and nothing changes.
 #[test]
 fn a_command_that_can_not_write_names_the_place() {
+    needs!("strace");
     let template = queued();
     let calls = strace::record(&template.copy(), &["enqueue", AGENT, "hello"], "").points();
     let call = calls.iter().find(|call| call.act() == "open").unwrap();

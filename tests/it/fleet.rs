@@ -99,6 +99,7 @@ pub fn lives(machine: &Machine) {
 
 #[test]
 fn pgbouncer_may_stand_between() {
+    needs!("postgresql");
     let bouncer = Bouncer::before(server());
     let machine = Machine::new(&bouncer.url("by_bouncer"), Some("secret"));
     let until = Instant::now() + LONG;
@@ -111,6 +112,7 @@ fn pgbouncer_may_stand_between() {
 
 #[test]
 fn the_server_is_verified_and_the_password_comes_from_a_file() {
+    needs!("postgresql");
     let server = server();
     let url = of_scram(server);
     let roots = format!("&sslmode=verify-full&sslrootcert={}", server.roots().display());
@@ -140,6 +142,7 @@ fn the_server_is_verified_and_the_password_comes_from_a_file() {
 /// machine has it.
 #[test]
 fn whoever_steps_has_the_password_and_nobody_below() {
+    needs!("postgresql");
     let password = "secret";
     let url = of_scram(server())("127.0.0.1", "by_word", "&sslmode=require");
     let seen = "{ env; tr '\\0' ' ' </proc/$PPID/cmdline; echo; } >>";
@@ -184,6 +187,7 @@ fn records(dir: &std::path::Path) -> Vec<(String, String)> {
 
 #[test]
 fn an_agent_is_exported_and_removed() {
+    needs!("postgresql");
     let machine = Machine::new(&server().url("removed"), None).with_ada("echo done");
     machine.run(["enqueue", "ada", "first"]);
     machine.run(["tick", "--all", "--until-idle"]);
@@ -230,6 +234,7 @@ fn an_agent_is_exported_and_removed() {
 
 #[test]
 fn whoever_says_something_to_an_agent_that_has_left_is_told() {
+    needs!("postgresql");
     let machine = Machine::new(&server().url("left"), None).with_ada("echo done");
     machine.run(["enqueue", "ada", "with it"]);
     machine.run(["export", "ada", "--move", "host-b", "--output", "ada.tar", "-q"]);
@@ -247,6 +252,7 @@ fn whoever_says_something_to_an_agent_that_has_left_is_told() {
 
 #[test]
 fn doctor_reads_every_record_of_a_database() {
+    needs!("postgresql");
     let server = durable();
     let url = server.url("checked");
     let machine = Machine::new(&url, None).with_ada("echo done");
@@ -315,6 +321,7 @@ fn doctor_reads_every_record_of_a_database() {
 /// `doctor` looks at records as files, which it makes for a moment. Killed, it leaves them.
 #[test]
 fn what_a_doctor_has_left_goes_when_an_agent_is_made() {
+    needs!("postgresql");
     let machine = Machine::new(&server().url("left_by_doctor"), None).with_ada("echo done");
     let left = machine.anchor().join("agents/.new-ada-1");
     fs::create_dir(&left).unwrap();
@@ -338,6 +345,7 @@ fn half_done(url: &str, saved: &str) -> Machine {
 
 #[test]
 fn a_run_goes_on_elsewhere_from_what_was_saved() {
+    needs!("postgresql");
     for (schema, saved, sum) in [
         ("saved_some", "printf half", "2407547407 4"),
         ("saved_none", "printf ''", "4294967295 0"),
@@ -357,6 +365,7 @@ fn a_run_goes_on_elsewhere_from_what_was_saved() {
 
 #[test]
 fn a_checkpoint_that_is_nowhere_is_found_missing() {
+    needs!("postgresql");
     let url = durable().url("saved");
     let one = half_done(&url, "printf half");
     durable().sql("DELETE FROM saved.blob");
@@ -370,6 +379,7 @@ fn a_checkpoint_that_is_nowhere_is_found_missing() {
 /// However many agents rest: they are not even looked at.
 #[test]
 fn a_tick_of_all_costs_what_the_due_agents_cost() {
+    needs!("postgresql");
     let flights = [0, 20_000].map(|resting| {
         let schema = format!("resting_{resting}");
         let owner = Machine::new(&server().url(&schema), None).with_ada("dormouse enqueue bob hello -q && echo done");
@@ -402,6 +412,7 @@ fn a_tick_of_all_costs_what_the_due_agents_cost() {
 /// Nothing happens where nobody ticks, and nobody would say so.
 #[test]
 fn doctor_says_where_nobody_ticks() {
+    needs!("postgresql");
     let machine = Machine::new(&durable().url("unticked"), None).with_ada("echo done");
     let late = || {
         durable().sql(
@@ -444,6 +455,7 @@ fn doctor_says_where_nobody_ticks() {
 /// Nothing that is silent looks as if a turn had written nothing.
 #[test]
 fn the_output_of_another_machine_is_said_to_be_there() {
+    needs!("postgresql");
     let url = server().url("outputs");
     let one = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
     let other = Machine::new(&url, None);

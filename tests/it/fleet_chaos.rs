@@ -21,6 +21,7 @@ use self::host::Fleet;
 use self::judge::{Evidence, Sign, judge, pairs};
 use self::net::Line;
 use crate::harness::Ran;
+use crate::needs::leave_out;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually};
 
@@ -98,6 +99,7 @@ fn assert_fenced(ran: &Ran, evidence: &Evidence) {
 
 #[test]
 fn a_machine_that_was_paused_past_its_lease_is_fenced() {
+    needs!("postgresql");
     let (ran, evidence) = paused("paused", "", None);
     assert_fenced(&ran, &evidence);
 }
@@ -105,6 +107,7 @@ fn a_machine_that_was_paused_past_its_lease_is_fenced() {
 /// Its turn has ended well meanwhile, and the step has nothing to do any more than to say so.
 #[test]
 fn a_step_that_was_paused_past_its_lease_is_fenced() {
+    needs!("postgresql");
     let (ran, evidence) = paused("paused_step", "tick ada", None);
     assert_fenced(&ran, &evidence);
 }
@@ -112,6 +115,7 @@ fn a_step_that_was_paused_past_its_lease_is_fenced() {
 /// The judge sees it where a machine does not look at the fence. Its proxy makes it believe that the lease is still its own.
 #[test]
 fn without_the_check_of_the_fence_the_judge_objects() {
+    needs!("postgresql");
     let tamper = |fleet: &Fleet<'_>| {
         let proxy = fleet.hosts[0].proxy();
         // What a change reads of leases under the lock, and the answer to a beat.
@@ -141,6 +145,7 @@ fn without_the_check_of_the_fence_the_judge_objects() {
 /// alone all the same.
 #[test]
 fn two_machines_of_one_image_are_two() {
+    needs!("postgresql");
     let fleet = Fleet::new(server(), "one_image", &[0, 0, 0], &["ada"]).of_one_image();
     let (one, other) = (&fleet.hosts[1], &fleet.hosts[2]);
     let message = one.run(&["enqueue", "ada", "wait for me"]).trim_end().to_owned();
@@ -174,8 +179,9 @@ fn two_machines_of_one_image_are_two() {
 /// A machine that is cut off ends its turn before another one can begin: nothing is shortened here, so it takes a minute.
 #[test]
 fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
+    needs!("postgresql");
     if std::env::var_os("CI").is_none() && std::env::var_os("DORMOUSE_FLEET").is_none() {
-        return println!("left out: it takes a minute, and CI or DORMOUSE_FLEET is not set");
+        return leave_out("takes a minute: set DORMOUSE_FLEET");
     }
     let fleet = Fleet::new(server(), "cut_off", &[0, 0], &["ada"]);
     let (one, other) = (&fleet.hosts[0], &fleet.hosts[1]);
@@ -202,6 +208,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 #[test]
 fn a_fleet_in_trouble_loses_nothing_and_counts_nothing_twice() {
+    needs!("postgresql");
     let seconds = number("DORMOUSE_FLEET", if std::env::var_os("CI").is_some() { 25 } else { 15 });
     let seed = number("DORMOUSE_FLEET_SEED", 1);
     let server = Server::start_in(net::network(), "");

@@ -72,6 +72,7 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
 
 #[test]
 fn a_line_that_breaks_at_any_flight_changes_nothing_of_what_comes_of_it() {
+    needs!("postgresql");
     let (whole, flights) = done("cuts", None);
     assert!(flights > 60, "{flights}");
     let step = if std::env::var_os("DORMOUSE_FLEET").is_some() { 1 } else { 5 };
@@ -101,6 +102,7 @@ fn a_line_that_breaks_at_any_flight_changes_nothing_of_what_comes_of_it() {
 /// Each flight is a while of waiting, and a part of what a fleet asks of its server.
 #[test]
 fn a_message_and_a_step_with_a_turn_are_a_few_flights() {
+    needs!("postgresql");
     let direct = Machine::new(&durable().url("few_flights"), None).with_ada("true");
     let proxy = Proxy::before(durable().socket(), None);
     let url =
@@ -128,6 +130,7 @@ fn a_message_and_a_step_with_a_turn_are_a_few_flights() {
 /// A producer may call one function, and hears of each message that it is there.
 #[test]
 fn a_producer_whose_line_breaks_says_everything_once() {
+    needs!("postgresql");
     let server = durable();
     server
         .sql("DO $$ BEGIN CREATE ROLE cut_producer LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$");

@@ -79,6 +79,7 @@ fn lives_with(name: &str, defaults: &[(&str, &str)]) {
 
 #[test]
 fn the_defaults_of_a_role_change_nothing() {
+    needs!("postgresql");
     if std::env::var_os("DORMOUSE_FLEET").is_some() {
         for (number, odd) in ODD.iter().enumerate() {
             lives_with(&format!("odd_{number}"), &[*odd]);
@@ -91,5 +92,6 @@ fn the_defaults_of_a_role_change_nothing() {
 
 #[test]
 fn a_transaction_that_would_see_one_state_sees_each() {
+    needs!("postgresql");
     lives_with("odd_isolation", &ODD[1..2]);
 }

@@ -48,6 +48,7 @@ fn ticked(machine: &Machine, args: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_machine_ticks_the_agents_of_its_pools() {
+    needs!("postgresql");
     let url = server().url("pools");
     let [plain, gpu, both] = std::array::from_fn(|_| Machine::new(&url, None));
     plain.run(["init"]);
@@ -100,6 +101,7 @@ fn a_machine_ticks_the_agents_of_its_pools() {
 
 #[test]
 fn whoever_follows_follows_its_pools() {
+    needs!("postgresql");
     let url = server().url("pools_follow");
     let [plain, gpu] = std::array::from_fn(|_| Machine::new(&url, None));
     plain.run(["init"]);
@@ -118,6 +120,7 @@ fn whoever_follows_follows_its_pools() {
 
 #[test]
 fn what_is_no_pool_is_refused_where_it_is_read() {
+    needs!("postgresql");
     let machine = Machine::new(&server().url("pools_wrong"), None).with_ada("echo done");
     serve(&machine, "[]");
     let ran = machine.cmd(["list"]).output();

@@ -55,6 +55,7 @@ fn is_refused(machine: &Machine, args: &[&str]) -> String {
 
 #[test]
 fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
+    needs!("postgresql");
     let roles = Roles::of("by_producer");
     let producer = roles.machine("producer");
     let id = producer.run(["enqueue", "ada", "build it"]);
@@ -143,6 +144,7 @@ fn a_producer_speaks_in_its_own_name_and_reads_nothing() {
 /// Whatever a row says that a producer has put there, it is a producer's.
 #[test]
 fn what_a_producer_claims_is_not_believed() {
+    needs!("postgresql");
     let roles = Roles::of("by_claims");
     let owner = &roles.owner;
     let said = owner.run(["enqueue", "ada", "an order", "--origin", "operator"]);
@@ -182,6 +184,7 @@ fn what_a_producer_claims_is_not_believed() {
 
 #[test]
 fn a_ticker_does_everything_and_a_reader_reads() {
+    needs!("postgresql");
     let roles = Roles::of("by_parts");
     let (ticker, reader) = (roles.machine("ticker"), roles.machine("reader"));
     ticker.run(["enqueue", "ada", "hello"]);
@@ -242,6 +245,7 @@ fn a_ticker_does_everything_and_a_reader_reads() {
 
 #[test]
 fn a_grant_that_means_nothing_is_refused() {
+    needs!("postgresql");
     let roles = Roles::of("by_grants");
     for word in ["ticker", "=x", "ticker=", "owner=x"] {
         let ran = roles.owner.cmd(["init", "--grant", word]).output();

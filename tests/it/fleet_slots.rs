@@ -43,6 +43,7 @@ fn agent(machine: &Machine, name: &str, turn: &str, priority: i32) {
 
 #[test]
 fn a_turn_waits_for_the_slot_of_another_machine() {
+    needs!("postgresql");
     let [here, there] = machines("slots_wait", 1);
     agent(&here, "ada", WAITS, 0);
     agent(&here, "bob", "echo done", 0);
@@ -65,6 +66,7 @@ fn a_turn_waits_for_the_slot_of_another_machine() {
 
 #[test]
 fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
+    needs!("postgresql");
     let [here, there] = machines("slots_gone", 1);
     agent(&here, "ada", WAITS, 0);
     agent(&here, "bob", "echo done", 0);
@@ -82,6 +84,7 @@ fn a_slot_of_a_machine_that_is_gone_is_free_when_its_lease_is_over() {
 
 #[test]
 fn a_turn_of_another_machine_makes_way_for_a_more_urgent_agent() {
+    needs!("postgresql");
     let [here, there] = machines("slots_way", 1);
     let yields = ": > \"$HOME/$DORMOUSE_AGENT\"; while dormouse safe-point; do sleep 0.02; done; \
                   echo here | dormouse yield --checkpoint - >/dev/null";
@@ -99,6 +102,7 @@ fn a_turn_of_another_machine_makes_way_for_a_more_urgent_agent() {
 
 #[test]
 fn machines_that_claim_at_once_never_have_more_turns_than_slots() {
+    needs!("postgresql");
     const EACH: usize = 5;
     let machines: [Machine; 3] = machines("slots_race", 2);
     let log = machines[0].sandbox.root().join("log");

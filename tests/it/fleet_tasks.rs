@@ -34,6 +34,7 @@ fn waiting(schema: &str) -> String {
 
 #[test]
 fn a_task_is_told_something_from_any_machine() {
+    needs!("postgresql");
     let schema = "told_task";
     let [one, other] = two(schema);
     // It asks, and goes on when it is answered.
@@ -76,6 +77,7 @@ fn a_task_is_told_something_from_any_machine() {
 /// What a task has not read when it ends was not said, and whoever said it is told.
 #[test]
 fn whoever_speaks_to_a_task_that_ends_is_told() {
+    needs!("postgresql");
     let schema = "told_ended";
     let [one, other] = two(schema);
     let id = task(&one, "read a; echo $a; exec sleep 1000");

@@ -73,6 +73,7 @@ fn lived() -> Sandbox {
 
 #[test]
 fn an_agent_is_the_same_after_its_way_through_a_database() {
+    needs!("postgresql");
     let one = lived();
     let (there, other) =
         (Machine::new(&server().url("way_one"), None), Machine::new(&server().url("way_two"), None));
@@ -125,6 +126,7 @@ fn an_agent_is_the_same_after_its_way_through_a_database() {
 
 #[test]
 fn what_only_a_directory_can_keep_is_refused() {
+    needs!("postgresql");
     let one = lived();
     let there = Machine::new(&server().url("unfit"), None);
     there.run(["init", "-q"]);
@@ -141,6 +143,7 @@ fn what_only_a_directory_can_keep_is_refused() {
 /// Messages go on while an agent moves from a directory to a database and back: each that was acknowledged ends once.
 #[test]
 fn producers_go_on_while_an_agent_moves() {
+    needs!("postgresql");
     let home = Sandbox::new().with_real_clock();
     let there = Machine::new(&server().url("moves"), None);
     for args in [&["create", "ada", "--shell", "cat >/dev/null"][..], &["start", "ada", "-q"]] {
@@ -219,6 +222,7 @@ fn producers_go_on_while_an_agent_moves() {
 
 #[test]
 fn an_agent_gets_another_name() {
+    needs!("postgresql");
     let there = Machine::new(&server().url("renamed"), None).with_ada("cat >/dev/null; echo done");
     there.run(["create", "bob", "--parent", "ada", "--shell", "echo bob", "-q"]);
     there.run(["enqueue", "ada", "first", "-q"]);
@@ -250,6 +254,7 @@ fn an_agent_gets_another_name() {
 /// A turn on one machine keeps the other from taking its agent away.
 #[test]
 fn an_agent_at_work_on_another_machine_stays() {
+    needs!("postgresql");
     let url = server().url("at_work");
     let one =
         Machine::new(&url, None).with_ada("cat >/dev/null; until [ -e \"$HOME/go\" ]; do sleep 0.05; done");
@@ -280,6 +285,7 @@ fn an_agent_at_work_on_another_machine_stays() {
 /// What was saved for a message goes with its agent from a directory to a database, to another machine and back.
 #[test]
 fn a_checkpoint_travels() {
+    needs!("postgresql");
     let one = Sandbox::new().with_real_clock();
     let turn = "cat >/dev/null; last=$(cat \"$DORMOUSE_CHECKPOINT\" 2>/dev/null); \
                 if test \"$last\" = 111; then echo \"went on from $last\"; \
@@ -322,6 +328,7 @@ fn room(machine: &Machine) -> Vec<(String, String)> {
 /// Of one that does not appear nothing is left after a day.
 #[test]
 fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
+    needs!("strace", "postgresql");
     let one = lived();
     let hooks = agent_in(&one, "ada").join("hooks");
     write_program(&hooks.join("on-scheduled"), "#!/bin/sh\nexit 0\n");
@@ -378,6 +385,7 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
 
 #[test]
 fn what_a_machine_has_of_an_agent_that_is_gone_is_found() {
+    needs!("postgresql");
     let url = server().url("left_rooms");
     let one = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
     let other = Machine::new(&url, None);

@@ -45,6 +45,7 @@ fn keys(server: &Server, schema: &str) -> String {
 
 #[test]
 fn a_signature_is_verified_on_any_machine() {
+    needs!("postgresql");
     let (server, schema) = (server(), "signed");
     let [one, other] = two(server, schema);
     let hook = signed(&one, &["--source", "webhook:github"]);
@@ -86,6 +87,7 @@ fn a_signature_is_verified_on_any_machine() {
 
 #[test]
 fn a_key_goes_with_its_wait_and_with_its_agent() {
+    needs!("postgresql");
     let (server, schema) = (server(), "key_goes");
     let [one, other] = two(server, schema);
     let wait = one.json(["wait", "-a", "ada", "--on", "external", "--reason", "why", "--resource", "r"]);
@@ -118,6 +120,7 @@ fn a_key_goes_with_its_wait_and_with_its_agent() {
 
 #[test]
 fn a_trigger_is_used_so_often_in_a_minute_by_all_machines_together() {
+    needs!("postgresql");
     let (server, schema) = (server(), "used");
     let [one, other] = two(server, schema);
     for machine in [&one, &other] {

@@ -13,6 +13,7 @@ use crate::fleet_chaos::host::{Fleet, Host};
 use crate::fleet_chaos::judge::{Line, Sign};
 use crate::fleet_chaos::net::network;
 use crate::harness::Ran;
+use crate::needs::leave_out;
 use crate::server::{Server, durable, own};
 use crate::setup::{Beside, eventually};
 use crate::storm::world::mount;
@@ -97,6 +98,7 @@ fn with_something_to_do(url: &str) -> Machine {
 
 #[test]
 fn a_role_that_only_reads_by_default_changes_nothing() {
+    needs!("postgresql");
     let (server, schema) = (durable(), "only_read");
     with_something_to_do(&server.url(schema));
     server.sql("CREATE ROLE hesitant LOGIN IN ROLE dormouse");
@@ -113,6 +115,7 @@ fn a_role_that_only_reads_by_default_changes_nothing() {
 
 #[test]
 fn a_standby_is_read_and_not_written() {
+    needs!("postgresql");
     let (primary, schema) = (Server::start(""), "on_standby");
     let said = read(&with_something_to_do(&primary.url(schema)));
     let standby = primary.standby();
@@ -131,6 +134,7 @@ fn a_standby_is_read_and_not_written() {
 
 #[test]
 fn without_a_free_connection_commands_say_so_and_a_turn_goes_on() {
+    needs!("postgresql");
     let (server, schema) = (durable(), "crowded");
     with_something_to_do(&server.url(schema)).run(["tick", "ada", "-q"]);
     server.sql("CREATE ROLE crowded LOGIN IN ROLE dormouse");
@@ -161,6 +165,7 @@ fn without_a_free_connection_commands_say_so_and_a_turn_goes_on() {
 /// Whoever has set them for a role has not meant the lifetime of a turn.
 #[test]
 fn limits_of_a_role_end_statements_and_no_turns() {
+    needs!("postgresql");
     let (server, schema) = (durable(), "limited");
     with_something_to_do(&server.url(schema));
     server.sql("CREATE ROLE hasty LOGIN IN ROLE dormouse");
@@ -192,6 +197,7 @@ fn limits_of_a_role_end_statements_and_no_turns() {
 /// A turn outlasts a server that ends and begins again, and commands say that it is away.
 #[test]
 fn a_server_that_is_shut_down_ends_no_turn() {
+    needs!("postgresql");
     let server = Server::start_in(network(), "");
     let fleet = Fleet::new(&server, "shut_down", &[0], &["ada"]);
     let one = &fleet.hosts[0];
@@ -218,6 +224,7 @@ fn a_server_that_is_shut_down_ends_no_turn() {
 /// The tables are on a disk of their own, as small as the test wants it.
 #[test]
 fn a_server_without_room_keeps_what_it_has_acknowledged() {
+    needs!("postgresql");
     // The disk is seen by the thread that makes it, and by those that it starts.
     thread::scope(|scope| scope.spawn(without_room).join().unwrap());
 }
@@ -228,7 +235,7 @@ fn without_room() {
     let disk = place.path().join("disk");
     fs::create_dir(&disk).unwrap();
     if !mount(&disk, "24m") {
-        return println!("left out: no disk of its own can be mounted here");
+        return leave_out("no disk of its own can be mounted here");
     }
     own(&disk);
     let server = Server::start("");
@@ -317,6 +324,7 @@ fn is_processed(host: &Host, message: &str) -> bool {
 /// machine takes the other's lease for its own.
 #[test]
 fn a_lease_that_a_failover_forgot_is_nobody_elses() {
+    needs!("postgresql");
     let server = Server::start("");
     let fleet = Fleet::by_proxy(&server, "forgotten", &[0, 0], &["ada"]);
     let standby = server.standby();
@@ -354,6 +362,7 @@ fn a_lease_that_a_failover_forgot_is_nobody_elses() {
 /// Nobody else has begun meanwhile, and the turn ends well: but there is no run any more of which that could be recorded.
 #[test]
 fn a_settlement_of_a_run_that_a_failover_forgot_is_refused() {
+    needs!("postgresql");
     let server = Server::start("");
     let fleet = Fleet::by_proxy(&server, "unsettled", &[0], &["ada"]);
     let standby = server.standby();
@@ -379,6 +388,7 @@ fn a_settlement_of_a_run_that_a_failover_forgot_is_refused() {
 /// A turn of which the second server knows goes on, and counts.
 #[test]
 fn a_turn_that_is_known_outlasts_a_failover() {
+    needs!("postgresql");
     let server = Server::start("");
     let fleet = Fleet::by_proxy(&server, "outlasts", &[0, 0], &["ada"]);
     let standby = server.standby();

@@ -64,6 +64,7 @@ fn until_one_waits(schema: &str) -> String {
 
 #[test]
 fn a_wait_ends_with_the_step_of_another_machine() {
+    needs!("postgresql");
     let one = Machine::new(&server().url("watched"), None).with_ada(TURN);
     let (proxy, two) = counted("watched");
     // Any single step may take long on a busy machine.
@@ -87,6 +88,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
 
 #[test]
 fn what_happens_on_another_machine_is_shown_as_it_happens() {
+    needs!("postgresql");
     let one = Machine::new(&server().url("shown_elsewhere"), None).with_ada(TURN);
     let (proxy, two) = counted("shown_elsewhere");
     let told = two.sandbox.root().join("told");
@@ -121,6 +123,7 @@ fn what_happens_on_another_machine_is_shown_as_it_happens() {
 /// Its picture is drawn anew at once; of the others it is told nothing, and looks every 5 s.
 #[test]
 fn an_agent_that_is_watched_from_near_is_listened_to() {
+    needs!("postgresql");
     let one = Machine::new(&server().url("near"), None).with_ada(TURN);
     let two = Sandbox::empty().with_real_clock();
     let url = server().url("near");
@@ -142,6 +145,7 @@ fn an_agent_that_is_watched_from_near_is_listened_to() {
 /// PgBouncer says nothing of the words that it swallows.
 #[test]
 fn behind_a_pooler_a_wait_looks_again_and_again() {
+    needs!("postgresql");
     let one = Machine::new(&server().url("pooled"), None).with_ada(TURN);
     server().sql(
         "CREATE TABLE pooled.waited (channel text);

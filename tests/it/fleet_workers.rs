@@ -44,6 +44,7 @@ fn add_settings(machine: &Machine, more: &str) {
 
 #[test]
 fn one_process_makes_many_steps_and_lives_no_longer_than_its_follower() {
+    needs!("postgresql");
     let machine = machine("workers_many", &["ada", "bob"]);
     let follower = Beside::start(machine.cmd(["tick", "--all", "--follow"]));
     for round in 1..=3 {
@@ -64,6 +65,7 @@ fn one_process_makes_many_steps_and_lives_no_longer_than_its_follower() {
 
 #[test]
 fn several_at_once_are_no_more_processes_than_jobs() {
+    needs!("postgresql");
     let names = ["a", "b", "c", "d", "e", "f"];
     let machine = machine("workers_few", &names);
     for name in names {
@@ -78,6 +80,7 @@ fn several_at_once_are_no_more_processes_than_jobs() {
 /// Whatever ends a worker or its connection: the steps after that are made by another process or over another connection.
 #[test]
 fn a_worker_may_be_killed_and_its_connection_cut_at_any_time() {
+    needs!("postgresql");
     let machine = machine("workers_killed", &["ada", "bob"]);
     let _follower = Beside::start(machine.cmd(["tick", "--all", "--follow"]));
     machine.run(["enqueue", "ada", "one"]);
@@ -112,6 +115,7 @@ fn a_worker_may_be_killed_and_its_connection_cut_at_any_time() {
 /// A step is made by the settings as they are when it begins, and what was wrong with one is not kept for the next.
 #[test]
 fn a_step_knows_nothing_of_the_one_before() {
+    needs!("postgresql");
     let machine = machine("workers_fresh", &["ada", "bob"]);
     let _follower = Beside::start(machine.cmd(["tick", "--all", "--follow"]).env("MARK", "marked"));
     machine.run(["enqueue", "ada", "one"]);

@@ -251,6 +251,7 @@ fn traced(sandbox: &Sandbox, args: &[&str]) -> (Beside, Pid) {
 
 #[test]
 fn without_watches_it_says_so_and_looks_now_and_then() {
+    needs!("strace");
     let sandbox = started("echo seen").with_real_clock();
     let no_watches =
         ["-o", "/dev/null", "-e", "trace=inotify_add_watch", "-e", "inject=inotify_add_watch:error=ENOSPC"];
@@ -265,6 +266,7 @@ fn without_watches_it_says_so_and_looks_now_and_then() {
 /// So a kill of it, at whatever moment, leaves what it found: the steps are other processes, the very ones that cron starts.
 #[test]
 fn it_writes_nothing_and_keeps_no_lock() {
+    needs!("strace");
     let sandbox = started("echo seen").with_real_clock();
     let trace = sandbox.home().join("trace");
     let calls = "trace=/open.*,flock,/rename.*,/.*link.*,/mkdir.*,/.*sync.*,/.*truncate,fallocate,/fchmod.*,/fchown.*,pwrite64";

@@ -210,6 +210,7 @@ struct Cut {
 
 #[test]
 fn what_is_foreseen_is_done_wherever_a_command_was_killed() {
+    needs!("strace");
     let of_crashes =
         SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed").map(|scenario| {
             Situation {
@@ -389,6 +390,7 @@ fn a_recovery_in_progress_is_foreseen() {
 /// Of a run elsewhere, by a clock that went right and by one that ran ahead.
 #[test]
 fn a_run_elsewhere_is_foreseen() {
+    needs!("strace");
     for claimed_at in [None, Some("2099-01-01T00:00:00.000Z")] {
         let sandbox = queued();
         let points = strace::record(&sandbox.copy(), &["tick", AGENT], "").points();

@@ -189,6 +189,7 @@ fn the_oldest_output_makes_room() {
 /// It may be killed anywhere, and then looks at everything anew.
 #[test]
 fn a_sweep_can_be_killed_anywhere() {
+    needs!("strace");
     let sandbox = talking("");
     for text in ["one", "to-fail", "three"] {
         turn(&sandbox, text);
@@ -316,6 +317,7 @@ fn a_month_that_somebody_needs_stays() {
 /// A kill at any call leaves nothing that `doctor` can't repair, and the next `gc` does the rest.
 #[test]
 fn gc_can_be_killed_anywhere() {
+    needs!("strace");
     let sandbox = with_a_past("[retention]\narchive = \"40d\"\n");
     let collected = sandbox.copy();
     collected.run(["gc"]);

@@ -178,6 +178,7 @@ fn a_command_that_exchanges_can_be_killed_at_every_git() {
 
 #[test]
 fn a_command_that_exchanges_can_be_killed_at_every_change_of_a_file() {
+    needs!("strace");
     const CHANGES: [&str; 9] =
         ["rename", "unlink", "rmdir", "mkdir", "link", "linkat", "pwrite64", "write", "fdatasync"];
     let template = two();

@@ -264,11 +264,8 @@ fn nothing_that_a_member_leaves_stops_the_agent() {
 /// is left goes with the owner's next rest.
 #[test]
 fn a_member_may_be_killed_at_every_call() {
+    needs!("strace");
     let Some(shared) = shared() else { return };
-    if std::process::Command::new("strace").arg("-V").output().is_err() {
-        eprintln!("left out: it needs strace");
-        return;
-    }
     let mut left_something = 0;
     let mut cuts = 0;
     for command in ["enqueue a hello", "wake a hello", "enqueue a --batch"] {

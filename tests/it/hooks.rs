@@ -392,8 +392,7 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     let message = say(&sandbox, "hello");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"]));
     wait_for_line(&sandbox.home().join("noted"));
-    let pid = tick.0.id().to_string();
-    assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    crate::setup::kill("TERM", tick.0.id());
     let step = objects(&tick.end().stdout).remove(0);
     assert_eq!(step["terminal"], "interrupted");
     assert_eq!(noted(&sandbox), ["up"], "neither the turn nor another hook");
@@ -459,6 +458,7 @@ fn on_shutdown_runs_while_the_turn_still_runs_and_its_failure_stops_nothing() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_step_that_finds_nothing_to_do_looks_for_no_hook() {
+    needs!("strace");
     let sandbox = created("true");
     hook(&sandbox.store(), "on-state-change", NOTE_STATE);
     sandbox.run(["start", "ada"]);

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
+use crate::needs::leave_out;
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[
@@ -209,7 +210,7 @@ fn a_journal_of_another_machine_is_put_aside() {
         assert!(ran.code() == 0 && ran.stderr.contains("written on another machine"), "{ran}");
         sandbox.run(["doctor"]);
     } else {
-        eprintln!("skipped: this machine has no id");
+        leave_out("this machine has no id");
     }
 }
 
@@ -347,7 +348,7 @@ fn what_is_no_file_of_its_kind_stops_no_command_for_long() {
 /// Only root can become somebody else. `None`: this is not root.
 fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: not root");
+        leave_out("needs root");
         return None;
     }
     let program = sandbox.home().join("dormouse");

@@ -99,6 +99,7 @@ fn kill(sandbox: &Sandbox, args: &[&str], at: impl Fn(&mut std::slice::Iter<'_, 
 
 #[test]
 fn a_step_with_a_turn_syncs_twice_and_rest_leaves_an_empty_journal() {
+    needs!("strace");
     let sandbox = started("true");
     sandbox.run(["tick", "ada", "--until-idle"]);
     say(&sandbox, "hello");
@@ -239,6 +240,7 @@ fn a_copy_of_a_directory_goes_its_own_way() {
 /// Killed between the commit and the end of what it says, a command has done it all the same.
 #[test]
 fn a_line_without_its_mark_is_applied_by_the_next_command() {
+    needs!("strace");
     let template = started("true");
     template.run(["tick", "ada", "--until-idle"]);
     let rename = |call: &Call, part: &str| call.act() == "rename" && call.rest.contains(part);
@@ -309,6 +311,7 @@ fn a_line_that_is_damaged_before_the_end_stops_every_command() {
 
 #[test]
 fn a_sync_that_fails_ends_the_command_and_the_next_one_reads_what_is_there() {
+    needs!("strace");
     let template = started("true");
     template.run(["tick", "ada", "--until-idle"]);
     for name in ["fdatasync", "syncfs"] {
@@ -331,6 +334,7 @@ fn a_sync_that_fails_ends_the_command_and_the_next_one_reads_what_is_there() {
 /// Who begins a turn has the room to settle it.
 #[test]
 fn a_full_disk_stops_a_claim_and_no_settlement() {
+    needs!("strace");
     let template = started("echo ran >> \"$HOME/turns\"");
     template.run(["tick", "ada", "--until-idle"]);
     say(&template, "hello");
@@ -427,6 +431,7 @@ fn a_hostile_journal_costs_little_and_changes_nothing() {
 
 #[test]
 fn a_missing_journal_is_made_and_its_name_is_durable() {
+    needs!("strace");
     let sandbox = started("true");
     sandbox.run(["tick", "ada", "--until-idle"]);
     fs::remove_file(path(&sandbox)).unwrap();

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::checker;
 use crate::harness::{Cmd, Ran, Sandbox, copy_of_dormouse, dormouse};
 use crate::journal::{self, NO_MARK, line};
+use crate::needs::leave_out;
 use crate::setup::edit_policy;
 use crate::strace;
 
@@ -295,7 +296,7 @@ impl Crowded {
     /// `None`: only root can become a user of its own.
     fn new(turn: &str) -> Option<Crowded> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: not root");
+            leave_out("needs root");
             return None;
         }
         let sandbox = sandbox(turn);
@@ -445,6 +446,7 @@ fn calls_to_deliver(count: usize) -> usize {
 
 #[test]
 fn an_outbox_of_thousands_costs_thousands_and_not_their_square() {
+    needs!("strace");
     let [none, some, many] = [1, 200, 2000].map(calls_to_deliver);
     let (each_of_some, each_of_many) = ((some - none) as f64 / 200.0, (many - none) as f64 / 2000.0);
     assert!(each_of_many < each_of_some * 1.2, "{none}, {some}, {many}");

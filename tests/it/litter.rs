@@ -25,6 +25,7 @@ fn rest(sandbox: &Sandbox) {
 
 #[test]
 fn killed_anywhere_and_rested_once_nothing_is_left() {
+    needs!("strace");
     let idle = started("true");
     rest(&idle);
     let queued = idle.copy();
@@ -60,6 +61,7 @@ fn killed_anywhere_and_rested_once_nothing_is_left() {
 
 #[test]
 fn what_a_living_command_makes_is_left_alone() {
+    needs!("strace");
     let template = started("true");
     let words = ["enqueue", "ada", "hello"];
     let calls = strace::record(&template.copy(), &words, "").calls;
@@ -80,6 +82,7 @@ fn what_a_living_command_makes_is_left_alone() {
 
 #[test]
 fn an_agent_that_is_being_made_is_left_alone() {
+    needs!("strace");
     let template = started("true");
     let words = ["create", "bob", "--shell", "true"];
     let calls = strace::record(&template.copy(), &words, "").calls;

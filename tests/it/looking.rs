@@ -34,6 +34,7 @@ fn full_of_things_to_do() -> (Sandbox, String, String) {
 
 #[test]
 fn what_only_looks_runs_nothing_and_changes_nothing() {
+    needs!("strace");
     let (sandbox, done, run) = full_of_things_to_do();
     let log = sandbox.root().join("execs");
     for args in [

@@ -14,6 +14,9 @@
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. What holds of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `format`, `cost`.
 
+#[macro_use]
+mod needs;
+
 mod asking;
 mod attempts;
 mod attention;

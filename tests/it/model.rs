@@ -94,11 +94,13 @@ fn run(cases: u32, on_exhausted: &'static str, records: Records) {
 
 #[test]
 fn the_program_does_what_the_contract_says() {
+    needs!("jq");
     run(CASES, "park", Records::Files);
 }
 
 #[test]
 fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agent() {
+    needs!("jq");
     run(CASES, "stop", Records::Files);
 }
 
@@ -107,5 +109,6 @@ const IN_DATABASE: u32 = 25;
 
 #[test]
 fn the_program_does_what_the_contract_says_in_a_database() {
+    needs!("jq", "postgresql");
     run(IN_DATABASE, "park", Records::Database);
 }

@@ -6,17 +6,6 @@ use std::process::Command;
 
 use crate::harness::{dormouse, write_program};
 
-/// Whether these programs are there; else it says what is left out.
-fn have(programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_there = |name: &&&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
-    let missing: Vec<_> = programs.iter().filter(|name| !is_there(name)).collect();
-    if !missing.is_empty() {
-        eprintln!("left out: it needs {missing:?}");
-    }
-    missing.is_empty()
-}
-
 fn run(command: &mut Command) -> String {
     let ran = command.output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
@@ -54,9 +43,7 @@ fn files_below(root: &Path) -> Vec<String> {
 
 #[test]
 fn what_is_released_is_installed_used_and_removed() {
-    if !have(&["cargo-deb", "dpkg", "strip", "tar", "gzip", "sha256sum", "git"]) {
-        return;
-    }
+    needs!("cargo-deb", "dpkg", "strip", "tar", "gzip", "sha256sum", "git");
     let dir = tempfile::tempdir().unwrap();
     let program = stripped(dir.path());
     let (one, other) = (dir.path().join("one"), dir.path().join("other place"));
@@ -133,9 +120,7 @@ fn is_installed_and_removed(package: &Path, root: &Path) {
 
 /// The template, as systemd reads it for a state directory whose name is not a plain word.
 fn is_a_unit(root: &Path, program: &Path) {
-    if !have(&["systemd-analyze", "systemd-escape"]) {
-        return;
-    }
+    needs!("systemd-analyze", "systemd-escape");
     let text = fs::read_to_string(root.join("usr/lib/systemd/user/dormouse@.service")).unwrap();
     let text = text.replace("/usr/bin/dormouse", program.to_str().unwrap());
     let instance = run(Command::new("systemd-escape").args(["--path", "/srv/our agents/.dormouse"]));
@@ -179,9 +164,7 @@ esac
 
 #[test]
 fn a_build_for_another_machine_is_told_each_flag_and_its_linker() {
-    if !have(&["cargo-deb", "tar", "gzip", "sha256sum", "git"]) {
-        return;
-    }
+    needs!("cargo-deb", "tar", "gzip", "sha256sum", "git");
     let dir = tempfile::tempdir().unwrap();
     let (notes, bin) = (dir.path().join("notes"), dir.path().join("bin"));
     fs::create_dir_all(notes.join("out")).unwrap();

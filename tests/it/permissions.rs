@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
+use crate::needs::leave_out;
 use crate::setup::{eventually, failure, mode, only_file, say, started, step, tree};
 
 /// Runs a command as somebody who owns nothing here; nothing where the tests can't be that.
 pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     if !rustix::process::geteuid().is_root() {
+        leave_out("needs root");
         return None;
     }
     // The program has to be where a stranger may run it.

@@ -618,6 +618,7 @@ impl Outage<'_> {
 
 #[test]
 fn every_command_survives_a_power_cut_at_every_operation() {
+    needs!("strace");
     let recorded: Vec<Recorded<'_>> = SCENARIOS
         .iter()
         .filter(|scenario| scenario.is_durable)
@@ -643,6 +644,7 @@ fn every_command_survives_a_power_cut_at_every_operation() {
 /// A kill leaves what nobody has synced; whoever cleans up must not take it for durable.
 #[test]
 fn power_may_fail_while_a_killed_command_is_cleaned_up() {
+    needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "tick: claim, turn, settle").unwrap();
     let points: Vec<usize> = (0..40).step_by(2).collect();
     let (outages_tried, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -668,6 +670,7 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
 /// was synced, and makes it durable before applying it: half of what it says must not be all that is left.
 #[test]
 fn a_journal_that_is_found_is_made_durable_first() {
+    needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "work add").unwrap();
     let template = (scenario.prepare)();
     let args = (scenario.args)(&template);

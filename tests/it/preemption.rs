@@ -14,12 +14,11 @@ mod sections;
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse};
-use crate::setup::{self, Beside, names, objects, record, say, started, step, wait_for};
+use crate::setup::{self, Beside, kill as signal, names, objects, record, say, started, step, wait_for};
 
 /// What every turn here begins with. `$D` is the program under test; `note` tells the test something,
 /// `come` waits for a file that it makes, and `outside` speaks as somebody who is in no turn.
@@ -125,11 +124,4 @@ fn events(sandbox: &Sandbox, kind: &str) -> Vec<Value> {
 fn refused(ran: &Ran, kind: &str) {
     assert_eq!(ran.code(), 4, "{ran}");
     assert_eq!(crate::setup::failure(ran)["kind"], kind, "{ran}");
-}
-
-/// Sends a signal to a process that this test has started.
-#[track_caller]
-fn signal(name: &str, pid: u32) {
-    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
-    assert!(sent.success(), "SIG{name} to {pid}");
 }

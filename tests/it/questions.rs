@@ -38,6 +38,7 @@ fn advisories(sandbox: &Sandbox) -> Vec<String> {
 
 #[test]
 fn a_question_is_told_once_and_ends_with_its_answer() {
+    needs!("jq");
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     say(&sandbox, "go");
@@ -123,6 +124,7 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
 
 #[test]
 fn a_question_that_was_asked_when_its_teller_was_killed_reaches_the_hook_later() {
+    needs!("jq");
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", &format!("{NOTE}; kill -9 $PPID"));
     say(&sandbox, "go");

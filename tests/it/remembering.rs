@@ -91,6 +91,7 @@ fn an_edit_in_place_is_seen_although_a_step_has_remembered_the_record() {
 
 #[test]
 fn a_step_that_is_killed_or_fails_while_it_remembers_leaves_nothing_wrong() {
+    needs!("strace");
     let sandbox = busy();
     let calls = strace::record(&settled(&sandbox), &["tick", "ada"], "").calls;
     let is_about = |call: &&Call| {

@@ -177,6 +177,7 @@ fn a_stream_goes_to_a_new_file_beside_the_state_directory() {
 
 #[test]
 fn a_removal_can_be_killed_at_every_call() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     let words = ["rm", "ada", "--force", "-o", "x.tar"];
@@ -214,6 +215,7 @@ fn a_removal_can_be_killed_at_every_call() {
 
 #[test]
 fn a_removal_that_finds_the_disk_full_loses_nothing() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     let words = ["rm", "ada", "--force", "-o", "x.tar"];
@@ -291,6 +293,7 @@ fn producers_lose_nothing_to_a_removal() {
 /// The moment between an arrival and the look whether it came too late.
 #[test]
 fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
+    needs!("strace");
     let template = started("true");
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
     let arrival = held::call(&calls, "rename", "/inbox");
@@ -319,6 +322,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
 /// Whoever waits for the lock of an agent that vanishes finds no agent.
 #[test]
 fn a_command_that_is_held_anywhere_finds_no_agent() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     for words in [
@@ -435,6 +439,7 @@ fn what_git_leaves_of_a_removed_agent_is_swept() {
 /// An agent that goes after all were listed is none of them; one that was named is missed.
 #[test]
 fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
+    needs!("strace");
     let template = started("true");
     add(&template, "bob", "true");
     add(&template, "cyd", "true");

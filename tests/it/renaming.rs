@@ -197,6 +197,7 @@ fn what_was_stopped_by_an_agent_knows_its_new_name() {
 /// A message that a settlement has committed reaches the agent, whatever its name is when the message is delivered.
 #[test]
 fn what_a_turn_has_sent_before_arrives() {
+    needs!("strace");
     let template = started("true");
     let send =
         r#"printf '{"actions":[{"do":"enqueue","agent":"ada","text":"hello"}]}' > "$DORMOUSE_OUTCOME""#;
@@ -280,12 +281,14 @@ fn goes_on(here: &Sandbox, what: &str) {
 
 #[test]
 fn a_renaming_can_be_killed_at_every_call() {
+    needs!("strace");
     killed_everywhere(&estate(), &["rename", "ada", "eve"], "", goes_on);
 }
 
 /// Until there is an agent of the new name, another one can be chosen.
 #[test]
 fn a_renaming_that_was_killed_can_take_another_name() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     killed_everywhere(&template, &["rename", "ada", "eve"], "", |here, what| {
@@ -308,6 +311,7 @@ fn a_renaming_that_was_killed_can_take_another_name() {
 
 #[test]
 fn a_renaming_that_finds_the_disk_full_loses_nothing() {
+    needs!("strace");
     let template = estate();
     let words = ["rename", "ada", "eve"];
     let points = strace::record(&template.copy(), &words, "").points();
@@ -386,6 +390,7 @@ fn producers_lose_nothing_to_a_renaming() {
 /// The moment between an arrival and the look whether it came too late.
 #[test]
 fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
+    needs!("strace");
     let template = started("true");
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
     let arrival = held::call(&calls, "rename", "/inbox");
@@ -407,6 +412,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
 /// A program that puts a file into the inbox asks for no answer: its file is there, whenever that was.
 #[test]
 fn a_file_that_is_dropped_meanwhile_goes_along() {
+    needs!("strace");
     let template = started("true");
     let words = ["rename", "ada", "eve"];
     let calls = strace::record(&template.copy(), &words, "").points();
@@ -428,6 +434,7 @@ fn a_file_that_is_dropped_meanwhile_goes_along() {
 
 #[test]
 fn a_command_that_is_held_anywhere_meets_one_name_or_none() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     for words in [

@@ -8,6 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
+use crate::needs::leave_out;
 use crate::setup::{Beside, add, eventually, extend_policy, lives, names as names_in, objects, own_name};
 
 /// A turn that says that it runs, and goes on when it is told to.
@@ -148,8 +149,7 @@ fn a_place_that_is_mounted_twice_is_one_place() {
         sandbox.program("sh", ["-c", unshare, "sh", &line].map(Into::into).to_vec()).output()
     };
     if inside("true").code() != 0 {
-        eprintln!("skipped: nothing can be mounted here");
-        return;
+        return leave_out("nothing can be mounted here");
     }
     holder(&sandbox, "ada", &workspace("checkout", "exclusive"));
     add(&sandbox, "bob", "true");
@@ -311,13 +311,13 @@ fn a_release_that_fails_is_an_error_of_the_stop() {
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     let (ada, _) = running(&sandbox, "ada");
     let pid = ada.0.id().to_string();
-    assert!(Command::new("kill").args(["-STOP", &pid]).status().unwrap().success());
+    crate::setup::kill("STOP", &pid);
     let ran = sandbox.cmd(["stop", "ada"]).output();
     assert_eq!(ran.code(), 1, "{ran}");
     assert!(ran.stdout.contains("awake_running → stopped"), "{ran}");
     assert!(ran.stderr.contains("is not released") && ran.stderr.contains(&format!("pid {pid}")), "{ran}");
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 0);
-    assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
+    crate::setup::kill("CONT", &pid);
     ada.end();
 }
 

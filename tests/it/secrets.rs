@@ -144,6 +144,7 @@ fn where_no_agent_is_made_no_file_is_left() {
 #[test]
 #[cfg(target_os = "linux")]
 fn cut_anywhere_there_is_no_agent_without_its_secret() {
+    needs!("strace");
     use crate::strace::{self, Harm};
     let template = Sandbox::new();
     let words = ["create", "ada", "--secret-file", "s", "--", "true"];

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Sandbox, dormouse, write_program};
+use crate::needs::leave_out;
 use crate::setup::{Beside, eventually, names, objects, wait_for};
 
 /// A state directory below this name, with an agent.
@@ -34,23 +35,13 @@ fn files(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Vec<(String, String)> 
     files
 }
 
-fn has(program: &str, package: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        eprintln!("skipped: {program} is missing (package {package})");
-    }
-    found
-}
-
 const PLAIN: &str = "agents";
 /// With a soft hyphen, which is invisible, and that of no file's syntax is left out.
 const AWKWARD: &str = "our agents' 50% \"best\" $HOME \\x & <co> a---b \\% \u{ad}é ;#!";
 
 #[test]
 fn systemd_accepts_its_units() {
-    if !has("systemd-analyze", "systemd") {
-        return;
-    }
+    needs!("systemd-analyze");
     for name in [PLAIN, AWKWARD] {
         let (sandbox, dir) = below(name);
         for args in [
@@ -145,7 +136,7 @@ fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
     let tried = rustix::process::geteuid().is_root()
         && unshare("mount -t tmpfs none /run").into_command().output().is_ok_and(|ran| ran.status.success());
     if !tried {
-        eprintln!("skipped: it needs root, and mounts of its own (unshare)");
+        leave_out("needs root, and mounts of its own (unshare)");
         return None;
     }
     Some(Beside::start(unshare(script)))
@@ -155,13 +146,9 @@ fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
 /// nothing happened, and with mail when something failed.
 #[test]
 fn debians_cron_runs_it() {
-    if !Path::new("/usr/sbin/cron").exists() {
-        eprintln!("skipped: it needs /usr/sbin/cron (package cron)");
-        return;
-    }
+    needs!("cron");
     if std::env::var_os("CI").is_none() && std::env::var_os("DORMOUSE_CRON").is_none() {
-        eprintln!("skipped: it takes two minutes: set DORMOUSE_CRON");
-        return;
+        return leave_out("takes two minutes: set DORMOUSE_CRON");
     }
     let (busy, busy_dir) = below(PLAIN);
     let (idle, idle_dir) = below("idle");
@@ -229,13 +216,9 @@ fn debians_cron_runs_it() {
 #[test]
 fn a_systemd_runs_what_is_printed() {
     let systemd = Path::new("/lib/systemd/systemd");
-    if !systemd.exists() || !has("systemctl", "systemd") {
-        eprintln!("skipped: it needs systemd");
-        return;
-    }
+    needs!("systemctl");
     if Path::new("/run/systemd/system").exists() {
-        eprintln!("skipped: this machine has a systemd, which is not to be disturbed");
-        return;
+        return leave_out("this machine has a systemd, which is not to be disturbed");
     }
     let (sandbox, dir) = below(AWKWARD);
     let home = sandbox.home();
@@ -276,11 +259,7 @@ fn a_systemd_runs_what_is_printed() {
         home.join("is-up").exists()
     });
     if !is_up {
-        eprintln!(
-            "skipped: no systemd can run here: {}",
-            fs::read_to_string(home.join("log")).unwrap_or_default()
-        );
-        return;
+        return leave_out("no systemd can run here");
     }
     wait_for(&home.join("again"));
     sandbox.run(["-C", dir.to_str().unwrap(), "enqueue", "ada", "x"]);
@@ -290,9 +269,7 @@ fn a_systemd_runs_what_is_printed() {
 
 #[test]
 fn launchds_list_says_what_is_meant() {
-    if !has("python3", "python3") {
-        return;
-    }
+    needs!("python3");
     for name in [PLAIN, AWKWARD] {
         let (sandbox, dir) = below(name);
         let (path, text) = files(&sandbox, &dir, &["launchd", "--user"]).remove(0);

@@ -241,6 +241,14 @@ pub fn in_time<T>(mut attempt: impl FnMut(&str) -> Option<T>) -> T {
     limits.into_iter().find_map(&mut attempt).expect("5 minutes were not enough")
 }
 
+/// Sends a signal with the shell's own `kill`: the program of that name is not on every machine.
+#[track_caller]
+pub fn kill(signal: &str, pid: impl Display) {
+    let pid = pid.to_string();
+    let sent = Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal, &pid]).status();
+    assert!(sent.unwrap().success(), "SIG{signal} to {pid}");
+}
+
 /// Whether a process is there and has not ended. One that nobody has reaped yet has.
 pub fn lives(pid: impl Display) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

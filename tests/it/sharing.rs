@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
+use crate::needs::leave_out;
 use crate::setup::eventually;
 
 pub const OWNER: u32 = 60_001;
@@ -39,7 +40,7 @@ pub fn unshared(owner: u32) -> Option<Shared> {
     let can = rustix::process::geteuid().is_root()
         && Command::new("setpriv").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !can {
-        eprintln!("left out: it needs root and setpriv to be three users");
+        leave_out("needs root and setpriv to be three users");
         return None;
     }
     let sandbox = Sandbox::empty();

@@ -307,6 +307,7 @@ fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option
 /// only if nobody had noted the end.
 #[test]
 fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
+    needs!("strace");
     let make = || {
         let sandbox = agent(&format!("{BEGIN}{ZOO}echo $$ >> \"$HOME/pids\""), POLITE_KID);
         let message = say(&sandbox, "work");

@@ -66,6 +66,7 @@ fn end_task(sandbox: &Sandbox, name: &str) {
 
 #[test]
 fn an_item_without_the_focus_hears_whatever_its_wait_names() {
+    needs!("jq");
     type Case = (&'static str, &'static [&'static str], fn(&Sandbox, &str));
     let cases: [Case; 5] = [
         ("operator", &[], |sandbox, _| {
@@ -104,6 +105,7 @@ fn an_item_without_the_focus_hears_whatever_its_wait_names() {
 
 #[test]
 fn of_two_tasks_each_result_ends_its_own_wait_in_whatever_order() {
+    needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let (one, other) = (task(&sandbox, "one"), task(&sandbox, "other"));
     let first = wait(&sandbox, "task", &["--resource", &one]);
@@ -120,6 +122,7 @@ fn of_two_tasks_each_result_ends_its_own_wait_in_whatever_order() {
 
 #[test]
 fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited() {
+    needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let (awaited, _other) = (task(&sandbox, "awaited"), task(&sandbox, "other"));
     let wait = wait(&sandbox, "task", &["--resource", &awaited]);
@@ -161,6 +164,7 @@ fn a_dead_letter_or_a_runnable_item_keeps_no_event_and_no_hint_from_a_wait() {
 
 #[test]
 fn a_stop_that_cancels_the_awaited_task_ends_the_wait_after_the_start() {
+    needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let task = task(&sandbox, "never");
     wait(&sandbox, "task", &["--resource", &task]);
@@ -174,6 +178,7 @@ fn a_stop_that_cancels_the_awaited_task_ends_the_wait_after_the_start() {
 
 #[test]
 fn one_event_ends_every_wait_that_it_satisfies() {
+    needs!("jq");
     let sandbox = started(NOTING);
     let item = id(&sandbox, &["work", "add", "merge", "--pick"]);
     decisions(&sandbox);
@@ -189,6 +194,7 @@ fn one_event_ends_every_wait_that_it_satisfies() {
 
 #[test]
 fn an_event_in_time_satisfies_the_wait_however_late_the_step_comes() {
+    needs!("jq");
     let sandbox = started(NOTING);
     wait(&sandbox, "external", &["--resource", "pr:1", "--expires", "1m"]);
     decisions(&sandbox);
@@ -293,6 +299,7 @@ fn bin_dir() -> String {
 
 #[test]
 fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
+    needs!("jq");
     let ways: [fn(&Sandbox, &str); 3] = [
         |sandbox, wait| {
             sandbox.run(["wait", "cancel", wait, "-a", "ada"]);
@@ -325,6 +332,7 @@ fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
 
 #[test]
 fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
+    needs!("jq");
     let sandbox = started(NOTING);
     extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
     wait(&sandbox, "operator", &[]);
@@ -338,6 +346,7 @@ fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
 
 #[test]
 fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
+    needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let task = task(&sandbox, "over");
     let wait = wait(&sandbox, "task", &["--resource", &task]);
@@ -364,6 +373,7 @@ fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
 
 #[test]
 fn a_wait_for_a_task_that_has_ended_long_ago_is_over_at_once() {
+    needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let task = task(&sandbox, "over");
     end_task(&sandbox, "over");
@@ -396,6 +406,7 @@ fn an_interjection_answers_the_question_that_the_turn_has_asked() {
 
 #[test]
 fn a_turn_that_hears_a_result_does_not_wait_for_it_once_more() {
+    needs!("jq");
     // By a command, by what it leaves, and, once its first attempt has failed, from outside.
     let by_command = r#"dormouse wait --on task --whole-agent --reason again --resource "$task" >/dev/null"#;
     let by_outcome = r#"jq -n --arg task "$task" '{actions: [{do: "wait", kind: "task", whole_agent: true,

@@ -39,6 +39,7 @@ fn a_storm_loses_nothing_and_wedges_nobody() {
 
 #[test]
 fn a_storm_over_a_database_loses_nothing_and_wedges_nobody() {
+    needs!("postgresql");
     let is_ci = std::env::var_os("CI").is_some();
     let world = || World::new(Some(Base::new()));
     let wrong = storm(number("DORMOUSE_STORM", if is_ci { 25 } else { 12 }), world, None);
@@ -48,6 +49,7 @@ fn a_storm_over_a_database_loses_nothing_and_wedges_nobody() {
 /// The oracle is not told of a message that was taken out of the database: it sees it.
 #[test]
 fn a_message_that_a_database_loses_is_missed() {
+    needs!("postgresql");
     let world = || World::new(Some(Base::new()));
     let wrong = storm(4, world, Some(|world| world.base.iter().for_each(|base| base.mole(world))));
     let wrong = wrong.expect("an objection");

@@ -402,6 +402,7 @@ fn nobody_waits_for_a_task_that_tells_nobody() {
 
 #[test]
 fn an_outcome_starts_tasks_and_waits_for_them() {
+    needs!("jq");
     let turn = r#"case "$(jq -r .message.kind "$DORMOUSE_CONTEXT")" in operator_prompt) echo '{"actions": [
         {"do": "task.start", "command": ["sh", "-c", "echo built"], "summary": "the build"},
         {"do": "wait", "kind": "task", "reason": "the build"}]}' > "$DORMOUSE_OUTCOME" ;; esac"#;
@@ -477,6 +478,7 @@ fn ended_once(sandbox: &Sandbox, what: &str) -> usize {
 
 #[test]
 fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
+    needs!("strace");
     let often = ["renameat", "unlinkat", "fdatasync", "pwrite64", "write"].map(|call| (call, 12, 1));
     let rare = ["flock", "ftruncate", "mkdirat", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
     let rare = rare.map(|call| (call, 4, 1));
@@ -510,6 +512,7 @@ fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
 /// that has no record, and no record stays open.
 #[test]
 fn who_starts_or_stops_a_task_can_be_killed_at_every_call() {
+    needs!("strace");
     let long = ["task", "start", "-a", "ada", "--", "sleep", "86400"];
     let stop = |sandbox: &Sandbox| {
         for task in sandbox.json_lines(["task", "list", "-a", "ada"]) {

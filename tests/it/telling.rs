@@ -162,9 +162,7 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         (
             "signal",
             |_, tick| {
-                crate::setup::eventually("a signal", || {
-                    std::process::Command::new("kill").arg(tick.0.id().to_string()).status().ok()
-                });
+                crate::setup::kill("TERM", tick.0.id());
                 tick.end();
             },
             "scheduled running",
@@ -384,6 +382,7 @@ fn state_lists_the_hooks_and_where_each_lies() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tick_can_be_killed_at_every_call_between_its_commits() {
+    needs!("strace");
     use crate::strace::{self, Harm};
     let template = started("true");
     hook(&template.agent("ada"), "on-state-change", EDGE);
@@ -425,8 +424,8 @@ fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
         "on-state-change",
         &format!(r#": > "$HOME/hook"; test -e "$HOME/go" || exec sleep 600; {EDGE}"#),
     );
-    let pid = tick.0.id().to_string();
-    let end = || assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
+    let pid = tick.0.id();
+    let end = || crate::setup::kill("TERM", pid);
     end();
     wait_for(&sandbox.home().join("hook"));
     end();

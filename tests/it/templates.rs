@@ -47,18 +47,9 @@ fn brief(stepped: &Value) -> &str {
     stepped["brief"].as_str().unwrap()
 }
 
-fn has(programs: &[&str]) -> bool {
-    programs.iter().all(|program| {
-        let is_there = Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success());
-        if !is_there {
-            eprintln!("left out: it needs {program}");
-        }
-        is_there
-    })
-}
-
 #[test]
 fn a_script_counts_what_any_message_says() {
+    needs!("jq");
     let sandbox = Sandbox::new();
     make(&sandbox, "script");
     for text in hostile() {
@@ -72,6 +63,7 @@ fn a_script_counts_what_any_message_says() {
 
 #[test]
 fn a_reviewer_reviews_what_is_a_commit() {
+    needs!("jq");
     let sandbox = Sandbox::new();
     make(&sandbox, "reviewer");
     let git = "git init -q . && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 'WIP: all'";
@@ -95,6 +87,7 @@ fn a_reviewer_reviews_what_is_a_commit() {
 
 #[test]
 fn a_nightly_agent_sets_its_timer_once() {
+    needs!("jq");
     let sandbox = Sandbox::new();
     make(&sandbox, "nightly");
     for text in hostile() {
@@ -140,9 +133,7 @@ fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
 
 #[test]
 fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
-    if !has(&["curl", "python3"]) {
-        return;
-    }
+    needs!("curl", "python3");
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
     let model = model(&sandbox);
@@ -181,9 +172,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
 
 #[test]
 fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
-    if !has(&["curl", "python3"]) {
-        return;
-    }
+    needs!("curl", "python3");
     let home = Sandbox::empty();
     let model = model(&home);
     for (path, terminal, said) in [

@@ -551,7 +551,8 @@ fn every_test_file_is_run() {
     let declared: Vec<&str> =
         main.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';')).collect();
     let mut sorted = declared.clone();
-    sorted.sort_unstable();
+    // The others see the macro of the first.
+    sorted.sort_unstable_by_key(|name| (*name != "needs", *name));
     assert_eq!(declared, sorted, "modules stand in order of name");
     let sources = sources("tests/it");
     let is_declared = |source: &&Source| {

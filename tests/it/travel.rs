@@ -225,6 +225,7 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
+    needs!("strace");
     let here = estate();
     let bytes = export(&here, &["ada"]);
     let length = usize::from_str_radix(std::str::from_utf8(&bytes[124..135]).unwrap(), 8).unwrap();
@@ -629,6 +630,7 @@ fn producers_lose_nothing_to_a_move() {
 
 #[test]
 fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
+    needs!("strace");
     let template = started("true");
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
     let arrival = held::call(&calls, "rename", "/inbox");
@@ -652,6 +654,7 @@ fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
 
 #[test]
 fn a_tick_of_all_leaves_out_an_agent_that_is_moved_after_it_was_listed() {
+    needs!("strace");
     let template = started("true");
     add(&template, "bob", "true");
     say(&template, "one");
@@ -715,6 +718,7 @@ pub fn killed_everywhere(
 
 #[test]
 fn an_export_that_moves_can_be_killed_at_every_call() {
+    needs!("strace");
     let template = started("true");
     say(&template, "one");
     say(&template, "two");
@@ -735,6 +739,7 @@ fn an_export_that_moves_can_be_killed_at_every_call() {
 
 #[test]
 fn an_import_can_be_killed_at_every_call() {
+    needs!("strace");
     let here = started("true");
     say(&here, "one");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
@@ -755,6 +760,7 @@ fn an_import_can_be_killed_at_every_call() {
 
 #[test]
 fn an_agent_that_comes_back_can_be_killed_at_every_call() {
+    needs!("strace");
     let here = started("true");
     say(&here, "one");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
@@ -775,6 +781,7 @@ fn an_agent_that_comes_back_can_be_killed_at_every_call() {
 
 #[test]
 fn an_import_that_finds_the_disk_full_leaves_nothing() {
+    needs!("strace");
     let here = started("true");
     say(&here, "one");
     let template = elsewhere();

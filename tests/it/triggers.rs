@@ -509,6 +509,7 @@ fn in_turn(sandbox: &Sandbox, commands: &[&str]) -> Vec<String> {
 
 #[test]
 fn a_turn_makes_a_trigger_for_its_own_wait_and_no_other() {
+    needs!("jq");
     let sandbox = started(". \"$HOME/script\"");
     let others = make(&sandbox, &[]);
     add(&sandbox, "bob", "true");

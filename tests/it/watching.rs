@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::harness::Sandbox;
+use crate::needs::leave_out;
 use crate::setup::{add, eventually, extend_policy, say, started, step};
 
 use terminal::Terminal;
@@ -304,8 +305,7 @@ fn in_a_container_without_a_session_of_its_own_nothing_stops_it() {
     let apart = ["--pid", "--fork", "--mount-proc"];
     let tried = apart.iter().chain(&["true"]).map(Into::into).collect();
     if !sandbox.program("unshare", tried).output().status.success() {
-        eprintln!("skipped: it needs root, and processes of its own (unshare)");
-        return;
+        return leave_out("needs root, and processes of its own (unshare)");
     }
     let own = sandbox.dormouse();
     let args = [&apart[..], &[own.to_str().unwrap(), "watch"]].concat();
@@ -455,6 +455,7 @@ fn a_state_directory_that_goes_is_said_and_followed_again_when_it_is_back() {
 
 #[test]
 fn without_watches_it_says_so_and_looks_now_and_then() {
+    needs!("strace");
     let sandbox = started("true").with_real_clock();
     let own = sandbox.dormouse();
     let args = [

@@ -40,6 +40,7 @@ fn is_whole(path: &Path, words: &[&str]) -> bool {
 
 #[test]
 fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
+    needs!("strace");
     let nothing = sandbox();
     let former = nothing.copy();
     fs::write(out(&former).join("it"), "former").unwrap();
@@ -71,6 +72,7 @@ fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
 
 #[test]
 fn where_no_file_can_be_without_a_name_it_has_one_beside_its_place() {
+    needs!("strace");
     let template = sandbox();
     for words in COMMANDS {
         let points = strace::record(&template.copy(), words, "").points();

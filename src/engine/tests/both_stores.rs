@@ -392,6 +392,7 @@ fn steps_come_to_the_same_on_both_stores() {
 #[cfg(feature = "postgres")]
 #[test]
 fn steps_come_to_the_same_in_a_database() {
+    needs!("postgresql");
     let _alone = alone();
     let fresh = crate::store::postgres::tests::Fresh::made();
     steps_come_to_the_same(Rc::new(fresh.open()));

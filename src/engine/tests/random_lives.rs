@@ -270,6 +270,7 @@ proptest! {
 
     #[test]
     fn random_lives_are_the_same_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        needs!("postgresql"; Ok(()));
         let _alone = alone();
         are_the_same(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }
@@ -310,6 +311,7 @@ proptest! {
 
     #[test]
     fn whoever_has_something_to_do_is_due_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+        needs!("postgresql"; Ok(()));
         let _alone = alone();
         is_due_in_time(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
     }

@@ -13,6 +13,7 @@ use crate::strace::record;
 
 #[test]
 fn ticks_that_commit_to_git_do_not_get_in_each_others_way() {
+    needs!("strace");
     let sandbox = agent("true", "");
     make_repository(&sandbox);
     for name in ["bob", "eve"] {
@@ -48,6 +49,7 @@ fn ticks_that_commit_to_git_do_not_get_in_each_others_way() {
 
 #[test]
 fn of_two_who_make_the_state_directory_neither_fails() {
+    needs!("strace");
     let calls = record(&Sandbox::in_memory(), &["init"], "").calls;
     for name in [".gitignore", "dormouse.toml"] {
         let sandbox = Sandbox::in_memory();
@@ -65,6 +67,7 @@ fn of_two_who_make_the_state_directory_neither_fails() {
 
 #[test]
 fn two_repairs_do_not_mend_the_same_twice() {
+    needs!("strace");
     let broken = || {
         let sandbox = agent("true", "");
         sandbox.run(["enqueue", AGENT, "hello"]);

@@ -45,6 +45,7 @@ fn queued(sandbox: &Sandbox) -> usize {
 
 #[test]
 fn of_two_who_hand_a_delegation_over_one_does() {
+    needs!("strace");
     let starting = Starting::new();
     // It finds the task still to be handed over, and somebody at it.
     run(&starting.sandbox, "tick ada", &[0]);
@@ -58,6 +59,7 @@ fn of_two_who_hand_a_delegation_over_one_does() {
 
 #[test]
 fn a_child_that_somebody_else_starts_meanwhile_is_given_its_message() {
+    needs!("strace");
     let starting = Starting::new();
     fs::remove_file(starting.sandbox.store().join("hooks/on-startup")).unwrap();
     run(&starting.sandbox, "start kid", &[0]);
@@ -87,6 +89,7 @@ fn a_delegation_that_is_stopped_while_it_is_handed_over_leaves_its_child_nothing
 /// Whoever delivers again what was delivered already comes too late, also while it is taken up.
 #[test]
 fn of_many_who_deliver_a_message_one_does() {
+    needs!("strace");
     const ROUNDS: usize = 10;
     let sandbox = Sandbox::in_memory().with_real_clock();
     sandbox.run(["init"]);

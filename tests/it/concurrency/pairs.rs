@@ -392,6 +392,7 @@ fn rounds() -> Option<usize> {
 
 #[test]
 fn whatever_meets_whatever_nothing_breaks() {
+    needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let pairs = (0..WRITERS.len()).flat_map(|one| (one..WRITERS.len()).map(move |other| (one, other)));
     let mut cases: Vec<(usize, usize, usize, usize)> = Vec::new();
@@ -421,6 +422,7 @@ fn whatever_meets_whatever_nothing_breaks() {
 /// that.
 #[test]
 fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
+    needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let cases: Vec<usize> =
         (0..WRITERS.len() * rounds().map_or(1, |rounds| rounds * SITUATIONS.len())).collect();
@@ -446,6 +448,7 @@ fn whatever_meets_a_removal_is_in_the_stream_or_refused() {
 /// Of all commands and all of their system calls, some: one is held there, and the other comes in between.
 #[test]
 fn whoever_is_held_wherever_nothing_breaks() {
+    needs!("strace");
     let (templates, hooks) = (templates(), hooks());
     let readers = READERS.iter().map(|line| (*line, &[] as &[i32]));
     let all: Vec<(&str, &[i32])> = WRITERS.iter().copied().chain(readers).collect();

@@ -19,6 +19,7 @@ fn with_events() -> Sandbox {
 
 #[test]
 fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
+    needs!("strace");
     const READ: &[&str] = &["events", AGENT, "--limit", "0", "--json"];
     const WRITE: &[&str] = &["work", "add", "objective", "-a", AGENT];
     let sandbox = with_events();
@@ -45,6 +46,7 @@ fn a_reader_finds_nothing_of_a_transaction_that_is_half_carried_out() {
 /// The past of a turn is read under the lock of its claim: nothing is written to the archive meanwhile.
 #[test]
 fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
+    needs!("strace");
     const TICK: &[&str] = &["tick", AGENT];
     let sandbox = agent("true", "");
     sandbox.run(["enqueue", AGENT, " ", "--allow-empty", "--origin", "channel"]);
@@ -68,6 +70,7 @@ fn a_turn_is_told_of_the_past_before_anything_else_is_written() {
 /// A long inbox is exchanged, and filed into directories, and no record tells of that.
 #[test]
 fn who_reads_while_messages_are_filed_finds_all_of_them() {
+    needs!("strace");
     const MESSAGES: usize = 1100;
     const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
     const TICK: &[&str] = &["tick", AGENT];

@@ -281,6 +281,7 @@ mod tests {
 
     #[test]
     fn the_judge_of_a_fleet_objects_to_each_harm() {
+        needs!("postgresql");
         assert_eq!((judge(&survived()), pairs(&survived().log)), (Vec::new(), 1));
         for (at, (expected, harm)) in HARMS.iter().enumerate() {
             let mut evidence = survived();
@@ -295,6 +296,7 @@ mod tests {
 
     #[test]
     fn agents_do_not_get_in_each_others_way() {
+        needs!("postgresql");
         let mut evidence = survived();
         for at in [2, 4] {
             evidence.log[at].agent = "eve".into();

@@ -303,6 +303,7 @@ mod tests {
 
     #[test]
     fn the_line_of_a_host_is_cut_deaf_and_broken() {
+        needs!("postgresql");
         let Some(network) = network() else { return println!("{NO_HOSTS}") };
         let (host, other) = (Host::on(&network).unwrap(), Host::on(&network).unwrap());
         let listener = within(&network, || TcpListener::bind("0.0.0.0:0").unwrap());
@@ -352,6 +353,7 @@ mod tests {
 
     #[test]
     fn a_host_is_another_machine_after_another_boot() {
+        needs!("postgresql");
         let Some(network) = network() else { return println!("{NO_HOSTS}") };
         let hosts = [Host::on(&network).unwrap(), Host::on(&network).unwrap()];
         let look = |host: Option<&Host>| {

@@ -53,6 +53,7 @@ fn kind(call: &str) -> String {
 
 #[test]
 fn every_wrong_capability_is_answered_at_the_same_moment() {
+    needs!("strace");
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--", "true"]);
     let good = hook(&sandbox, &[]);
@@ -94,6 +95,7 @@ fn every_wrong_capability_is_answered_at_the_same_moment() {
 
 #[test]
 fn a_slow_disk_is_not_heard_in_the_answer() {
+    needs!("strace");
     let sandbox = started("true");
     let good = hook(&sandbox, &[]);
     let wrong = Hook { secret: "wrong".to_owned(), ..good };

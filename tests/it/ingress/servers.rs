@@ -13,15 +13,13 @@ use super::{Hook, hook, queued};
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{eventually, started};
 
-/// Where a program is. Says what to install where it is not.
+/// Path of a program, or `None` if the machine lacks it.
 fn program(name: &str, package: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     dirs.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
     let found = dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        eprintln!("left out: it needs {name} (Debian's package {package})");
-    }
+    assert!(found.is_some() || !crate::needs::has(&[name]), "{package}");
     found
 }
 

@@ -68,6 +68,7 @@ impl Cut<'_> {
 /// Either it is suspended with the whole new checkpoint, or it has not yielded and the old one counts.
 #[test]
 fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
+    needs!("strace");
     let template = suspended("old");
     template.run(["resume", "ada"]);
     let new = "new, and quite a bit longer ".repeat(1000);
@@ -105,6 +106,7 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
 /// the next attempt is told of it: none is lost.
 #[test]
 fn a_safe_point_that_is_killed_loses_no_message() {
+    needs!("strace");
     let template = agent();
     say(&template, "a long job");
     let script = r#"$D safe-point --json > "$HOME/again"; exit 1"#;

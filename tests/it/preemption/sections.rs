@@ -312,7 +312,7 @@ fn a_run_is_forced_though_a_killed_wrapper_left_a_section() {
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "100ms"]);
     assert_eq!(open(&sandbox).len(), 1);
     let wrapper = fs::read_to_string(sandbox.home().join("wrapper")).unwrap();
-    signal("KILL", wrapper.trim().parse().unwrap());
+    signal("KILL", wrapper.trim());
     assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
 }
 

@@ -9,6 +9,7 @@ use crate::model::record::Plane;
 
 #[test]
 fn an_agent_has_one_lock() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
@@ -28,6 +29,7 @@ fn an_agent_has_one_lock() {
 
 #[test]
 fn whoever_waited_sees_what_was_changed_meanwhile() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -51,6 +53,7 @@ fn whoever_waited_sees_what_was_changed_meanwhile() {
 
 #[test]
 fn a_change_of_another_revision_is_refused() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
@@ -70,6 +73,7 @@ fn a_change_of_another_revision_is_refused() {
 
 #[test]
 fn a_change_takes_place_whole_or_not_at_all() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -85,6 +89,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
 /// Whoever shuts the inbox sees all that was acknowledged before, and nothing comes after that.
 #[test]
 fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -136,6 +141,7 @@ fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
 
 #[test]
 fn all_pieces_of_an_agent_are_told_in_order() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -172,6 +178,7 @@ fn all_pieces_of_an_agent_are_told_in_order() {
 
 #[test]
 fn arrivals_under_way_are_neither_lost_nor_waited_for() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -203,6 +210,7 @@ fn arrivals_under_way_are_neither_lost_nor_waited_for() {
 
 #[test]
 fn a_message_comes_back_to_another_place() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -217,6 +225,7 @@ fn a_message_comes_back_to_another_place() {
 
 #[test]
 fn old_keys_are_forgotten_under_the_lock() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -233,6 +242,7 @@ fn old_keys_are_forgotten_under_the_lock() {
 
 #[test]
 fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");

@@ -44,6 +44,7 @@ fn close() -> Piece {
 
 #[test]
 fn it_is_heard_in_order_and_once() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, _lease) = at_work(&fresh);
     let ours = agent.task_input(TASK).unwrap();
@@ -71,6 +72,7 @@ fn it_is_heard_in_order_and_once() {
 
 #[test]
 fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap();
@@ -102,6 +104,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
 /// Where nobody keeps the lease of the task alive there is nobody who would hear it.
 #[test]
 fn nobody_hears_it_without_a_supervisor() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap();
@@ -124,6 +127,7 @@ fn nobody_hears_it_without_a_supervisor() {
 /// heard, or known not to be.
 #[test]
 fn what_is_not_taken_back_is_heard() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, _lease) = at_work(&fresh);
     let is_over = AtomicBool::new(false);

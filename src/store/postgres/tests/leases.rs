@@ -14,6 +14,7 @@ pub const MINUTE: Span = Span::from_secs(60);
 
 #[test]
 fn a_lease_is_one_process_at_a_time() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
@@ -35,6 +36,7 @@ fn a_lease_is_one_process_at_a_time() {
 
 #[test]
 fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
@@ -61,6 +63,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
 
 #[test]
 fn the_same_machine_takes_over_at_once() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
@@ -71,6 +74,7 @@ fn the_same_machine_takes_over_at_once() {
 
 #[test]
 fn under_the_lock_a_lease_is_written_with_the_change() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
@@ -102,6 +106,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 
 #[test]
 fn a_lease_goes_with_the_change_that_gives_it_back() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
@@ -127,6 +132,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
 
 #[test]
 fn a_beat_that_reaches_nobody_says_how_long_is_left() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let proxy = proxy::Proxy::start(None);
     let store = Postgres::open(proxy.url(&fresh), Duration::from_millis(500));
@@ -140,6 +146,7 @@ fn a_beat_that_reaches_nobody_says_how_long_is_left() {
 
 #[test]
 fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (ticker, command, other) = (fresh.open(), fresh.open(), fresh.open());
     let (ticking, theirs) = (create(&ticker, "a"), agent_of(&other, "a"));
@@ -178,6 +185,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
 /// given.
 #[test]
 fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, command) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
@@ -201,6 +209,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
 
 #[test]
 fn a_number_that_nobody_gives_is_damage() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -220,6 +229,7 @@ fn a_number_that_nobody_gives_is_damage() {
 /// What a turn changes outside may remember the highest fence that it was shown.
 #[test]
 fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let lease = |agent: &str| {

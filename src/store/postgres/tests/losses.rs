@@ -39,6 +39,7 @@ fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)
 
 #[test]
 fn arrivals() {
+    needs!("postgresql");
     let flights = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
@@ -53,6 +54,7 @@ fn arrivals() {
 
 #[test]
 fn messages_that_are_told() {
+    needs!("postgresql");
     let flights = everywhere(
         |store, fresh| {
             hold(&create(&fresh.open(), "a")).replace_policy(&Settings::default()).unwrap();
@@ -67,6 +69,7 @@ fn messages_that_are_told() {
 
 #[test]
 fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
     let agent = agent_of(&fresh.open(), "a");
@@ -89,6 +92,7 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
 
 #[test]
 fn what_is_said_to_a_task() {
+    needs!("postgresql");
     everywhere(
         |store, fresh| {
             let (agent, _lease) = super::input::at_work(fresh);
@@ -113,6 +117,7 @@ fn what_is_said_to_a_task() {
 /// A limit means at most so often, also where answers are lost.
 #[test]
 fn uses_of_a_trigger() {
+    needs!("postgresql");
     everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
@@ -127,6 +132,7 @@ fn uses_of_a_trigger() {
 
 #[test]
 fn agents_that_are_made() {
+    needs!("postgresql");
     everywhere(
         |store, _| {
             create(store, "a");
@@ -143,6 +149,7 @@ fn agents_that_are_made() {
 
 #[test]
 fn changes() {
+    needs!("postgresql");
     let flights = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
@@ -173,6 +180,7 @@ fn changes() {
 /// that breaks is none of these.
 #[test]
 fn changes_by_a_function() {
+    needs!("postgresql");
     let flights = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
@@ -200,6 +208,7 @@ fn changes_by_a_function() {
 /// A change that is too large for one flight is whole or not at all.
 #[test]
 fn changes_of_several_flights() {
+    needs!("postgresql");
     let bytes = vec![7; PART + PART / 2];
     let flights = everywhere(
         |store, fresh| {
@@ -221,6 +230,7 @@ fn changes_of_several_flights() {
 
 #[test]
 fn leases() {
+    needs!("postgresql");
     let claimant = Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
     let flights = everywhere(
         |store, fresh| {
@@ -273,6 +283,7 @@ fn large(number: u128) -> Vec<Piece> {
 
 #[test]
 fn large_agents_that_are_made() {
+    needs!("postgresql");
     let flights = everywhere(
         |store, _| {
             assert!(store.create(&name("a"), &each_of(&large(1))).unwrap());
@@ -288,6 +299,7 @@ fn large_agents_that_are_made() {
 
 #[test]
 fn agents_that_are_replaced() {
+    needs!("postgresql");
     everywhere(
         |store, fresh| {
             let before = create(&fresh.open(), "a");
@@ -319,6 +331,7 @@ fn break_lock(fresh: &Fresh) {
 
 #[test]
 fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
     let (one, other) = (fresh.open(), fresh.open());
@@ -348,6 +361,7 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
 
 #[test]
 fn what_is_asked_under_a_lock_that_broke_is_asked_again_as_long_as_nothing_has_changed() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
     let (one, other) = (fresh.open(), fresh.open());

@@ -12,6 +12,7 @@ use crate::model::record::Plane;
 
 #[test]
 fn a_store_is_made_once() {
+    needs!("postgresql");
     let fresh = Fresh::unmade();
     let error = fresh.open().agents().unwrap_err();
     assert_eq!((error.exit_status(), error.kind()), (Status::NotFound, "no_schema"), "{error}");
@@ -23,6 +24,7 @@ fn a_store_is_made_once() {
 
 #[test]
 fn two_that_make_a_store_at_once_make_one() {
+    needs!("postgresql");
     let fresh = Fresh::unmade();
     let made: Vec<bool> = std::thread::scope(|scope| {
         let both: Vec<_> =
@@ -35,6 +37,7 @@ fn two_that_make_a_store_at_once_make_one() {
 
 #[test]
 fn another_format_is_refused() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     for (format, word) in [("2", "newer"), ("0", "never")] {
         fresh.run(&format!("UPDATE @.meta SET value = '{format}' WHERE key = 'format'; SELECT 1"));
@@ -47,6 +50,7 @@ fn another_format_is_refused() {
 
 #[test]
 fn agents_are_made_and_found_by_name() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     assert!(store.agent(&name("a")).unwrap().is_none());
@@ -65,6 +69,7 @@ fn agents_are_made_and_found_by_name() {
 
 #[test]
 fn texts_are_kept_byte_for_byte() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -105,6 +110,7 @@ fn texts_are_kept_byte_for_byte() {
 
 #[test]
 fn the_inbox_is_in_processing_order() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -142,6 +148,7 @@ fn the_inbox_is_in_processing_order() {
 
 #[test]
 fn what_is_seen_is_one_revision() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
@@ -184,6 +191,7 @@ fn what_is_seen_is_one_revision() {
 
 #[test]
 fn lines_come_in_order_until_it_is_enough() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -244,6 +252,7 @@ fn past(agent: &Rc<dyn Records>) -> Vec<String> {
 
 #[test]
 fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
+    needs!("postgresql");
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();
@@ -285,6 +294,7 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
 
 #[test]
 fn texts_are_of_those_that_are_there() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let agent = create(&fresh.open(), "a");
     let arrivals = (1..=300).map(message);
@@ -325,6 +335,7 @@ fn fleet(agents: usize) -> Fresh {
 
 #[test]
 fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
+    needs!("postgresql");
     let most = std::env::var("DORMOUSE_FLEET").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
     let read = [1000, most].map(|agents| {
         let fresh = fleet(agents);
@@ -352,6 +363,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
 
 #[test]
 fn a_look_at_one_agent_reads_what_is_its_own() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     fresh.run(
         "INSERT INTO @.inbox (agent_id, prio, id, body) SELECT n % 50, 2, gen_random_uuid(), '1' FROM generate_series(1, 20000) n;\
@@ -372,6 +384,7 @@ fn a_look_at_one_agent_reads_what_is_its_own() {
 
 #[test]
 fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it() {
+    needs!("postgresql");
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();

@@ -23,11 +23,13 @@ fn drop_month(fresh: &Fresh, ahead: u32) {
 
 #[test]
 fn the_archive_has_parts_for_this_month_and_the_next_one() {
+    needs!("postgresql");
     assert_eq!(parts(&Fresh::made()), 3);
 }
 
 #[test]
 fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     drop_month(&fresh, 0);
     drop_month(&fresh, 1);
@@ -45,6 +47,7 @@ fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
 /// So nobody has to remember it.
 #[test]
 fn a_machine_that_begins_to_tick_sees_to_the_months() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     drop_month(&fresh, 1);
     let store = fresh.open();
@@ -59,6 +62,7 @@ fn a_machine_that_begins_to_tick_sees_to_the_months() {
 
 #[test]
 fn a_fleet_knows_how_many_machines_tick() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let machines = |anchor: &str, pools: &[Pool]| {
@@ -86,6 +90,7 @@ fn kept(fresh: &Fresh) -> Postgres {
 /// What the functions of the database answer is what the statements answer that are sent whole.
 #[test]
 fn a_connection_that_is_kept_answers_the_same() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -168,6 +173,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
 /// A function writes what the statements write.
 #[test]
 fn a_connection_that_is_kept_changes_the_same() {
+    needs!("postgresql");
     let written = |fresh: &Fresh| {
         ["state", "due", "inbox", "lease", "event", "archive", "record"].map(|table| {
             let (order, seq) =
@@ -190,6 +196,7 @@ fn a_connection_that_is_kept_changes_the_same() {
 /// What a claim asks before it commits comes along with the lock, over a connection that is kept.
 #[test]
 fn a_claim_over_a_connection_that_is_kept_asks_once() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let proxy = Proxy::start(None);
     let store = Postgres::open(proxy.url(&fresh), PATIENCE);
@@ -233,6 +240,7 @@ fn a_claim_over_a_connection_that_is_kept_asks_once() {
 /// One flight puts a message into the inbox of an agent that nobody has looked at.
 #[test]
 fn a_message_is_told_where_the_agent_takes_it() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     create(&store, "a");

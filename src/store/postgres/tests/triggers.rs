@@ -28,6 +28,7 @@ fn has(agent: &Rc<dyn Records>, key: &str) -> bool {
 
 #[test]
 fn a_key_comes_and_goes_with_what_names_it() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -61,6 +62,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
 
 #[test]
 fn whoever_has_the_agents_triggers_after_it_gets_its_keys() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let (former, heir) = (create(&store, "a"), create(&store, "b"));
@@ -89,6 +91,7 @@ pub fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
 
 #[test]
 fn uses_are_counted_for_a_minute_over_all_machines() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
@@ -133,6 +136,7 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
 
 #[test]
 fn many_that_use_a_trigger_at_once_use_it_no_more_often() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
     let (used, refused) = (AtomicU32::new(0), AtomicU32::new(0));

@@ -62,6 +62,7 @@ fn heard(fresh: &Fresh, person: &mut Connection) -> Vec<String> {
 
 #[test]
 fn whoever_waits_for_an_agent_hears_of_its_changes() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other, third) = (fresh.open(), fresh.open(), fresh.open());
     let (a, b) = (create(&store, "a"), create(&store, "b"));
@@ -84,6 +85,7 @@ fn whoever_waits_for_an_agent_hears_of_its_changes() {
 
 #[test]
 fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let (a, b) = (create(&store, "a"), create(&store, "b"));
@@ -114,6 +116,7 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
 
 #[test]
 fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let a = create(&store, "a");
@@ -135,6 +138,7 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
 
 #[test]
 fn a_connection_that_is_lost_is_made_anew() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
     let a = create(&store, "a");
@@ -155,6 +159,7 @@ fn a_connection_that_is_lost_is_made_anew() {
 
 #[test]
 fn words_come_through_tls() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let a = create(&fresh.open(), "a");
     Postgres::grant(fresh.url.clone(), PATIENCE, Part::Ticker, "trusted").unwrap();
@@ -171,6 +176,7 @@ fn words_come_through_tls() {
 
 #[test]
 fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
     let a = create(&store, "a");
@@ -197,6 +203,7 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
 /// A pooler gives one connection to many: whoever listened by it would leave that to the next.
 #[test]
 fn behind_a_pooler_nobody_listens() {
+    needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
     let _alone = crate::alone::alone();

@@ -9,6 +9,7 @@ use super::{SHORT, open, refused};
 
 #[test]
 fn passwords_are_shown_by_scram() {
+    needs!("postgresql");
     let url = server().tcp_url("scram", "127.0.0.1", "");
     open(&url, Some("secret")).unwrap();
     assert_eq!(refused(&url, Some("wrong")).code(), Some("28P01"));
@@ -18,6 +19,7 @@ fn passwords_are_shown_by_scram() {
 
 #[test]
 fn weaker_ways_need_a_server_that_is_certain() {
+    needs!("postgresql");
     let roots = format!("&sslrootcert={}", server().roots().display());
     // Nobody else hears what stays on this machine.
     open(&server().tcp_url("hashed", "127.0.0.1", ""), Some("secret")).unwrap();
@@ -34,6 +36,7 @@ fn weaker_ways_need_a_server_that_is_certain() {
 
 #[test]
 fn tls_is_as_strict_as_its_mode() {
+    needs!("postgresql");
     let roots = server().roots();
     let own = format!("&sslrootcert={}", roots.display());
     let other = format!("&sslrootcert={}", roots.with_file_name("other.pem").display());
@@ -62,6 +65,7 @@ fn tls_is_as_strict_as_its_mode() {
 
 #[test]
 fn a_server_that_is_not_there_is_unreachable() {
+    needs!("postgresql");
     let port = rig::free_port();
     for url in [
         format!("postgres://u@127.0.0.1:{port}/d"),
@@ -94,6 +98,7 @@ fn nobody_is_waited_for_beyond_the_deadline() {
 
 #[test]
 fn pgbouncer_passes_flights_on() {
+    needs!("postgresql");
     let server = server();
     let _alone = crate::alone::alone();
     let bouncer = rig::Bouncer::before(server);

@@ -12,6 +12,7 @@ fn connected() -> Connection {
 
 #[test]
 fn a_flight_has_one_answer_for_each_statement() {
+    needs!("postgresql");
     let mut connection = connected();
     assert!((140_000..1_000_000).contains(&connection.server_version()));
     let answers = connection
@@ -34,6 +35,7 @@ fn a_flight_has_one_answer_for_each_statement() {
 
 #[test]
 fn what_is_refused_leaves_the_connection_usable() {
+    needs!("postgresql");
     let mut connection = connected();
     let refused = connection.flight("SELECT 1; SELECT 1/0; SELECT 2", LONG).unwrap_err();
     assert_eq!(refused.code(), Some("22012"), "{refused}");
@@ -53,6 +55,7 @@ fn what_is_refused_leaves_the_connection_usable() {
 
 #[test]
 fn literals_come_back_as_they_went() {
+    needs!("postgresql");
     let mut connection = connected();
     for text in ["", "'", "''; DROP TABLE x; --", "\\", "\\'", "a\\nb\n\t", "ü€😀", "$1 %s", "'\\x00'::bytea"]
     {
@@ -79,6 +82,7 @@ fn literals_come_back_as_they_went() {
 
 #[test]
 fn megabytes_go_both_ways() {
+    needs!("postgresql");
     let roots = server().roots();
     let tls = server().tcp_url("trusted", "localhost", &format!("&sslrootcert={}", roots.display()));
     for url in [server().url("s"), tls] {
@@ -94,6 +98,7 @@ fn megabytes_go_both_ways() {
 
 #[test]
 fn notifications_are_heard() {
+    needs!("postgresql");
     let (mut hearing, mut telling) = (connected(), connected());
     hearing.flight("LISTEN heard; LISTEN heard_2", LONG).unwrap();
     assert_eq!(hearing.notified(Duration::ZERO).unwrap(), [""; 0]);
@@ -113,6 +118,7 @@ fn notifications_are_heard() {
 
 #[test]
 fn a_flight_ends_at_its_deadline() {
+    needs!("postgresql");
     let mut connection = connected();
     let begun = Instant::now();
     let lost = connection.flight("SELECT pg_sleep(20)", SHORT).unwrap_err();
@@ -123,6 +129,7 @@ fn a_flight_ends_at_its_deadline() {
 
 #[test]
 fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
+    needs!("postgresql");
     let mut connection = connected();
     let answers = connection.flight("SELECT pg_backend_pid()", LONG).unwrap();
     let pid = answers[0].rows[0].get(0).unwrap();

@@ -1,0 +1,75 @@
+//! Tests whose tools the machine lacks: left out, and listed when all tests have ended.
+//!
+//! The unit tests of the program use this file, too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// The tests that were left out, by reason.
+static LEFT_OUT: Mutex<BTreeMap<String, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
+
+/// Returns from the calling test, as passed, if the machine lacks one of these tools.
+macro_rules! needs {
+    ($($tool:literal),+ $(; $passed:expr)?) => {
+        if !$crate::needs::has(&[$($tool),+]) {
+            return $($passed)?;
+        }
+    };
+}
+
+/// True if the machine has all of these tools. If it lacks one, the calling test is listed as left out; with `CI`
+/// or `DORMOUSE_TEST_ALL` set, it fails.
+#[track_caller]
+pub fn has(tools: &[&str]) -> bool {
+    let missing: Vec<&str> = tools.iter().copied().filter(|tool| !is_installed(tool)).collect();
+    if missing.is_empty() {
+        return true;
+    }
+    let must = ["CI", "DORMOUSE_TEST_ALL"].iter().any(|name| std::env::var_os(name).is_some());
+    assert!(!must, "this test needs {}: docs/TESTING.md lists the packages", missing.join(", "));
+    leave_out(&format!("needs {}", missing.join(", ")));
+    false
+}
+
+/// Lists the calling test as left out. The list is printed when the process ends: libtest shows nothing that a
+/// passed test prints.
+pub fn leave_out(reason: &str) {
+    let mut left_out = LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    if left_out.is_empty() {
+        // SAFETY: the function lives as long as the process and does not unwind.
+        unsafe { libc::atexit(list) };
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    left_out.entry(reason.to_owned()).or_default().insert(test.to_owned());
+}
+
+extern "C" fn list() {
+    let left_out = LEFT_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut text = String::from("left out (CI=1 or DORMOUSE_TEST_ALL=1 makes a missing tool a failure):\n");
+    for (reason, tests) in &*left_out {
+        let mut modules = BTreeMap::new();
+        for test in tests {
+            *modules.entry(test.rsplit_once("::").map_or("", |(module, _)| module)).or_insert(0) += 1;
+        }
+        let modules: Vec<String> = modules.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        text += &format!("    {reason}: {}\n", modules.join(", "));
+    }
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// True if a program is in a directory of `PATH` or where Debian keeps those of administrators. `postgresql` means the
+/// programs of a server and `openssl`, which makes the server's certificates.
+fn is_installed(tool: &str) -> bool {
+    if tool == "postgresql" {
+        let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        return is_installed("openssl")
+            && versions.into_iter().any(|one| one.path().join("bin/initdb").exists());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut dirs =
+        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned()));
+    dirs.any(|dir| dir.join(tool).is_file())
+}
