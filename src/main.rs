@@ -26,7 +26,7 @@
     )
 )]
 
-#[cfg(test)]
+#[cfg(all(test, feature = "postgres"))]
 #[macro_use]
 #[path = "../tests/it/needs.rs"]
 mod needs;

@@ -4,6 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::process::Command;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
@@ -94,8 +95,7 @@ fn a_program_that_is_not_there_or_not_executable_costs_attempts() {
         }
         sandbox.run(["init"]);
         sandbox.run(["create", "ada", "--", &format!("./{program}")]);
-        let began = sandbox.cmd(["start", "ada"]).output();
-        assert!(began.code() == 0 && began.stderr.contains("no turn can start yet"), "{began}");
+        sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("no turn can start yet"));
         let id = say(&sandbox, "x");
         assert_eq!(tick(&sandbox).0, 7);
         assert_eq!(shown(&sandbox, &id)["attempt"], 2, "{program}");

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
@@ -186,14 +187,15 @@ fn a_delegation_that_comes_too_late_fails_instead_of_starting_the_child() {
     let away = sandbox.agent("kid").join("lock.away");
     fs::rename(&lock, &away).unwrap();
     fs::create_dir(&lock).unwrap();
-    let ran = sandbox.cmd(["task", "start", "-a", "boss", "--delegate", "kid", "work"]).output();
-    assert!(ran.stderr.contains("a directory: expected a plain file"), "{ran}");
+    sandbox
+        .cmd(["task", "start", "-a", "boss", "--delegate", "kid", "work"])
+        .assert()
+        .stderr(contains("a directory: expected a plain file"));
     fs::remove_dir(&lock).unwrap();
     fs::rename(&away, &lock).unwrap();
     assert_eq!(sandbox.json(["task", "list", "-a", "boss"])["status"], "queued");
     sandbox.run(["stop", "kid"]);
-    let ran = sandbox.cmd(["tick", "boss"]).output();
-    assert!(ran.stderr.contains("was stopped by the operator"), "{ran}");
+    sandbox.cmd(["tick", "boss"]).assert().stderr(contains("was stopped by the operator"));
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
     let heard = fs::read_to_string(sandbox.home().join("turns")).unwrap();
     assert!(
@@ -262,14 +264,12 @@ fn what_is_not_heard_is_told_at_delivery() {
     fs::rename(zoe.join("lock"), zoe.join("lock.away")).ok();
     fs::create_dir(zoe.join("lock")).unwrap();
     sandbox.run(["enqueue", "eve", "go"]);
-    let ran = sandbox.cmd(["tick", "eve"]).output();
-    assert!(ran.stderr.contains("is not delivered yet"), "{ran}");
+    sandbox.cmd(["tick", "eve"]).assert().stderr(contains("is not delivered yet"));
     fs::remove_dir(zoe.join("lock")).unwrap();
     let identity = zoe.join("identity.json");
     let text = fs::read_to_string(&identity).unwrap();
     fs::write(&identity, text.replace("\"public\"", "\"private\"")).unwrap();
-    let ran = sandbox.cmd(["tick", "eve"]).output();
-    assert!(ran.stderr.contains("`zoe` is private"), "{ran}");
+    sandbox.cmd(["tick", "eve"]).assert().stderr(contains("`zoe` is private"));
     assert_eq!(sandbox.json(["get", "zoe", "queue.pending"]), 0);
     let events = sandbox.json_lines(["events", "eve", "--kind", "message_rejected"]);
     assert_eq!(events[0]["data"]["to"], "zoe", "{events:?}");

@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use predicates::prelude::*;
+use predicates::str::contains;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -155,8 +157,7 @@ fn a_copy_says_where_the_turn_runs() {
     let ran = copied.run(&["preempt", "ada", "--reason", "why", "--json"]);
     assert_eq!((ran.code(), &failure(&ran)["kind"]), (4, &Value::from("turn_elsewhere")), "{ran}");
     // In the original nothing is elsewhere.
-    let ran = copied.sandbox.cmd(["doctor", "--json"]).output();
-    assert!(!ran.stdout.contains("elsewhere"), "{ran}");
+    copied.sandbox.cmd(["doctor", "--json"]).assert().stdout(contains("elsewhere").not());
     copied.original_ends_by_itself();
 }
 
@@ -340,8 +341,7 @@ fn a_stopped_tick_is_named_to_whoever_waits_for_it() {
     for part in [&*named, "since", "which is stopped", &format!("kill -CONT {}", tick.0.id())] {
         assert!(evidence.contains(part), "{part}: {step}");
     }
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert!(ran.code() == 0 && ran.stdout.contains(&named), "{ran}");
+    sandbox.cmd(["tick", "ada"]).assert().code(0).stdout(contains(&named));
     for words in [&["explain", "ada"][..], &["recover", "ada"], &["tick", "ada", "--dry-run"]] {
         let ran = sandbox.cmd(words.iter().copied()).output();
         assert!(format!("{}{}", ran.stdout, ran.stderr).contains("which is stopped"), "{ran}");

@@ -4,6 +4,7 @@
 #[cfg(target_os = "linux")]
 use std::ffi::OsString;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::each_in_parallel;
@@ -249,8 +250,7 @@ fn a_child_goes_on_beside_a_parent_that_can_not_be_read() {
     let path = sandbox.agent("boss").join("state.json");
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, "{").unwrap();
-    let ran = sandbox.cmd(["tick", "kid"]).output();
-    assert!(ran.code() == 0 && ran.stderr.contains("its parent has not heard of it yet"), "{ran}");
+    sandbox.cmd(["tick", "kid"]).assert().code(0).stderr(contains("its parent has not heard of it yet"));
     std::fs::write(&path, whole).unwrap();
     sandbox.run(["tick", "boss"]);
     assert_eq!(task(&sandbox, &id)["status"], "completed");

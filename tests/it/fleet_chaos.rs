@@ -24,6 +24,8 @@ use crate::harness::Ran;
 use crate::needs::leave_out;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually};
+use predicates::prelude::*;
+use predicates::str::contains;
 
 /// A server that all fleets of this process share: in a network of its own, where that is possible.
 fn server() -> &'static Server {
@@ -57,8 +59,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
         assert_eq!(fleet.ask("SELECT host FROM @.lease"), [[name]]);
     }
     // As long as the lease is alive nobody else begins.
-    let early = other.cmd(&["tick", "ada", "--json"]).output();
-    assert!(!early.stdout.contains("terminal"), "{early}");
+    other.cmd(&["tick", "ada", "--json"]).assert().stdout(contains("terminal").not());
     if let Some(tamper) = tamper {
         tamper(&fleet);
     }
@@ -152,11 +153,9 @@ fn two_machines_of_one_image_are_two() {
     let step = Beside::start(one.cmd(&["tick", "ada"]));
     eventually("a turn", || fleet.log().first().cloned());
     for _ in 0..3 {
-        let beside = other.cmd(&["tick", "ada", "--json"]).output();
-        assert!(beside.code() == 0 && beside.stdout.contains("\"turn_in_progress\""), "{beside}");
+        other.cmd(&["tick", "ada", "--json"]).assert().code(0).stdout(contains("\"turn_in_progress\""));
     }
-    let found = other.cmd(&["doctor"]).output();
-    assert!(!found.stdout.contains("one_owner"), "{found}");
+    other.cmd(&["doctor"]).assert().stdout(contains("one_owner").not());
     fleet.go();
     let ran = step.end();
     assert_eq!(ran.code(), 0, "{ran}");
@@ -171,9 +170,7 @@ fn two_machines_of_one_image_are_two() {
         "INSERT INTO @.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
          SELECT id, 'run', 99, 'same', 'two', 1, 0 FROM @.agent",
     );
-    let found = other.cmd(&["doctor"]).output();
-    assert!(found.code() == 6 && found.stdout.contains("one_owner"), "{found}");
-    assert!(found.stdout.contains("one, two"), "{found}");
+    other.cmd(&["doctor"]).assert().code(6).stdout(contains("one_owner")).stdout(contains("one, two"));
 }
 
 /// A machine that is cut off ends its turn before another one can begin: nothing is shortened here, so it takes a minute.

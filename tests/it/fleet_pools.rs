@@ -6,6 +6,7 @@ use crate::fleet::Machine;
 use crate::harness::write_program;
 use crate::server::server;
 use crate::setup::{Beside, eventually, objects};
+use predicates::str::contains;
 
 /// Says of which pools a machine is.
 fn serve(machine: &Machine, pools: &str) {
@@ -123,6 +124,5 @@ fn what_is_no_pool_is_refused_where_it_is_read() {
     needs!("postgresql");
     let machine = Machine::new(&server().url("pools_wrong"), None).with_ada("echo done");
     serve(&machine, "[]");
-    let ran = machine.cmd(["list"]).output();
-    assert!(ran.code() == 6 && ran.stderr.contains("at least one pool"), "{ran}");
+    machine.cmd(["list"]).assert().code(6).stderr(contains("at least one pool"));
 }

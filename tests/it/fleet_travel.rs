@@ -9,6 +9,7 @@ use crate::harness::{Sandbox, each_in_parallel, one_in, write_program};
 use crate::server::server;
 use crate::setup::{aged_rooms, eventually, objects};
 use crate::strace::{Call, Harm, harm_inside, record_inside};
+use predicates::str::contains;
 
 /// What a directory has below it that is no hidden file: paths and contents.
 fn files(dir: &Path) -> Vec<(String, String)> {
@@ -243,8 +244,7 @@ fn an_agent_gets_another_name() {
     there.run(["tick", "eve", "-q"]);
     assert_eq!(there.json(["queue", "show", second.trim_end()])["status"], "processed");
     assert_eq!(there.run(["run", "list", "-a", "eve", "--limit", "0", "-q"]).matches("completed").count(), 2);
-    let logs = there.cmd(["logs", "eve"]).output();
-    assert!(logs.stdout.contains("done"), "{logs}");
+    there.cmd(["logs", "eve"]).assert().stdout(contains("done"));
     assert!(!there.anchor().join("agents/ada").exists());
     // The name is free for another one, and goes back.
     there.run(["rename", "eve", "ada", "-q"]);

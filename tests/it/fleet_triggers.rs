@@ -5,6 +5,7 @@ use std::fs;
 use crate::fleet::Machine;
 use crate::ingress::{Answered, Hook, parse};
 use crate::server::{Server, server};
+use predicates::str::contains;
 
 /// A trigger of `ada` that was made with these flags. It takes signatures.
 fn signed(machine: &Machine, flags: &[&str]) -> Hook {
@@ -105,8 +106,7 @@ fn a_key_goes_with_its_wait_and_with_its_agent() {
     other.run(["import", "ada.tar", "-q"]);
     let kept = other.json_lines(["trigger", "list", "ada"]);
     let id = kept.iter().find(|one| one["verify"] == "hmac_sha256").unwrap()["id"].as_str().unwrap();
-    let shown = one.cmd(["trigger", "show", id]).output();
-    assert!(shown.code() == 0 && shown.stderr.contains("is not in this store"), "{shown}");
+    one.cmd(["trigger", "show", id]).assert().code(0).stderr(contains("is not in this store"));
     let rotated = one.json(["trigger", "rotate", id]);
     let secret = rotated["trigger_secret"].as_str().unwrap().to_owned();
     let hook = Hook { path: format!("/agents/ada/triggers/{id}"), id: id.to_owned(), secret };

@@ -17,6 +17,8 @@ use crate::needs::leave_out;
 use crate::server::{Server, durable, own};
 use crate::setup::{Beside, eventually};
 use crate::storm::world::mount;
+use predicates::prelude::*;
+use predicates::str::contains;
 
 /// What only looks at a store with the agent `ada`.
 const READING: &[&[&str]] = &[
@@ -207,8 +209,7 @@ fn a_server_that_is_shut_down_ends_no_turn() {
     let before = rows(&server, "shut_down");
     server.shut_down();
     for words in [["get", "ada"], ["stop", "ada"]] {
-        let ran = one.cmd(&words).output();
-        assert!(ran.code() == 1 && ran.stderr.contains("see whether the server runs"), "{ran}");
+        one.cmd(&words).assert().code(1).stderr(contains("see whether the server runs"));
     }
     server.start_again();
     // Only the lease may be a newer one by now.
@@ -398,8 +399,7 @@ fn a_turn_that_is_known_outlasts_a_failover() {
     eventually("a turn", || fleet.log().first().cloned());
     server.until_followed_by(&standby);
     fail_over(&fleet, &standby);
-    let early = other.cmd(&["tick", "ada", "--json"]).output();
-    assert!(early.code() == 0 && !early.stdout.contains("terminal"), "{early}");
+    other.cmd(&["tick", "ada", "--json"]).assert().code(0).stdout(contains("terminal").not());
     fleet.go();
     let ran = step.end();
     assert!(ran.code() == 0 && ran.stdout.contains("completed"), "{ran}");

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::checker;
@@ -345,9 +346,7 @@ fn settings_and_flags_that_mean_nothing_are_refused() {
     ] {
         let copy = sandbox.copy();
         extend_policy(&copy, "ada", &format!("[retention]\n{policy}\n"));
-        let ran = copy.cmd(["gc"]).output();
-        assert_eq!(ran.code(), 6, "{ran}");
-        assert!(ran.stderr.contains(says) && ran.stderr.contains("agent.toml"), "{ran}");
+        copy.cmd(["gc"]).assert().code(6).stderr(contains(says)).stderr(contains("agent.toml"));
     }
     sandbox.cmd(["gc", "bob"]).status(3).stderr("dormouse: no agent `bob`: there is ada\n").output();
     let ran = sandbox.cmd(["gc", "--keep", "soon"]).output();

@@ -7,7 +7,7 @@ use std::ops::Deref;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
@@ -545,6 +545,13 @@ impl<'s> Cmd<'s> {
         };
         assert!(!ran.stderr.contains("panicked"), "{ran}\nreproduce:\n{}", self.sandbox.reproduction());
         ran
+    }
+
+    /// Runs the command for assertions about parts of its output.
+    #[track_caller]
+    pub fn assert(self) -> assert_cmd::assert::Assert {
+        let Ran { status, stdout, stderr } = self.output();
+        assert_cmd::assert::Assert::new(Output { status, stdout: stdout.into(), stderr: stderr.into() })
     }
 
     /// Runs it and compares status and both streams, whole.

@@ -8,6 +8,8 @@ use std::process::Command;
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
 use crate::needs::leave_out;
+use predicates::prelude::*;
+use predicates::str::contains;
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[
@@ -186,9 +188,7 @@ fn a_journal_that_came_with_a_clone_is_put_aside_and_the_clone_goes_on() {
     git(&origin.project(), &["commit", "-q", "--allow-empty", "-m", "all of it"]);
     nothing_leaves(&origin, "a tracked journal", |_, code| assert!([0, 1, 4, 6].contains(&code)));
     let clone = origin.copy();
-    let ran = clone.cmd(["tick", "ada"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
-    assert!(ran.stderr.contains("is not applied, because git tracks it"), "{ran}");
+    clone.cmd(["tick", "ada"]).assert().code(0).stderr(contains("is not applied, because git tracks it"));
     assert!(clone.agent("ada").join("quarantine/journal.jsonl").exists());
     clone.run(["doctor"]);
     clone.run(["tick", "ada", "--until-idle"]);
@@ -206,8 +206,7 @@ fn a_journal_of_another_machine_is_put_aside() {
         let text = line(&entry, NO_MARK, NO_MARK);
         write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
         sandbox.run(["get", "ada"]);
-        let ran = sandbox.cmd(["tick", "ada"]).output();
-        assert!(ran.code() == 0 && ran.stderr.contains("written on another machine"), "{ran}");
+        sandbox.cmd(["tick", "ada"]).assert().code(0).stderr(contains("written on another machine"));
         sandbox.run(["doctor"]);
     } else {
         leave_out("this machine has no id");
@@ -286,8 +285,7 @@ fn a_journal_names_what_transactions_write_and_nothing_else() {
         let append = format!(r#"{{"path":"{append}","offset":0,"content":""}}"#);
         let text = journal(&put, &append, &format!("\"{delete}\""), revision);
         write(&sandbox.agent("ada").join("journal.jsonl"), text.as_bytes());
-        let ran = sandbox.cmd(["stop", "ada"]).output();
-        assert!(!ran.stderr.contains("no transaction changes"), "{ran}");
+        sandbox.cmd(["stop", "ada"]).assert().stderr(contains("no transaction changes").not());
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use predicates::str::contains;
 use serde_json::Value;
 
 use crate::checker;
@@ -218,8 +219,7 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
         hint: complete some, or raise limits.max_open_work in agent.toml\n";
     sandbox.cmd(["work", "add", "four", "--agent", "a"]).status(4).stderr(refused).check();
     with_outcome(&sandbox, ADD, 1);
-    let failed = sandbox.cmd(["tick", "a"]).output();
-    assert!(failed.code() == 7 && failed.stdout.contains("limits.max_open_work = 3"), "{failed}");
+    sandbox.cmd(["tick", "a"]).assert().code(7).stdout(contains("limits.max_open_work = 3"));
     // Lowered below what is open, it only refuses what is new.
     set(&sandbox, "max_open_work = 1");
     sandbox.run(["work", "update", &items[0], "--objective", "changed"]);
@@ -330,8 +330,11 @@ fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
     let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
     assert_eq!(last["error"]["exit_status"], 1, "{ran}");
     assert_eq!(last["error"]["agent"], "a", "{ran}");
-    let ran = crowded.cmd(1, &["task", "start", "--agent", "a", "--", "true"]).output();
-    assert!(ran.code() == 1 && ran.stderr.contains("ulimit -u"), "{ran}");
+    crowded
+        .cmd(1, &["task", "start", "--agent", "a", "--", "true"])
+        .assert()
+        .code(1)
+        .stderr(contains("ulimit -u"));
     must(&crowded.sandbox, crowded.cmd(1, &["doctor"]).output());
     crowded.sandbox.pass(60);
     must(&crowded.sandbox, crowded.cmd(50, &["tick", "a", "--until-idle"]).output());
@@ -344,8 +347,7 @@ fn jobs_wait_for_room_where_not_all_can_be_started() {
         must(&crowded.sandbox, crowded.cmd(50, &["create", name, "--", "true"]).output());
         must(&crowded.sandbox, crowded.cmd(50, &["start", name]).output());
     }
-    let ran = crowded.cmd(1, &["tick", "--all", "--jobs", "4"]).output();
-    assert!(ran.code() == 1 && ran.stderr.contains("can't run"), "{ran}");
+    crowded.cmd(1, &["tick", "--all", "--jobs", "4"]).assert().code(1).stderr(contains("can't run"));
     // The one that is running lets the next one begin when it has ended.
     let ran = must(&crowded.sandbox, crowded.cmd(2, &["tick", "--all", "--jobs", "4"]).output());
     assert_eq!(ran.stdout.lines().count(), 4, "{ran}");
@@ -511,8 +513,7 @@ fn what_could_not_be_read_again_is_refused() {
     let action = add.replace("ITEM", &item).replace("TODO", &todo);
     fs::write(sandbox.home().join("said"), format!("{{\"actions\": [{action}]}}")).unwrap();
     sandbox.run(["enqueue", "a", "go"]);
-    let failed = sandbox.cmd(["tick", "a"]).output();
-    assert!(failed.code() == 7 && failed.stdout.contains("more than max_record = 8 MiB"), "{failed}");
+    sandbox.cmd(["tick", "a"]).assert().code(7).stdout(contains("more than max_record = 8 MiB"));
     sandbox.run(["doctor"]);
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
@@ -43,8 +44,7 @@ fn init_makes_it_where_it_is_told_to() {
 #[test]
 fn init_says_which_state_directory_it_hides() {
     let sandbox = Sandbox::new();
-    let ran = sandbox.cmd(["init", "below"]).output();
-    assert!(ran.code() == 0 && ran.stderr.contains("from here it hides "), "{ran}");
+    sandbox.cmd(["init", "below"]).assert().code(0).stderr(contains("from here it hides "));
     let again = sandbox.cmd(["init", "below"]).output();
     assert!(again.code() == 0 && again.stderr.is_empty(), "{again}");
 }
@@ -114,14 +114,15 @@ fn a_profile_that_is_not_there_is_said() {
     fs::write(&path, text.replace("[profiles.fast]\n", "")).unwrap();
     for verb in ["tick", "get", "enqueue"] {
         let args: &[&str] = if verb == "enqueue" { &["enqueue", "ada", "x"] } else { &[verb, "ada"] };
-        let ran = sandbox.cmd(args.iter().copied()).output();
-        assert_eq!(ran.code(), 6, "{ran}");
-        assert!(ran.stderr.contains("no profile `fast` in dormouse.toml\nhint: there is slow\n"), "{ran}");
+        sandbox
+            .cmd(args.iter().copied())
+            .assert()
+            .code(6)
+            .stderr(contains("no profile `fast` in dormouse.toml\nhint: there is slow\n"));
     }
     // What is wrong in one is said to be in it.
     fs::write(&path, text.replace("[profiles.fast]\n", "[profiles.fast.turn]\ntimeout = 5\n")).unwrap();
-    let ran = sandbox.cmd(["get", "ada"]).output();
-    assert!(ran.stderr.contains("dormouse.toml: [profiles.fast]: "), "{ran}");
+    sandbox.cmd(["get", "ada"]).assert().stderr(contains("dormouse.toml: [profiles.fast]: "));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::fs;
 
 use predicates::prelude::*;
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
@@ -149,9 +150,7 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
     assert_eq!(line["attention"], Value::Null, "not yet: {line}");
     command(&sandbox, ["list"]).assert().stdout(predicate::str::contains("stalled: dig is runnable"));
     sandbox.pass(24 * 3600);
-    let ran = sandbox.cmd(["tick", "--all"]).output();
-    assert_eq!(ran.code(), 0, "{ran}");
-    assert!(ran.stderr.contains("ada: stalled work_"), "{ran}");
+    sandbox.cmd(["tick", "--all"]).assert().code(0).stderr(contains("ada: stalled work_"));
     assert_eq!(noted(&sandbox)[0]["subject"], "stalled");
     sandbox.pass(48 * 3600);
     assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "it is told once");
@@ -168,8 +167,7 @@ fn a_blocked_item_and_a_suspended_run_stand_still_too() {
     decisions(&sandbox);
     assert!(field(&sandbox, "attention").is_empty());
     sandbox.pass(24 * 3600);
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert!(ran.stderr.contains("dormouse work unblock"), "{ran}");
+    sandbox.cmd(["tick", "ada"]).assert().stderr(contains("dormouse work unblock"));
 
     add(&sandbox, "bob", "dormouse yield");
     extend_policy(&sandbox, "bob", "[timeouts]\nsuspend = \"never\"\n");
@@ -177,8 +175,7 @@ fn a_blocked_item_and_a_suspended_run_stand_still_too() {
     sandbox.run(["tick", "bob", "--until-idle"]);
     assert_eq!(sandbox.json(["state", "bob"])["state"], "suspended");
     sandbox.pass(24 * 3600);
-    let ran = sandbox.cmd(["tick", "bob"]).output();
-    assert!(ran.stderr.contains("dormouse resume bob"), "{ran}");
+    sandbox.cmd(["tick", "bob"]).assert().stderr(contains("dormouse resume bob"));
 }
 
 #[test]
@@ -230,10 +227,12 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
 #[test]
 fn who_awaits_a_message_that_nobody_takes_up_hears_of_it_in_seconds() {
     let sandbox = started("true").with_real_clock();
-    let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"]).output();
-    assert_eq!(ran.code(), 8, "{ran}");
-    assert!(ran.stderr.contains("ada: nobody ticks: a step has been due for"), "{ran}");
-    assert!(ran.stderr.contains("none was ever made"), "{ran}");
+    sandbox
+        .cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"])
+        .assert()
+        .code(8)
+        .stderr(contains("ada: nobody ticks: a step has been due for"))
+        .stderr(contains("none was ever made"));
 }
 
 #[test]
@@ -260,12 +259,13 @@ fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
     assert_eq!(shown.iter().filter(|event| event["seq"].is_number()).count(), 50);
     let text = sandbox.run(["logs", "ada"]);
     assert_eq!(text.lines().filter(|line| line.starts_with("2026-")).count(), 50, "{text}");
-    let ran = sandbox.cmd(["logs", "ada", "--since", "1d"]).output();
-    assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
-    assert!(
-        ran.stderr.contains("nothing has happened since") && ran.stderr.contains("the last event was"),
-        "{ran}"
-    );
+    sandbox
+        .cmd(["logs", "ada", "--since", "1d"])
+        .assert()
+        .code(0)
+        .stdout("")
+        .stderr(contains("nothing has happened since"))
+        .stderr(contains("the last event was"));
 }
 
 #[test]
@@ -314,8 +314,7 @@ fn a_command_that_cannot_start_is_found_with_its_cure() {
     let doctor = || sandbox.cmd(["doctor"]).output();
     assert!(doctor().stdout.contains("`chmod +x ./t.sh`"), "{}", doctor());
     say(&sandbox, "x");
-    let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert!(ran.code() == 7 && ran.stdout.contains("`chmod +x ./t.sh`"), "{ran}");
+    sandbox.cmd(["tick", "ada"]).assert().code(7).stdout(contains("`chmod +x ./t.sh`"));
     crate::harness::write_program(&script, "#!/bin/sh\r\ntrue\r\n");
     assert!(doctor().stdout.contains("sed -i"), "{}", doctor());
     fs::remove_file(&script).unwrap();
@@ -358,8 +357,7 @@ fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
             .code(6)
             .stderr(predicate::str::contains("bring it back from git, a backup or an export"));
     }
-    let ran = sandbox.cmd(["doctor", "--repair"]).output();
-    assert!(ran.code() == 6 && ran.stdout.contains("bring it back from git"), "{ran}");
+    sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("bring it back from git"));
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
@@ -228,8 +229,7 @@ fn what_a_turn_has_sent_before_arrives() {
     let gone = held::call(&calls, "rename", ".gone-ada");
     let here = template.copy();
     strace::harm(&here, &["rename", "ada", "eve"], "", gone, Harm::Kill);
-    let ran = here.cmd(["tick", "bob"]).output();
-    assert!(ran.stderr.contains("not delivered yet"), "{ran}");
+    here.cmd(["tick", "bob"]).assert().stderr(contains("not delivered yet"));
     renamed(&here, "ada", "eve");
     here.run(["tick", "bob"]);
     assert_eq!(queued(&here, "eve").len(), 1);

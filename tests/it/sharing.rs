@@ -6,6 +6,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
@@ -249,12 +250,10 @@ fn nobody_claims_to_be_a_user() {
     for claim in
         [&["enqueue", "a", "x", "--origin", "channel:uid:ci"][..], &["wake", "a", "--source", "uid:ci"]]
     {
-        let ran = sandbox.cmd(claim).output();
-        assert!(ran.code() == 4 && ran.stderr.contains("comes from the owner of the file"), "{ran}");
+        sandbox.cmd(claim).assert().code(4).stderr(contains("comes from the owner of the file"));
     }
     crate::setup::extend_policy(&sandbox, "a", "[inbox]\ndrops_as = \"channel:uid:ci\"\n");
-    let ran = sandbox.cmd(["enqueue", "a", "x"]).output();
-    assert!(ran.stderr.contains("inbox.drops_as"), "{ran}");
+    sandbox.cmd(["enqueue", "a", "x"]).assert().stderr(contains("inbox.drops_as"));
 }
 
 /// A directory of another user's may have the name of one of ours, and be closed to the owner.

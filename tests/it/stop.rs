@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use predicates::str::contains;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 
@@ -54,8 +55,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
     let next = sandbox.run(["-q", "enqueue", "ada", "more"]).trim_end().to_owned();
     let meanwhile = sandbox.json(["tick", "ada"]);
     assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("stop"), &json!("stopped")));
-    let ran = sandbox.cmd(["start", "ada"]).output();
-    assert!(ran.code() == 4 && ran.stderr.contains("still being stopped"), "{ran}");
+    sandbox.cmd(["start", "ada"]).assert().code(4).stderr(contains("still being stopped"));
     // It ends by itself, in time.
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(

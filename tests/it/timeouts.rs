@@ -4,6 +4,7 @@
 use std::fs;
 
 use chrono::{DateTime, SecondsFormat};
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
@@ -401,7 +402,6 @@ fn a_time_that_makes_no_sense_is_refused_where_it_is_read() {
     ] {
         let sandbox = started("true");
         extend_policy(&sandbox, "ada", &format!("[timeouts]\ninit = {init}\n"));
-        let ran = sandbox.cmd(["get", "ada"]).output();
-        assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
+        sandbox.cmd(["get", "ada"]).assert().code(6).stderr(contains(why));
     }
 }

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 
+use predicates::prelude::*;
+use predicates::str::contains;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
@@ -205,12 +207,11 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
     symlink("/etc/passwd", dir.join("hooks/on-suspend")).unwrap();
     fs::write(dir.join("README"), "mine").unwrap();
     let words = ["export", "ada", "--output", "x.tar"];
-    let ran = here.cmd(words).output();
-    assert_eq!(ran.code(), 0, "{ran}");
-    assert!(
-        ran.stderr.contains("hooks/on-suspend: left out") && ran.stderr.contains("README: left out"),
-        "{ran}"
-    );
+    here.cmd(words)
+        .assert()
+        .code(0)
+        .stderr(contains("hooks/on-suspend: left out"))
+        .stderr(contains("README: left out"));
     for place in ["work/work_0000.json", "inbox/2-x.json", "ledger/2026-01.jsonl.link"] {
         symlink("/etc/passwd", dir.join(place)).unwrap();
         let ran = here.cmd([&["--json"], &words[..]].concat()).output();
@@ -419,10 +420,8 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
         .collect();
     assert_eq!(changed, Vec::<PathBuf>::new());
     // Whoever asks for all of them is not stopped by it.
-    let ran = here.cmd(["tick", "--all", "--json"]).output();
-    assert!(ran.code() == 0 && !ran.stdout.contains("ada"), "{ran}");
-    let ran = here.cmd(["tick", "--all", "--jobs", "2", "--json"]).output();
-    assert!(ran.code() == 0 && !ran.stdout.contains("ada"), "{ran}");
+    here.cmd(["tick", "--all", "--json"]).assert().code(0).stdout(contains("ada").not());
+    here.cmd(["tick", "--all", "--jobs", "2", "--json"]).assert().code(0).stdout(contains("ada").not());
     assert_eq!(here.cmd(["next-wake", "ada", "-q"]).output().stdout, "");
     assert_eq!(here.json(["get", "ada"])["moved"]["to"], "host-b");
     assert_eq!(here.json_lines(["list"])[0]["moved"]["to"], "host-b");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -122,8 +123,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     assert_eq!(ran.code(), 0, "{ran}");
     assert_eq!(mode(&sandbox.project().join("new")), 0o600);
     assert!(ran.stdout.contains("secret  in new"), "{ran}");
-    let ran = sandbox.cmd(["trigger", "create", "-a", "ada"]).output();
-    assert!(ran.stdout.contains("secret  not shown in a pipe"), "{ran}");
+    sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret not shown in a pipe"));
     let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
     assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
     // It is no argument, and no file beneath the state directory.
@@ -479,8 +479,7 @@ fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
     assert_ne!(key(&keys), first);
     assert_eq!(names(&keys).iter().filter(|name| name.starts_with(&id)).count(), 1);
     fs::remove_file(keys.join(key(&keys))).unwrap();
-    let ran = sandbox.cmd(["trigger", "show", &id]).output();
-    assert!(ran.stderr.contains("is not in this clone"), "{ran}");
+    sandbox.cmd(["trigger", "show", &id]).assert().stderr(contains("is not in this clone"));
     sandbox.run(["trigger", "rotate", &id]);
     sandbox.run(["trigger", "revoke", &id]);
     assert!(!names(&keys).iter().any(|name| name.starts_with("trig_")));
@@ -588,9 +587,7 @@ fn an_outcome_waits_by_a_trigger() {
     sandbox.run(["trigger", "revoke", &id]);
     write(&id);
     sandbox.run(["enqueue", "ada", "go"]);
-    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
-    assert_eq!(ran.code(), 7, "{ran}");
-    assert!(ran.stdout.contains("not an active trigger"), "{ran}");
+    sandbox.cmd(["tick", "ada", "--json"]).assert().code(7).stdout(contains("not an active trigger"));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, write_program};
@@ -106,8 +107,7 @@ fn a_command_that_is_not_there_fails_with_a_clear_reason() {
         fs::write(sandbox.project().join("badly"), "#!/no/such/interpreter\n").unwrap();
         fs::set_permissions(sandbox.project().join("badly"), fs::Permissions::from_mode(0o755)).unwrap();
         sandbox.run(["create", "ada", "--", command]);
-        let began = sandbox.cmd(["start", "ada"]).output();
-        assert!(began.code() == 0 && began.stderr.contains("no turn can start yet"), "{began}");
+        sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("no turn can start yet"));
         say(&sandbox, "x");
         let ran = sandbox.cmd(["tick", "ada"]).output();
         let failed = format!("ada  start_model_turn (operator_prompt) → failed: {reason_is}: {command} ");
@@ -915,9 +915,7 @@ fn an_agents_policy_is_checked_before_its_turn() {
     }
     let sandbox = started("true");
     extend_policy(&sandbox, "ada", "\n[turns]\nx = 1\n");
-    let ran = sandbox.cmd(["get", "ada"]).output();
-    assert_eq!(ran.code(), 6);
-    assert!(ran.stderr.contains("agent.toml:8:2: unknown field `turns`"), "{ran}");
+    sandbox.cmd(["get", "ada"]).assert().code(6).stderr(contains("agent.toml:8:2: unknown field `turns`"));
 }
 
 /// The largest cost there is, twice over: a sum that JSON could not write.

@@ -5,6 +5,7 @@ pub mod terminal;
 use std::fs;
 use std::time::Duration;
 
+use predicates::str::contains;
 use rustix::process::Signal;
 
 use crate::harness::Sandbox;
@@ -349,8 +350,7 @@ fn without_a_screen_it_says_what_to_use_instead() {
     for said in ["needs a terminal", "`dormouse list`", "--json", "`dormouse logs -f`"] {
         assert!(ran.stderr.contains(said), "{ran}");
     }
-    let ran = sandbox.cmd(["watch", "--json"]).output();
-    assert!(ran.code() == 2 && ran.stdout.contains("\"usage\""), "{ran}");
+    sandbox.cmd(["watch", "--json"]).assert().code(2).stdout(contains("\"usage\""));
     for (args, env, said, status) in [
         (&[][..], ("TERM", "dumb"), "`dormouse list`", 2),
         (&["--json"], ("TERM", "xterm"), "--json", 2),

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
+use predicates::str::contains;
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, flock, mknodat};
 
 use crate::harness::{Sandbox, each_in_parallel};
@@ -93,9 +94,7 @@ fn what_a_living_command_writes_is_left_to_it() {
     let beside = out(&sandbox).join("it.new-dormouse");
     let held = File::create(&beside).unwrap();
     flock(&held, FlockOperation::LockExclusive).unwrap();
-    let ran = sandbox.cmd(["metrics", "-o", "out/it"]).output();
-    assert_eq!(ran.code(), 5, "{ran}");
-    assert!(ran.stderr.contains("it.new-dormouse"), "{ran}");
+    sandbox.cmd(["metrics", "-o", "out/it"]).assert().code(5).stderr(contains("it.new-dormouse"));
     assert_eq!(fs::read_to_string(out(&sandbox).join("it")).unwrap(), "former");
     drop(held);
     sandbox.run(["metrics", "-o", "out/it"]);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::rc::Rc;
 
+use predicates::str::contains;
 use rustix::process::{Pid, Signal, kill_process};
 use sha2::{Digest, Sha256};
 
@@ -198,8 +199,7 @@ fn called_in(sandbox: &Sandbox) {
         "POST /agents/ada/triggers/{of_resource} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer secret\r\n\
          Content-Type: text/plain\r\nX-GitHub-Delivery: one\r\nContent-Length: 5\r\n\r\nhello"
     );
-    let answer = sandbox.cmd(["ingress"]).stdin(request).output();
-    assert!(answer.stdout.contains(" 202 "), "{answer}");
+    sandbox.cmd(["ingress"]).stdin(request).assert().stdout(contains(" 202 "));
 }
 
 /// Files the messages that are there, as a step does with very many.

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
@@ -179,8 +180,7 @@ fn a_checkpoint_that_is_not_there_holds_nobody_up() {
     fs::remove_file(checkpoints_of(&sandbox, &run).remove(0)).unwrap();
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, r#"told; cp "$DORMOUSE_CONTEXT" "$HOME/context"; exit 1"#);
-    let ran = sandbox.cmd(["tick", "ada", "--json"]).output();
-    assert!(ran.stderr.contains("is missing: the turn begins anew"), "{ran}");
+    sandbox.cmd(["tick", "ada", "--json"]).assert().stderr(contains("is missing: the turn begins anew"));
     assert_eq!(noted(&sandbox), ["from nothing"]);
     let context: Value = serde_json::from_slice(&fs::read(sandbox.home().join("context")).unwrap()).unwrap();
     assert_eq!(context["run"]["checkpoint_lost"], json!(true));
