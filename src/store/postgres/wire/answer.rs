@@ -1,20 +1,19 @@
-//! What a server answers: rows of text.
+//! Answers of a server: rows of text.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 
-/// What the server answered to one statement.
+/// Answer of the server to one statement.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// What a query returned, in the server's order. Empty for other statements.
+    /// Rows that a query returned, in the server's order. Empty for other statements.
     pub rows: Vec<Row>,
-    /// How many rows the statement returned, inserted, changed or removed; 0 for statements that
-    /// count none.
+    /// Number of rows that the statement returned, inserted, changed or deleted; 0 for statements
+    /// that report none.
     pub affected: u64,
 }
 
-/// One row of an answer: its columns as text.
 #[derive(Debug)]
 pub struct Row {
     pub(super) bytes: Bytes,
@@ -22,15 +21,15 @@ pub struct Row {
 }
 
 impl Row {
-    /// The text of a column, counted from 0. `None` for SQL's NULL and where there is no such
-    /// column.
+    /// Returns the text of a column, counted from 0. `None` for NULL or a column that does not
+    /// exist.
     pub fn get(&self, at: usize) -> Option<&str> {
         let range = self.columns.get(at)?.clone()?;
-        // It was looked at when the row came in.
+        // The parser of rows has already checked the encoding.
         std::str::from_utf8(self.bytes.get(range)?).ok()
     }
 
-    /// How many columns there are.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.columns.len()
     }

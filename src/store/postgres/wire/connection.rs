@@ -1,4 +1,4 @@
-//! One connection to a server: flights of statements, and notifications.
+//! A connection to a server: round trips of statements, and notifications.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -16,17 +16,16 @@ use super::message;
 use super::password::Sources;
 use super::url::Url;
 
-/// The longest text of statements: the server takes no message above 1 GiB.
+/// Maximum length of statements, in bytes: the server accepts no message above 1 GiB.
 const LONGEST_FLIGHT: usize = (1 << 30) - 64;
 
-/// The most that is taken as the answers to one flight, in bytes.
+/// Maximum size of the answers of one round trip, in bytes.
 const MOST_ANSWERED: usize = 2 << 30;
 
-/// The most channels that are kept until somebody asks which were told.
+/// Maximum number of channels that are stored until the caller asks for notifications.
 const MOST_CHANNELS: usize = 1024;
 
-/// One connection to a server. It is used by one caller at a time, and says goodbye when it is
-/// dropped.
+/// A connection to a server, for one caller at a time. Dropping it sends the protocol's goodbye.
 pub struct Connection {
     line: Line,
     version: u32,
@@ -58,11 +57,11 @@ impl Connection {
         })
     }
 
-    /// Sends statements as one simple query, and waits for their answers, one for each statement.
-    /// Statements without `BEGIN` are one transaction. Where the server refuses a statement it
-    /// skips the rest, and the refusal is returned when the server is ready again. After the
-    /// patience the connection is lost, though the server may still be at work: a limit for the
-    /// server itself is set in SQL.
+    /// Sends statements as one simple query, and waits for one answer per statement. Statements
+    /// without `BEGIN` are one transaction. If the server refuses a statement, it skips the rest,
+    /// and the refusal is returned when the server is ready again. After the patience the
+    /// connection is unusable, but the server may still execute: only SQL sets a limit for the
+    /// server.
     pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<Answer>, Fault> {
         if !self.is_usable {
             return Err(Fault::NotSent("the connection was lost before".to_owned()));
@@ -77,7 +76,7 @@ impl Connection {
             return Err(Fault::NotSent("PostgreSQL has no text with NUL in it".to_owned()));
         }
         let deadline = Deadline::after(patience);
-        // A server that ended the connection meanwhile has said so. Nothing was sent then.
+        // If the server has closed the connection, nothing is sent, so the caller may try again.
         self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
         frontend::query(sql, self.line.outgoing()).map_err(|error| Fault::NotSent(error.to_string()))?;
         self.flights = self.flights.saturating_add(1);
@@ -91,35 +90,35 @@ impl Connection {
         }
     }
 
-    /// How many flights were sent.
+    /// Number of round trips sent so far.
     pub fn flights(&self) -> u32 {
         self.flights
     }
 
-    /// The server's version: 150006 is 15.6.
+    /// Version of the server: 150006 is 15.6.
     pub fn server_version(&self) -> u32 {
         self.version
     }
 
-    /// The process of the server that has let this connection in, by its own word. Where it is
-    /// another one that carries out the statements, a pooler stands between.
+    /// Process id of the server that accepted the login, as it reported at login. A pooler is in
+    /// between if `pg_backend_pid()` returns another one.
     pub fn backend(&self) -> Option<i32> {
         self.backend
     }
 
-    /// Whether another flight can be sent: not after a [`Fault::Lost`].
+    /// True if another round trip is possible, which it is not after a [`Fault::Lost`].
     pub fn is_usable(&self) -> bool {
         self.is_usable
     }
 
-    /// Whether the last flight left a transaction open, even one that can only be rolled back.
+    /// True if the last round trip left a transaction open, even one that can only be rolled back.
     pub fn is_in_transaction(&self) -> bool {
         self.is_in_transaction
     }
 
-    /// Waits for notifications. Returns the channels that were told, each once, as soon as there is
-    /// one; none of them if the patience ends first. Without any patience it only looks. PgBouncer
-    /// passes none on in transaction mode.
+    /// Waits for notifications. Returns the notified channels, each once, as soon as there is one;
+    /// none if the patience ends first. With zero patience it does not wait. PgBouncer passes no
+    /// notifications on in transaction mode.
     pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, Fault> {
         if !self.is_usable {
             return Err(Fault::NotSent("the connection was lost before".to_owned()));
@@ -145,7 +144,7 @@ impl Connection {
         Fault::Lost { sent, why: trouble.words() }
     }
 
-    /// Takes in what has come while nothing was asked, without waiting.
+    /// Reads messages that arrived between round trips, without waiting.
     fn catch_up(&mut self) -> Result<(), Trouble> {
         let is_here = match self.line.step(Deadline::after(Duration::ZERO)) {
             Ok(()) => Ok(()),
@@ -167,7 +166,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes in a message that may come at any time. Returns any other.
+    /// Processes a message that may arrive at any time. Returns each other message.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are the caller's, and more may be added")]
     fn aside(&mut self, message: Message) -> Result<Option<Message>, Trouble> {
         let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
@@ -192,7 +191,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the answers to what was put on the line, until the server is ready again.
+    /// Waits for the answers to the statements that were queued, until the server is ready again.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other has a place here, and more may be added")]
     fn answers(&mut self, deadline: Deadline) -> Result<Result<Vec<Answer>, Fault>, Trouble> {
         let (mut answers, mut answer, mut columns, mut refused) = (Vec::new(), Answer::default(), None, None);
@@ -252,8 +251,8 @@ impl Connection {
     }
 }
 
-/// Readable when something has come by itself: notifications, or the end. What has come along with
-/// the answers to a flight is taken in already, and [`Connection::notified`] knows of it.
+/// Readable when notifications arrive or the server closes the connection. Notifications that
+/// arrived with answers are already read: [`Connection::notified`] returns them.
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.line.socket()

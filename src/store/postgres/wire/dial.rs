@@ -1,4 +1,4 @@
-//! How a socket to a server comes about, within a deadline.
+//! Opens a socket to a server, within a deadline.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -12,17 +12,17 @@ use super::fault::Fault;
 use super::url::{Host, Url};
 use crate::error::describe;
 
-/// A moment after which nothing is waited for. It is of the clock that nobody sets.
+/// End of a wait, by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// A patience that no clock can add up to is one without an end.
+    /// Computes a deadline. A patience that is too long for the clock has no end.
     pub(super) fn after(patience: Duration) -> Deadline {
         Deadline(Instant::now().checked_add(patience))
     }
 
-    /// What is left; `None` where there is no end.
+    /// Returns the remaining time; `None` without an end.
     fn left(self) -> Option<Duration> {
         self.0.map(|at| at.saturating_duration_since(Instant::now()))
     }
@@ -31,14 +31,14 @@ impl Deadline {
         self.left().is_some_and(|left| left.is_zero())
     }
 
-    /// The end of the first of several equal parts of what is left.
+    /// Returns the end of the first of several equal parts of the remaining time.
     fn part(self, parts: usize) -> Deadline {
         let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
         self.left().map_or(self, |left| Deadline::after(left / parts))
     }
 }
 
-/// Waits until a socket allows one of these; `None` when the deadline has passed before.
+/// Waits until a socket is ready for one of `flags`; `None` if the deadline passes first.
 pub(super) fn wait(
     socket: &OwnedFd,
     flags: PollFlags,
@@ -60,8 +60,8 @@ pub(super) fn wait(
     }
 }
 
-/// Connects a nonblocking socket. Of several addresses each gets an equal part of the time that is
-/// left. Names are looked up by the system, which has limits of its own for that.
+/// Connects a nonblocking socket. Several addresses share the remaining time equally. The system's
+/// resolver looks names up, with timeouts of its own.
 pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
     let unreachable =
         |place: String, why: String| Fault::Unreachable(format!("can't connect to {place}: {why}"));
@@ -74,7 +74,7 @@ pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
         Host::Name(name) => {
             let found = (name.as_str(), url.port).to_socket_addrs();
             let found = found.map_err(|error| unreachable(name.clone(), describe(&error)))?;
-            // What is demanded of `localhost` is less, so it must not lead elsewhere.
+            // TLS is not required for `localhost`, so it must not resolve to another machine.
             found.filter(|address| name != "localhost" || address.ip().is_loopback()).collect()
         }
     };
@@ -98,7 +98,7 @@ fn by_socket(path: &str, deadline: Deadline) -> Result<OwnedFd, String> {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
             Err(Errno::INTR) => {}
-            // The queue of the listener is full. Nothing tells when it is not.
+            // The listener's queue is full, and the system has no event for a free place.
             Err(Errno::AGAIN) if !deadline.is_over() => std::thread::sleep(Duration::from_millis(5)),
             Err(Errno::AGAIN) => return Err("nobody took the connection in time".to_owned()),
             Err(errno) => return Err(said(errno)),
@@ -119,7 +119,7 @@ fn by_tcp(address: SocketAddr, deadline: Deadline) -> Result<OwnedFd, String> {
         }
         Err(errno) => return Err(said(errno)),
     }
-    // A flight is one message. It does not wait for more to go with it.
+    // Each round trip is one message, so waiting for more data to send only delays it.
     sockopt::set_tcp_nodelay(&socket, true).map_err(said)?;
     Ok(socket)
 }

@@ -1,30 +1,29 @@
-//! What can go wrong with a connection, by what a caller can do about it.
+//! Errors of a connection, grouped by the action that is left to the caller.
 
 use std::fmt;
 
-/// Why something was not done, or may not have been.
+/// Reason why statements were not executed, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// The server refused a statement, or the login. Of a flight nothing after that statement was
-    /// carried out, and the connection can be used on.
+    /// The server refused a statement or the login. Statements after the refused one were not
+    /// executed. The connection remains usable.
     Server { code: String, message: String, detail: Option<String>, hint: Option<String> },
-    /// The connection is gone, or its deadline has passed. It can't be used any more. `sent`:
-    /// whether the whole flight had been handed to the system, so that the server may have carried
-    /// it out, or still does. If it is false, it has not and will not.
+    /// The connection is lost or the deadline has passed, so the connection is unusable. `sent`:
+    /// true if all bytes were handed to the system, so the server may have executed the statements
+    /// or may still do so. If false, the server never executes them.
     Lost { sent: bool, why: String },
-    /// The flight can't be sent at all: text with NUL, too long, or the connection was lost before.
-    /// Nothing was carried out.
+    /// Nothing was sent: the text has a NUL or is too long, or the connection was lost earlier.
     NotSent(String),
-    /// No connection came about in time. Another attempt may succeed: nobody answers there, the
-    /// server is just starting or ending, or it has too many connections.
+    /// No connection was made in time. A later attempt may succeed: the server does not answer, is
+    /// starting or stopping, or has too many connections.
     Unreachable(String),
-    /// Another attempt fails in the same way until somebody changes something: the server's version
-    /// or encoding, TLS that could not be agreed on, a password that is missing or lies open.
+    /// Each attempt fails until a person changes something: unsuitable version or encoding of the
+    /// server, no common TLS, a missing password, or a password file with too open a mode.
     Unfit(String),
 }
 
 impl Fault {
-    /// The SQLSTATE with which the server refused.
+    /// Returns the SQLSTATE of a refusal.
     pub fn code(&self) -> Option<&str> {
         match self {
             Fault::Server { code, .. } => Some(code),

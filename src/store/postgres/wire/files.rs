@@ -1,21 +1,20 @@
-//! The files that a connection reads and that belong to no state directory: certificates and
-//! passwords.
+//! Reads files outside of state directories that a connection needs: certificates and passwords.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// More than any bundle of certificates or list of passwords has.
+/// Maximum size in bytes, larger than any bundle of certificates or list of passwords.
 const MOST: u64 = 16 << 20;
 
-/// A file that was read: what is in it, and the bits of its mode.
+/// Content of a file, and its mode bits.
 pub(super) struct Contents {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: u32,
 }
 
-/// Reads a plain file. It waits for no pipe, and takes no more than a bound.
+/// Reads a regular file. Error without waiting if it is a pipe, and error above [`MOST`] bytes.
 pub(super) fn read(path: &Path) -> io::Result<Contents> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
@@ -30,8 +29,8 @@ pub(super) fn read(path: &Path) -> io::Result<Contents> {
     Ok(Contents { bytes, mode: metadata.mode() })
 }
 
-/// The certificates that the system trusts, where distributions keep them; a variable of OpenSSL's
-/// says otherwise.
+/// Returns the system's file of trusted certificates: `SSL_CERT_FILE`, as for OpenSSL, or the first
+/// existing path among those of the distributions.
 pub(super) fn system_roots() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("SSL_CERT_FILE").filter(|named| !named.is_empty()) {
         return Some(named.into());

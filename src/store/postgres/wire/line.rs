@@ -1,4 +1,4 @@
-//! The bytes of a connection, in both directions at once, with TLS or without.
+//! Byte stream of a connection, in both directions at once, with or without TLS.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,16 +11,16 @@ use rustls::ClientConnection;
 
 use super::dial::{Deadline, said, wait};
 
-/// Why a line gives no more.
+/// Reason why a line gives no more bytes.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The deadline has passed. The line could go on.
+    /// The deadline has passed. The line is still usable.
     Overdue,
-    /// The other end, or something between, has ended it.
+    /// The server, or a device on the way to it, closed the connection.
     Ended(String),
-    /// TLS could not be agreed on, or was violated.
+    /// The TLS handshake failed, or a TLS record was invalid.
     Tls(String),
-    /// What came is no message that belongs there.
+    /// The bytes are no message that is valid at this point.
     Senseless(String),
 }
 
@@ -34,13 +34,13 @@ impl Trouble {
     }
 }
 
-/// A socket, with what has come and what has still to go.
+/// A socket with its receive and send buffers.
 pub(super) struct Line {
     socket: OwnedFd,
     tls: Option<Box<ClientConnection>>,
     outgoing: BytesMut,
     incoming: BytesMut,
-    /// Why nothing comes any more, once that is so.
+    /// Reason why the socket gives no more bytes.
     ended: Option<String>,
 }
 
@@ -49,22 +49,22 @@ impl Line {
         Line { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
     }
 
-    /// Readable when something has come that was not taken in yet.
+    /// Returns the socket, which is readable when bytes have arrived that were not read yet.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What has to go. Bytes are put at its end.
+    /// Returns the send buffer, to which callers append bytes.
     pub(super) fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
     }
 
-    /// What has come. Whole messages are taken from its front.
+    /// Returns the receive buffer, from whose front callers take whole messages.
     pub(super) fn incoming(&mut self) -> &mut BytesMut {
         &mut self.incoming
     }
 
-    /// Whether the system has taken over all that had to go.
+    /// True if the system has accepted all bytes to send.
     pub(super) fn has_handed_over(&self) -> bool {
         !self.has_to_send()
     }
@@ -73,9 +73,9 @@ impl Line {
         !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Waits until the socket gives or takes something, and does both as far as it goes. Neither
-    /// direction waits for the other, so two ends that both have megabytes to say can't block each
-    /// other.
+    /// Waits until the socket is readable or writable, then reads and sends without blocking.
+    /// Neither direction waits for the other, so two peers that both send megabytes can't block
+    /// each other.
     pub(super) fn step(&mut self, deadline: Deadline) -> Result<(), Trouble> {
         if let Some(why) = &self.ended {
             return Err(Trouble::Ended(why.clone()));
@@ -92,7 +92,7 @@ impl Line {
         if ready.contains(PollFlags::OUT) && self.ended.is_none() && self.has_to_send() {
             self.send();
             if self.ended.is_some() {
-                // The server may have said why it ended the connection.
+                // The server may have sent its reason before it closed the connection.
                 let why = self.ended.take();
                 self.receive()?;
                 self.ended = why;
@@ -101,7 +101,7 @@ impl Line {
         Ok(())
     }
 
-    /// Steps until all has been handed over.
+    /// Sends until the system has accepted all bytes.
     pub(super) fn hand_over(&mut self, deadline: Deadline) -> Result<(), Trouble> {
         while self.has_to_send() {
             self.step(deadline)?;
@@ -109,8 +109,8 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for one byte, and takes no more than that from the socket: what follows belongs to
-    /// TLS.
+    /// Waits for one byte and reads only that from the socket, because TLS reads the bytes after
+    /// it.
     pub(super) fn one_byte(&mut self, deadline: Deadline) -> Result<u8, Trouble> {
         let mut byte = [0];
         loop {
@@ -128,7 +128,7 @@ impl Line {
         }
     }
 
-    /// Begins TLS. Returns the server's certificate.
+    /// Performs the TLS handshake. Returns the server's certificate.
     pub(super) fn encrypt(&mut self, tls: ClientConnection, deadline: Deadline) -> Result<Vec<u8>, Trouble> {
         self.tls = Some(Box::new(tls));
         while let Some(tls) = &self.tls {
@@ -145,7 +145,7 @@ impl Line {
         own.map(|own| own.to_vec()).ok_or_else(|| Trouble::Tls("the server has no certificate".to_owned()))
     }
 
-    /// Says goodbye, as far as that goes without waiting.
+    /// Sends the remaining bytes and the end of TLS, as far as that does not block.
     pub(super) fn part(&mut self) {
         if self.ended.is_some() {
             return;
@@ -159,7 +159,7 @@ impl Line {
         self.send();
     }
 
-    /// Moves what has to go into TLS, as far as that takes it.
+    /// Encrypts bytes of the send buffer, as far as TLS accepts them.
     fn fill(&mut self) {
         if let Some(tls) = &mut self.tls {
             while !self.outgoing.is_empty() {
@@ -171,7 +171,7 @@ impl Line {
         }
     }
 
-    /// Sends until the socket takes no more.
+    /// Sends until the socket accepts no more.
     fn send(&mut self) {
         while self.has_to_send() {
             self.fill();
@@ -179,7 +179,7 @@ impl Line {
                 None => rustix::net::send(&self.socket, &self.outgoing, SendFlags::NOSIGNAL)
                     .inspect(|length| self.outgoing.advance(*length))
                     .map_err(io::Error::from),
-                // Before the handshake is over, what has to go waits in TLS.
+                // During the handshake, TLS buffers the bytes to send.
                 Some(tls) if !tls.wants_write() => return,
                 Some(tls) => tls.write_tls(&mut Raw(&self.socket)),
             };
@@ -195,7 +195,7 @@ impl Line {
         }
     }
 
-    /// Takes what the socket has, once.
+    /// Reads from the socket once.
     fn receive(&mut self) -> Result<(), Trouble> {
         let Some(tls) = &mut self.tls else {
             let mut buffer = [0; 1 << 16];
@@ -212,7 +212,7 @@ impl Line {
         let state = match tls.process_new_packets() {
             Ok(state) => state,
             Err(error) => {
-                // The other end is told, if it can be told at once.
+                // Tries to send the TLS alert to the server, without waiting.
                 let _ = tls.write_tls(&mut Raw(&self.socket));
                 return Err(Trouble::Tls(format!("TLS: {error}")));
             }
@@ -230,7 +230,7 @@ impl Line {
     }
 }
 
-/// How many bytes came; `None` if none did. Notes an end.
+/// Returns the number of bytes read, or `None`. Records the reason in `ended` at an end.
 fn came(read: io::Result<usize>, ended: &mut Option<String>) -> Option<usize> {
     match read {
         Ok(0) => *ended = Some(closed()),
@@ -245,7 +245,7 @@ fn closed() -> String {
     "the server closed the connection".to_owned()
 }
 
-/// The socket as TLS reads and writes it.
+/// Adapter through which TLS reads and writes the socket.
 struct Raw<'s>(&'s OwnedFd);
 
 impl Read for Raw<'_> {

@@ -1,4 +1,4 @@
-//! From a socket to a server that takes statements: TLS, who we are, and whether the server is fit.
+//! Login on a new socket: TLS, authentication, and a check that the server is suitable.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -17,18 +17,18 @@ use super::password::Sources;
 use super::tls;
 use super::url::{Host, Tls, Url};
 
-/// The oldest server whose statements ours are.
+/// Oldest server version that supports the statements.
 const OLDEST: u32 = 140_000;
 
-/// A line to a server that is fit and waits for statements.
+/// A line to a suitable server that is ready for statements.
 pub(super) struct Session {
     pub(super) line: Line,
     pub(super) version: u32,
-    /// The process of the server, as a canceller would name it. A pooler says something else.
+    /// Process id of the server, for cancel requests. A pooler sends a number of its own.
     pub(super) backend: Option<i32>,
 }
 
-/// Connects, agrees on TLS, and logs in.
+/// Connects, starts TLS, and logs in.
 pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result<Session, Fault> {
     let mut line = Line::over(dial(url, deadline)?);
     let fault = |trouble: Trouble| of_trouble(url, trouble);
@@ -56,7 +56,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result
         ("user", &*user),
         ("database", &*url.database),
         ("client_encoding", "UTF8"),
-        // Texts are quoted by this rule, whatever the database or the role has for a default.
+        // SQL literals depend on this setting, which a database or role may have off by default.
         ("standard_conforming_strings", "on"),
         ("application_name", "dormouse"),
     ];
@@ -67,7 +67,7 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result
     login.get_ready()
 }
 
-/// Whom the server should take us for.
+/// Returns the role to log in as.
 fn user(url: &Url) -> Result<String, Fault> {
     let from = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = url.user.clone().or_else(|| ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(from));
@@ -78,7 +78,7 @@ fn user(url: &Url) -> Result<String, Fault> {
     })
 }
 
-/// What a trouble means as long as nothing was asked of the server.
+/// Converts a trouble to a fault, for the time before any statement was sent.
 fn of_trouble(url: &Url, trouble: Trouble) -> Fault {
     let host = url.host.text();
     match trouble {
@@ -87,15 +87,15 @@ fn of_trouble(url: &Url, trouble: Trouble) -> Fault {
     }
 }
 
-/// How far the server has shown that it knows the password, too.
+/// State of the server's proof that it knows the password.
 enum Proof {
     NotAsked,
-    /// It was shown, or the way of the login has none.
+    /// The server gave the proof, or the login method has none.
     Done,
     Begun(Box<ScramSha256>),
 }
 
-/// A login under way.
+/// A login in progress.
 struct Login<'u> {
     url: &'u Url,
     sources: &'u Sources,
@@ -131,7 +131,7 @@ impl Login<'_> {
         self.fault(Trouble::Senseless("a message that has no place in a login".to_owned()))
     }
 
-    /// Until the server says that we are who we say.
+    /// Answers the server's requests until it accepts the login.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
@@ -158,9 +158,9 @@ impl Login<'_> {
                 }
                 Message::AuthenticationMd5Password(body) => {
                     self.only_once()?;
-                    // Whoever hears an MD5 answer can guess passwords against it, and one who
-                    // pretends to be the server can pass it on. On this machine nobody hears it,
-                    // and PgBouncer is often set up so.
+                    // An eavesdropper can guess passwords from an MD5 answer, and an impostor can
+                    // pass the answer on. Both are impossible on this machine, and PgBouncer is
+                    // often configured with MD5.
                     let is_trusted = self.url.tls == Tls::VerifyFull || self.url.host.is_here();
                     self.refuse_unless(is_trusted, "hashed with MD5")?;
                     let password = self.sources.find(self.url, &self.user)?;
@@ -207,7 +207,7 @@ impl Login<'_> {
         matches!(self.url.host, Host::Socket(_))
     }
 
-    /// A server asks once. One that asks again after a proof would get the password in another way.
+    /// Refuses a second request, by which a server could get the password after a SCRAM proof.
     fn only_once(&mut self) -> Result<(), Fault> {
         match self.proof {
             Proof::NotAsked => self.proof = Proof::Done,
@@ -227,8 +227,8 @@ impl Login<'_> {
         )))
     }
 
-    /// Begins SCRAM: both sides show that they know the password, and with TLS that nobody is
-    /// between them.
+    /// Begins SCRAM: both sides prove that they know the password and, over TLS, that no third
+    /// party is in between.
     fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), Fault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
@@ -240,7 +240,7 @@ impl Login<'_> {
         }
         let (mechanism, binding) = match self.binding.take() {
             Some(binding) if is_bound => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding)),
-            // A server that does offer it sees from this that somebody took the offer away.
+            // This flag tells a server with channel binding that its offer was removed on the way.
             Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
             Some(_) | None => {
@@ -255,13 +255,13 @@ impl Login<'_> {
     }
 
     fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), Fault> {
-        // The only words that do not fit into a message are ones with NUL.
+        // Only a text with NUL does not fit into a message.
         write(self.line.outgoing())
             .map_err(|error| Fault::Unfit(format!("the password can't be sent: {error}")))?;
         self.line.hand_over(self.deadline).map_err(|trouble| of_trouble(self.url, trouble))
     }
 
-    /// Until the server takes statements. Looks at what it says of itself.
+    /// Reads the server's parameters until it is ready for statements, and checks them.
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
@@ -310,16 +310,16 @@ impl Login<'_> {
     }
 }
 
-/// What a refused login means: some refusals pass by themselves.
+/// Converts a refused login to a fault: a later attempt may succeed after some refusals.
 fn refused_login(host: &str, refused: Fault) -> Fault {
-    // The server is starting or ending, has no more connections or memory; PgBouncer has no server
-    // behind it.
+    // The server is starting or stopping, or has no free connections or memory, or PgBouncer has no
+    // server.
     let passes =
         refused.code().is_some_and(|code| ["57P", "53", "08"].iter().any(|class| code.starts_with(class)));
     if passes { Fault::Unreachable(format!("{host}: {refused}")) } else { refused }
 }
 
-/// `15.6 (Debian 15.6-0+deb12u1)` is 150006, and `16beta1` is 160000.
+/// Parses a version: `15.6 (Debian 15.6-0+deb12u1)` is 150006, and `16beta1` is 160000.
 pub(super) fn version_of(text: &str) -> Option<u32> {
     let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
     let major = digits(text);

@@ -1,4 +1,4 @@
-//! Messages of a server, as they are taken from what has come.
+//! Parser for the messages of a server.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -8,14 +8,14 @@ use super::answer::Row;
 use super::fault::Fault;
 use super::line::Trouble;
 
-/// The longest message of a server that is logged in: a row can have about this much.
+/// Maximum length of a message after the login: a row can have about this many bytes.
 pub(super) const LONGEST: usize = 1 << 30;
 
-/// The longest message of a server that still has to say who it is.
+/// Maximum length of a message before the login is complete.
 pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
 
-/// Takes the next message and says how many bytes it had; `None` while it is not whole. No space is
-/// made for a message before its bytes have come.
+/// Takes the next message, with its length in bytes; `None` if it is incomplete. Allocates no
+/// memory for a message before its bytes have arrived.
 pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, Trouble> {
     let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
     let Some(header) = Header::parse(incoming).map_err(senseless)? else { return Ok(None) };
@@ -29,7 +29,7 @@ pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Me
     Ok(Message::parse(incoming).map_err(senseless)?.map(|message| (message, length)))
 }
 
-/// What an error of the server says, and whether it ends the connection.
+/// Parses an error message. The flag is true if the error ends the connection.
 pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble> {
     let (mut code, mut message, mut detail, mut hint) = (String::new(), String::new(), None, None);
     let (mut severity, mut is_plain) = (String::new(), false);
@@ -41,7 +41,7 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble
             b'M' => message = text,
             b'D' => detail = Some(text),
             b'H' => hint = Some(text),
-            // `V` is never translated, and `S` may be.
+            // The server never translates `V`, but may translate `S`.
             b'V' => (severity, is_plain) = (text, true),
             b'S' if !is_plain => severity = text,
             _ => {}
@@ -51,7 +51,7 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble
     Ok((Fault::Server { code, message, detail, hint }, is_end))
 }
 
-/// A row of so many columns, each of them UTF-8.
+/// Parses a row, which must have this number of columns, each of them UTF-8 or NULL.
 pub(super) fn row(body: &DataRowBody, columns: usize) -> Result<Row, Trouble> {
     let senseless = |why: String| Trouble::Senseless(why);
     let bytes = body.buffer_bytes().clone();

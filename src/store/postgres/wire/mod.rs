@@ -1,13 +1,14 @@
-//! A small client for PostgreSQL: one connection, simple queries, and a deadline for everything.
+//! A small client for PostgreSQL: one connection, simple queries, and a deadline for each
+//! operation.
 //!
-//! - [`Url`]: where a store is.
+//! - [`Url`]: address of a store.
 //! - [`Connection`]: opened by [`Connection::open`]; [`Connection::flight`] sends statements and
 //!   waits for their answers.
-//! - [`Fault`]: what can go wrong, by what a caller can do about it.
+//! - [`Fault`]: errors, grouped by the action that is left to the caller.
 //!
-//! It speaks only the simple query protocol, because that is what PgBouncer passes on in
-//! transaction mode. Every answer of a server is taken for hostile until it is read: a torn, huge
-//! or senseless message is a [`Fault`], and never a panic.
+//! The client uses only the simple query protocol, because PgBouncer supports it in transaction
+//! mode. The answers of a server are not trusted: a truncated, huge or invalid message causes a
+//! [`Fault`], and never a panic.
 
 #![cfg_attr(
     not(test),
@@ -38,9 +39,9 @@ pub use connection::Connection;
 pub use fault::Fault;
 pub use url::Url;
 
-/// A text as an SQL literal, quotes included. Nothing in the text can end it, because a connection
-/// is refused where `standard_conforming_strings` is off. PostgreSQL has no text with NUL in it, as
-/// JSON text has none: a flight with one is refused before any of it is sent.
+/// Quotes a text as an SQL literal. No text can end the literal early, because a server with
+/// `standard_conforming_strings` off is refused. PostgreSQL has no text with NUL, so statements
+/// with NUL are refused before any of them is sent.
 pub fn literal(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('\'');
@@ -54,7 +55,7 @@ pub fn literal(text: &str) -> String {
     quoted
 }
 
-/// Bytes as an SQL literal of type `bytea`.
+/// Quotes bytes as an SQL literal of type `bytea`.
 pub fn bytes_literal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut quoted = String::with_capacity(bytes.len() * 2 + 12);

@@ -1,5 +1,4 @@
-//! Where a password comes from: `PGPASSWORD`, or a file that only its owner can read. Never the
-//! URL.
+//! Sources of a password: `PGPASSWORD`, or a file that only its owner can read; never the URL.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -10,14 +9,14 @@ use super::files;
 use super::url::{Host, Url};
 use crate::error::describe;
 
-/// What the environment says.
+/// Password and password file from the environment.
 pub(super) struct Sources {
     password: Option<OsString>,
     file: Option<PathBuf>,
 }
 
 impl Sources {
-    /// Those of this process: the same variables that other clients of PostgreSQL read.
+    /// Reads the variables that other PostgreSQL clients use, too.
     pub(super) fn of_environment() -> Sources {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let file = set("PGPASSFILE").map(PathBuf::from);
@@ -30,7 +29,7 @@ impl Sources {
         Sources { password: password.map(OsString::from), file: file.map(Path::to_owned) }
     }
 
-    /// The password for a login.
+    /// Returns the password for a login.
     pub(super) fn find(&self, url: &Url, user: &str) -> Result<Vec<u8>, Fault> {
         if let Some(password) = &self.password {
             return Ok(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()).to_vec());
@@ -48,7 +47,8 @@ impl Sources {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&shown)),
             Err(error) => return Err(Fault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
         };
-        // Others may have read it already, and may write another server's password into it.
+        // Other users may have read the passwords, or may have replaced one by a password of
+        // theirs.
         if contents.mode & 0o077 != 0 {
             let mode = contents.mode & 0o777;
             return Err(Fault::Unfit(format!(
@@ -61,14 +61,14 @@ impl Sources {
     }
 }
 
-/// The password of the first line that fits.
+/// Returns the password of the first matching line.
 fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     let (host, port) = (url.host.text(), url.port.to_string());
     let is_socket = matches!(url.host, Host::Socket(_));
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let [its_host, its_port, database, its_user, password] = fields(line)?;
         let fits = |pattern: &Field, value: &str| pattern.raw == "*" || pattern.text == value;
-        // Other clients call the usual directory of sockets `localhost`.
+        // Other clients look for `localhost` if the socket is in the default directory.
         let fits_host = fits(&its_host, &host.to_lowercase())
             || fits(&its_host, &host)
             || is_socket && its_host.text == "localhost";
@@ -78,14 +78,14 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     })
 }
 
-/// One field of a line: as it stands there, and without its backslashes.
+/// A field of a line, with and without its backslashes.
 #[derive(Default)]
 struct Field {
     raw: String,
     text: String,
 }
 
-/// The five fields of a line. A backslash takes the meaning from a colon or a backslash.
+/// Splits a line into its five fields. A backslash escapes a colon or a backslash.
 fn fields(line: &str) -> Option<[Field; 5]> {
     let mut fields: [Field; 5] = Default::default();
     let mut at = 0;

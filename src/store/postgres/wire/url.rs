@@ -1,21 +1,21 @@
-//! The address of a store: `postgres://user@host:port/database?schema=team&sslmode=verify-full`.
+//! Address of a store: `postgres://user@host:port/database?schema=team&sslmode=verify-full`.
 
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Where a server listens if nothing else is said.
+/// Default port.
 const PORT: u16 = 5432;
 
-/// Where the packages of most distributions put the server's socket.
+/// Directory of the server's socket in the packages of most distributions.
 const SOCKETS: &str = "/var/run/postgresql";
 
 const SCHEMA: &str = "dormouse";
 
-/// How long it may take to connect if nothing else is said.
+/// Default timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a store is. It never holds a password: it is shown, handed on to turns, and kept in
+/// Address of a store, without a password: it is displayed, passed to turns, and stored in
 /// settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Url {
@@ -25,24 +25,24 @@ pub struct Url {
     pub(super) database: String,
     schema: String,
     pub(super) tls: Tls,
-    /// A file of certificates in PEM. `None`: those that the system trusts.
+    /// File of root certificates in PEM. `None`: the root certificates that the system trusts.
     pub(super) roots: Option<String>,
     pub(super) connect_timeout: Duration,
 }
 
-/// Who is asked.
+/// Host of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Host {
-    /// The directory of a unix socket.
+    /// Directory of a Unix socket.
     Socket(String),
     Address(IpAddr),
-    /// A name, in lower case.
+    /// Host name in lower case.
     Name(String),
 }
 
 impl Host {
-    /// Whether nothing leaves this machine. The name `localhost` counts: `dial` takes no other
-    /// address for it.
+    /// True if no data leaves this machine. This includes the name `localhost`, because `dial`
+    /// accepts only loopback addresses for it.
     pub(super) fn is_here(&self) -> bool {
         match self {
             Host::Socket(_) => true,
@@ -59,17 +59,16 @@ impl Host {
     }
 }
 
-/// What is demanded of TLS.
+/// Required level of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// None is used.
+    /// TLS is not used.
     Disable,
-    /// It is used, and anybody may be at the other end: it helps against those who only listen.
+    /// TLS is used without a check of the certificate. It protects against eavesdroppers only.
     Require,
-    /// The server has a certificate of a trusted authority, made out to anybody.
+    /// A trusted authority signed the server's certificate, for any name.
     VerifyCa,
-    /// The server has a certificate of a trusted authority, made out to the name or address in the
-    /// URL.
+    /// A trusted authority signed the server's certificate, for the name or address in the URL.
     VerifyFull,
 }
 
@@ -92,8 +91,7 @@ impl Tls {
 }
 
 impl Url {
-    /// Reads a URL. The error is a sentence for the person who wrote it, and never repeats a
-    /// password.
+    /// Parses a URL. The error is a sentence for its author, and never contains a password.
     pub fn parse(text: &str) -> Result<Url, String> {
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
         let rest = rest.ok_or("a store in PostgreSQL begins with postgres://")?;
@@ -150,13 +148,13 @@ impl Url {
         Ok(url)
     }
 
-    /// The schema that is the state directory.
+    /// Returns the schema that contains the store.
     pub fn schema(&self) -> &str {
         &self.schema
     }
 
-    /// The canonical text: what is the default is left out, except for the schema. It parses to the
-    /// same URL.
+    /// Returns the canonical text, without default values except the schema. It parses to the same
+    /// URL.
     pub fn shown(&self) -> String {
         let mut shown = "postgres://".to_owned();
         if let Some(user) = &self.user {
@@ -192,7 +190,7 @@ impl Url {
     }
 }
 
-/// The host and the port between `//` and `/`.
+/// Parses the host and the port between `//` and `/`.
 fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
     if place.contains(',') {
         return Err("the URL names one host; put a name or an address in front of several servers".to_owned());
@@ -238,8 +236,7 @@ fn host_of(text: &str) -> Result<Host, String> {
     Ok(Host::Name(text.to_ascii_lowercase()))
 }
 
-/// What is demanded of TLS. Only where nothing leaves this machine is it not the strictest by
-/// itself.
+/// Returns the level of TLS. The default is the strictest one, unless no data leaves this machine.
 fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls, String> {
     let is_socket = matches!(host, Host::Socket(_));
     let mode = match asked {
@@ -260,7 +257,7 @@ fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls,
     Ok(mode)
 }
 
-/// A time with a unit (`10s`, `500ms`), or a number of seconds.
+/// Parses a time with a unit (`10s`, `500ms`), or a number of seconds.
 fn timeout_of(text: &str) -> Result<Duration, String> {
     let parsed = match text.parse::<u32>() {
         Ok(seconds) => Some(Duration::from_secs(seconds.into())),
@@ -272,7 +269,7 @@ fn timeout_of(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`"))
 }
 
-/// A schema is named so that it means the same with and without quotes.
+/// Accepts only names of schemas that mean the same with and without quotes.
 fn check_schema(schema: &str) -> Result<(), String> {
     let begins = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -287,7 +284,7 @@ fn check_schema(schema: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The parameters after `?`. Each is known, and given once.
+/// Parses the parameters after `?`. Error if one is unknown or occurs twice.
 fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
     const KNOWN: [&str; 6] = ["schema", "host", "port", "sslmode", "sslrootcert", "connect_timeout"];
     let mut parameters: Vec<(&'static str, String)> = Vec::new();
@@ -314,7 +311,7 @@ fn parameters(query: &str) -> Result<Vec<(&'static str, String)>, String> {
     Ok(parameters)
 }
 
-/// A text with `%2F` and the like resolved.
+/// Decodes percent-encoded bytes such as `%2F`.
 fn decode(text: &str) -> Result<String, String> {
     let wrong = || format!("in `{text}`, `%` is not followed by two digits of a byte in hexadecimal");
     let mut bytes = Vec::with_capacity(text.len());
@@ -331,7 +328,7 @@ fn decode(text: &str) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| format!("`{text}` is not UTF-8 after its `%` are resolved"))
 }
 
-/// A text as a part of a URL.
+/// Encodes a text as a part of a URL.
 fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
