@@ -1,4 +1,4 @@
-//! The records of one agent: what is asked and told without its lock.
+//! Records of one agent: the operations that do not need its lock.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -19,13 +19,13 @@ use super::shared::{One, Shared, first, number};
 use super::sight::Seen;
 use super::{faults, hold, kept, lease, sql, statements, triggers, whole};
 
-/// How old an answer may be that came along with another one. It is given once.
+/// Maximum age of facts that were read when the agent was looked up. Each is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 pub struct Agent {
     one: Rc<One>,
-    /// What came along when the agent was looked for.
+    /// Facts that were read when the agent was looked up.
     glance: Glance,
     room: Option<String>,
 }
@@ -39,7 +39,7 @@ struct Glance {
 }
 
 impl Glance {
-    /// After anything else that was asked or done, what came along is not the newest.
+    /// Discards the facts, because another query or change makes them outdated.
     fn forget(&self) {
         self.revision.take();
         self.state.take();
@@ -52,7 +52,7 @@ impl Glance {
 }
 
 impl Agent {
-    /// The agent of this name, if there is one. One flight, which brings what a command asks first.
+    /// Looks up an agent by its name, with the facts that commands need first, in one round trip.
     pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<Agent>> {
         let pool = &shared.pool;
         let at = Instant::now();
@@ -81,22 +81,21 @@ impl Agent {
     }
 }
 
-/// What became of arrivals.
+/// Outcome of an attempt to insert arrivals.
 struct Came {
     is_there: bool,
-    /// Whether the condition held that they were given.
+    /// True if the condition of the caller held.
     is_provided: bool,
     is_shut: bool,
-    /// The text of the agent's state after that.
+    /// Text of the agent's state after the insertion.
     state: Option<String>,
 }
 
-/// Puts arrivals into an inbox, in one flight. `agent`: its number, or what stands for it.
-/// `may_lock`: whether the agent's lock can be waited for, if that is needed because an answer was
-/// lost.
+/// Inserts arrivals into an inbox, in one round trip. `agent`: its number, or an SQL expression for
+/// it. `may_lock`: a retry after a lost answer may wait for the agent's lock.
 fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lock: bool) -> Result<Came> {
     let schema = pool.schema();
-    // The sender asks next what the agent makes of it.
+    // The sender needs the state next.
     let state = format!("SELECT (SELECT s.body FROM {schema}.state s WHERE s.agent_id = {agent})");
     let once = statements::arrive(schema, agent, arrivals, false, provided)?;
     let again = statements::arrive(schema, agent, arrivals, true, provided)?;
@@ -110,14 +109,14 @@ fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lo
     let answers = pool.insist(&once, &again)?;
     let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());
     let state = last.next().and_then(|row| row.get(0)).map(str::to_owned);
-    // How many agents there are, and how they stand, comes before that.
+    // The row before the state has the number of agents, the condition and `is_shut`.
     let count = last.next();
     let holds = |column: usize| count.and_then(|row| row.get(column)) == Some("t");
     Ok(Came { is_there: number::<u64>(count, 0) != Some(0), is_provided: holds(1), is_shut: holds(2), state })
 }
 
-/// Puts a message into the inbox of the agent of this name, if it takes it. Returns the state of
-/// the agent then.
+/// Inserts a message into an agent's inbox if the condition `takes` holds. Returns the agent's
+/// state, or `None` if the message was not inserted.
 pub fn tell(shared: &Shared, name: &AgentName, message: &Arrival, takes: &str) -> Result<Option<String>> {
     let pool = &shared.pool;
     let agent = statements::number_of(pool.schema(), name.as_str())?;
@@ -175,7 +174,7 @@ impl Records for Agent {
         }
         self.glance.forget();
         let asked_at = Instant::now();
-        // Under the lock of this process it would wait for itself.
+        // If this process has the lock, a retry that takes it would wait for itself.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
         let came = arrive(&one.shared.pool, &one.id.to_string(), arrivals, &one.not_fenced()?, may_lock)?;
         self.glance.at.set(asked_at);

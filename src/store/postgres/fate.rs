@@ -1,4 +1,5 @@
-//! What became of a change whose answer was lost: it is looked up by the number of its transaction.
+//! Commit outcome of a change whose answer was lost, which the server tells by the transaction's
+//! id.
 
 use std::time::{Duration, Instant};
 
@@ -7,25 +8,24 @@ use crate::error::Result;
 use super::faults::{self, Trouble};
 use super::shared::{One, first, number};
 
-/// How long to ask for the fate of a change at least: longer than the server waits for a silent
-/// process.
+/// Minimum time to ask for a commit outcome: longer than the server keeps an idle transaction open.
 pub const FATE: Duration = Duration::from_secs(20);
 
-/// How long to wait before the same is asked again.
+/// Delay before the next query for a commit outcome.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What there is to see in the records after a change, if it was committed.
+/// Trace of a committed change in the records.
 pub enum Sign {
-    /// At least this revision.
+    /// The revision is at least this one.
     Revision(u64),
     None,
 }
 
-/// Whether the transaction of this number was committed, whose answer was lost.
+/// True if the transaction with this id was committed. Error if the server does not tell in time.
 pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool> {
     let pool = &one.shared.pool;
-    // A server that lost its last moments in a crash may give the same number again. Then the
-    // records show nothing of it.
+    // A server that lost its last transactions in a crash may assign the same id again. The
+    // revision then shows that this change was lost.
     let asked = format!(
         "SELECT pg_xact_status('{transaction}'::xid8), (SELECT s.revision FROM {}.state s WHERE s.agent_id = {})",
         one.schema(),
@@ -46,7 +46,7 @@ pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool
                 Some(_) => {}
                 None => return Err(faults::unknown(pool.url(), why)),
             },
-            // It has never heard of the number, so it has lost it.
+            // The server does not know the id, so it lost the transaction in a crash.
             Err(Trouble::Refused { code, .. }) if code == "22023" => return Ok(false),
             Err(Trouble::Lost { .. } | Trouble::Unreachable(_)) => pool.forget(),
             Err(trouble) => return Err(trouble.into_error(pool.url())),

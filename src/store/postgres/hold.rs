@@ -1,7 +1,7 @@
-//! An agent's lock, and what is changed under it.
+//! Lock of an agent, and the changes under it.
 //!
-//! The lock is the row of the agent's state, in a transaction. A change ends the transaction;
-//! whatever is asked for after it under the same [`Hold`] begins another one.
+//! The lock is a row lock on the agent's `state`, in a transaction. Each change commits the
+//! transaction; the next query under the same [`Hold`] begins another one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -32,19 +32,18 @@ struct Held {
 struct Core {
     one: Rc<One>,
     patience: Duration,
-    /// How long the lock was somebody else's.
+    /// Total time spent waiting for the lock.
     waited: Cell<Duration>,
     open: RefCell<Option<Open>>,
-    /// Leases that are written with the next change.
+    /// Leases that the next change writes.
     granted: RefCell<Vec<Granted>>,
-    /// Leases that are given back with the next change.
+    /// Leases that the next change deletes.
     returned: RefCell<Vec<Returned>>,
-    /// The number of the transaction that sees to it that the run may have a slot with the next
-    /// change.
+    /// Id of the transaction that found a free slot, which the run takes with the next change.
     slot: RefCell<Option<String>>,
 }
 
-/// A transaction that has the lock, and what was loaded in it.
+/// A transaction that has the lock, with the records that were loaded in it.
 #[derive(Debug)]
 struct Open {
     connection: Connection,
@@ -57,11 +56,11 @@ struct Granted {
     subject: String,
     claimant: Claimant,
     mark: Rc<Mark>,
-    /// The last fence of the agent when it was given.
+    /// The agent's last fence before this lease was granted.
     after: i64,
 }
 
-/// A lease that goes back with the next change.
+/// A lease that the next change deletes.
 #[derive(Debug)]
 struct Returned {
     subject: String,
@@ -69,8 +68,8 @@ struct Returned {
     mark: Rc<Mark>,
 }
 
-/// Takes the agent's lock and loads its records, in one flight. `None`: it was somebody else's all
-/// the time.
+/// Takes the agent's lock and loads its records, in one round trip. Returns `None` if another
+/// process kept the lock for all of `patience`.
 pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
     let core = Rc::new(Core {
         one: Rc::clone(one),
@@ -90,13 +89,13 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> 
 }
 
 impl Core {
-    /// Begins a transaction, unless one is open. `false`: the lock is somebody else's.
+    /// Begins a transaction unless one is open. Returns `false` if another process has the lock.
     fn begin(&self) -> Result<bool> {
         if self.open.borrow().is_some() {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
-        // A process that has the lease of the run settles it, and asks nothing of the past.
+        // A process with the lease of the run settles it, and needs no archive lines.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
         let waits = self.patience.as_millis();
         let flight = |at_once, is_kept| {
@@ -117,7 +116,7 @@ impl Core {
             let is_kept = Connections::is_kept(&connection);
             let mut flown = pool.fly(&mut connection, &flight(true, is_kept), Duration::ZERO);
             if matches!(flown, Err(Trouble::Locked)) && !self.patience.is_zero() {
-                // Only who really waits has waited: a flight takes time of its own.
+                // The round trip of a successful attempt is not time spent waiting.
                 let since = Instant::now();
                 let again = format!("ROLLBACK;{}", flight(false, is_kept));
                 flown = pool.fly(&mut connection, &again, self.patience);
@@ -129,7 +128,8 @@ impl Core {
                     let lock = rows.next_if(|row| row.get(0) == Some(statements::LOCKED));
                     let number = lock.and_then(|row| row.get(1).map(str::to_owned));
                     let loaded: Vec<Row> = rows.collect();
-                    // The connection is closed with the transaction where the agent is gone.
+                    // If the agent is gone, this drops the connection, which rolls the transaction
+                    // back.
                     let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded, is_kept && !settles)?)
                     else {
                         return Err(one.gone());
@@ -153,8 +153,8 @@ impl Core {
         if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
     }
 
-    /// What is written along with any change: keys to forget, and leases that come and go. The
-    /// fence of the last one that comes is the agent's from then on.
+    /// Returns statements that every change includes: deletion of old dedupe keys, granted leases
+    /// and returned leases. Also returns the last fence granted, if a lease is granted.
     fn along(&self) -> Result<(String, Option<i64>)> {
         let one = &self.one;
         let mut along = String::new();
@@ -177,14 +177,13 @@ impl Core {
         Ok((along, fence))
     }
 
-    /// Writes and commits. `false`: it was not committed, nothing was changed, and it may be tried
-    /// again.
+    /// Writes and commits. Returns `false` if nothing was committed and the caller may try again.
     fn finish(&self, words: &Words, sign: &Sign) -> Result<bool> {
         let (mut along, fence) = self.along()?;
         let Some(mut open) = self.open.take() else { return Ok(false) };
         let (first, last) = words.said(&self.one, fence, Connections::is_kept(&open.connection));
         let pool = &self.one.shared.pool;
-        // Since the transaction broke that saw a slot, another run may have taken it.
+        // The transaction that found a free slot was lost, so another run may have taken the slot.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
             return Err(Trouble::Locked.into_error(pool.url()));
         }
@@ -227,7 +226,7 @@ impl Core {
         Ok(is_done)
     }
 
-    /// Writes and commits, as often as the connection breaks before it is committed.
+    /// Writes and commits, with a new attempt whenever the connection breaks before the commit.
     fn change(&self, words: &Words, sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
         let until = Instant::now() + self.one.shared.pool.patience() + FATE;
         loop {
@@ -245,7 +244,7 @@ impl Core {
         }
     }
 
-    /// Refuses to go on if the records are not those any more that were seen in a transaction that
+    /// Returns an error if the records have changed since they were loaded in a transaction that
     /// broke.
     fn refuse_moved_on(&self, seen: &Seen) -> Result<()> {
         let open = self.open.borrow();
@@ -257,10 +256,10 @@ impl Core {
         }
     }
 
-    /// Fails if this process has taken a lease of this agent, or speaks in the name of one, that is
-    /// somebody else's by now.
+    /// Returns an error if another process has taken over a lease of this agent that this process
+    /// has, or in whose name it acts.
     fn check_fences(&self, seen: &Seen) -> Result<()> {
-        // Since the transaction broke in which a lease was given, somebody else may have taken it.
+        // After a lost transaction, another process may have been granted a lease with this fence.
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
             return Err(Trouble::Locked.into_error(self.one.shared.pool.url()));
@@ -296,8 +295,8 @@ impl Locked for Core {
                 }
                 Err(Trouble::Lost { .. }) if Instant::now() < until => {
                     pool.forget();
-                    // The lock went with the connection. It is taken again, and the same is asked
-                    // of the same records.
+                    // The lock was lost with the connection. The query is repeated only if the same
+                    // revision is still current under the new lock.
                     if let Err(error) = self.begin_or_busy().and_then(|()| self.refuse_moved_on(&open.seen)) {
                         return Some(Err(error));
                     }
@@ -329,7 +328,7 @@ impl Locked for Core {
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>) {
         let is_new = |open: &Open| !open.seen.leases.contains_key(subject);
         if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
-            // One change would write it and give it back.
+            // Otherwise a single change would write this lease and delete it.
             mark.is_dropped.set(true);
             return;
         }
@@ -462,7 +461,7 @@ impl Hold for Held {
 }
 
 impl Drop for Held {
-    /// Gives the lock back. What was to be written along with a change and has none is written now.
+    /// Releases the lock. Writes pending leases and the deletion of old keys, if no change did.
     fn drop(&mut self) {
         let core = &self.core;
         let shared = Rc::clone(&core.one.shared);
@@ -472,8 +471,8 @@ impl Drop for Held {
         let is_pending = core.one.forgotten.get().is_some() || !core.granted.borrow().is_empty();
         let is_fit = || core.open.borrow().as_ref().is_some_and(|open| core.check_fences(&open.seen).is_ok());
         if is_pending && core.begin().unwrap_or(false) && is_fit() {
-            // A lease that could not be written is seen as lost by its first beat, and keys are
-            // forgotten another time.
+            // The first heartbeat reports a lease that could not be written as lost, and a later
+            // change deletes the old keys.
             drop(core.finish(&Words::Flights(Vec::new()), &Sign::None));
         }
         core.one.forgotten.set(None);

@@ -1,4 +1,4 @@
-//! What is said to a task on another machine, as rows.
+//! Input of a task on another machine, as rows of `task_input`.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -14,11 +14,11 @@ use super::faults::{self, Trouble};
 use super::shared::{One, first, number};
 use super::{sql, statements};
 
-/// How long a supervisor waits for an answer: it looks after its task meanwhile.
+/// Timeout of a supervisor's queries. It is short, because the supervisor also watches its task.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// For how long parts are kept that nobody has taken and nobody has taken back, in milliseconds:
-/// whoever said them was killed.
+/// Retention period, in milliseconds, of refused parts that their sender has not taken back because
+/// it was killed.
 pub const KEPT: i64 = 3_600_000;
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Input {
         Input { one: Rc::clone(one), task }
     }
 
-    /// The condition for the rows of the task.
+    /// SQL condition: the row belongs to this task.
     fn rows(&self) -> String {
         format!("agent_id = {} AND task_id = '{}'", self.one.id, self.task)
     }
@@ -41,13 +41,13 @@ impl Input {
         format!("{}.task_input", self.one.schema())
     }
 
-    /// The row of the task, as long as it is open.
+    /// SQL source: the row of the task's record, which exists while the task is open.
     fn record(&self) -> String {
         let (schema, id, task) = (self.one.schema(), self.one.id, self.task);
         format!("{schema}.record WHERE agent_id = {id} AND kind = 'task' AND id = '{task}'")
     }
 
-    /// The condition that the task is open and its supervisor lives.
+    /// SQL condition: the task is open and its supervisor has a live lease.
     fn is_heard(&self) -> String {
         format!(
             "EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM {}.lease l WHERE l.agent_id = {} AND l.subject = '{}' \
@@ -60,9 +60,9 @@ impl Input {
         )
     }
 
-    /// Says it in a transaction that has begun: whoever ends the task comes before, or finds what
-    /// was said. What is said at once is said one after the other, so numbers are in the order of
-    /// commits.
+    /// Returns statements that add input in a transaction that has begun. The lock on the task's
+    /// record orders concurrent senders, so that `seq` follows the order of commits, and makes the
+    /// end of a task come before the input or see it.
     fn saying(&self, words: Uuid, bytes: &[u8]) -> Result<String> {
         let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
         let parts: Vec<String> = bytes
@@ -127,8 +127,8 @@ impl TaskInput for Input {
                 Ok((Some(number), Err(Trouble::Lost { why, .. }))) => {
                     pool.forget();
                     if fate(&self.one, &number, &Sign::None, &why)? {
-                        // If it is not there it was taken already, or it was nothing that could be
-                        // said.
+                        // The input was committed but is missing: the supervisor has taken it, or
+                        // it was refused.
                         let is_there = self.rest(words)?.bytes > 0;
                         return if is_there {
                             Ok(Said::Waits)
@@ -162,7 +162,7 @@ impl TaskInput for Input {
     fn take_back(&self, words: Uuid) -> Result<usize> {
         let (table, rows) = (self.table(), format!("{} AND words = {}", self.rows(), sql::uuid(words)));
         let pool = &self.one.shared.pool;
-        // First it is marked and counted, and then it goes: each may be asked for again.
+        // The update and the deletion are separate round trips, so that each can be repeated.
         let answers = pool.ask(&format!(
             "\
              UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused;\
@@ -205,8 +205,8 @@ impl TaskInput for Input {
     }
 }
 
-/// Statements that end what is said to a task, once its record is gone: what was not taken is
-/// refused, which whoever said it sees.
+/// Returns statements that end the input of a task after its record is deleted. Parts that were not
+/// taken become refused, which tells their sender.
 pub fn end(schema: &str, agent: i64, task: &str) -> String {
     format!(
         "UPDATE {schema}.task_input SET is_refused = true WHERE agent_id = {agent} AND task_id = {task} AND NOT is_taken;\

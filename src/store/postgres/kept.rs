@@ -1,9 +1,9 @@
-//! Functions of the database for what each step asks and changes: the server plans the statements
-//! of a function once for each connection.
+//! Functions of the database for the queries and changes of each step: the server plans their
+//! statements only once for each connection.
 //!
-//! The first call over a connection costs more than a plan, so only connections that are kept from
-//! step to step call them. Unlike a prepared statement a function needs no session, so a pooler of
-//! transactions is no obstacle.
+//! The first call over a connection costs more than a plan, so only persistent connections use
+//! them. Unlike a prepared statement, a function needs no session, so it works through a pooler in
+//! transaction mode.
 
 use crate::error::Result;
 use crate::model::record::Record;
@@ -13,17 +13,16 @@ use crate::model::time::Time;
 use super::super::elsewhere::Piece;
 use super::{sql, statements, watch};
 
-/// The functions.
 pub const NAMES: [&str; 7] =
     ["agent_of", "records_of", "hold", "last_of_kind", "last_of_ids", "change", "tell"];
 
-/// How many briefs come along with the records: as many as a turn is told.
+/// Number of briefs that are loaded with the records: as many as a turn gets.
 pub const BRIEFS: usize = 5;
 
-/// Makes the functions. They run with the rights of their caller.
+/// Returns statements that create the functions, which run with the privileges of their caller.
 pub fn make(schema: &str) -> String {
-    // With partitions the server would go on planning each call: a plan for all values seems as
-    // dear to it.
+    // On partitioned tables the server overestimates the cost of a generic plan, and would plan
+    // each call.
     let options = "LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan";
     format!(
         "CREATE FUNCTION {schema}.agent_of(text) RETURNS TABLE (id bigint, identity json, policy text, revision bigint, body json, \
@@ -78,27 +77,27 @@ pub fn make(schema: &str) -> String {
     )
 }
 
-/// What [`statements::glance`] asks.
+/// Query with the columns of [`statements::glance`].
 pub fn glance(schema: &str, name: &str) -> String {
     format!("SELECT * FROM {schema}.agent_of({name})")
 }
 
-/// What [`statements::load`] asks. `with_past`: and what a claim asks next: the last briefs, at
-/// most [`BRIEFS`] (rows `b`: number and text), and how the first message of the inbox has ended,
-/// if it has (rows `e`: kind and text), the newest lines first.
+/// Query with the rows of [`statements::load`]. `with_past`: also returns the lines that a claim
+/// needs, newest first: the last [`BRIEFS`] briefs (rows `b`: number and text), and the end of the
+/// first message of the inbox, if it has ended (rows `e`: kind and text).
 pub fn load(schema: &str, agent: i64, with_past: bool) -> String {
     format!("SELECT * FROM {schema}.records_of({agent}, {with_past})")
 }
 
-/// What [`statements::lock`] does at once and [`load`] after it, with the rows of both. Those of
-/// `load` say what the former owner of the lock has left: each statement of such a function sees
-/// what was committed before it.
+/// Locks an agent without waiting for it and loads its records, with the rows of
+/// [`statements::locked`] and [`load`]. The records are current, because each statement of a
+/// volatile function sees all earlier commits.
 pub fn hold(schema: &str, agent: i64, waits: u128, with_past: bool) -> String {
     let begun = statements::begin(waits);
     format!("{begun}SELECT * FROM {schema}.hold({agent}, {with_past})")
 }
 
-/// A change of the kind that steps make, as one call.
+/// A call of the function that writes the change of a step.
 #[derive(Debug)]
 pub struct Call {
     function: String,
@@ -107,7 +106,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// `None`: there is something in the change that the function does not write, or no new state.
+    /// Builds the call. `None` if the change has no new state, or pieces that the function can't
+    /// write.
     pub fn of(schema: &str, agent: i64, pieces: &[Piece]) -> Result<Option<Call>> {
         let mut state = None;
         let [mut prios, mut ids, mut numbers, mut happened, mut events] = [const { Vec::new() }; 5];
@@ -170,21 +170,21 @@ impl Call {
         Ok(what.map(|what| Call { function: format!("{schema}.change"), agent, what }))
     }
 
-    /// The statement, which tells the commands that wait, too. `fence`: of the last lease that is
-    /// given with the change.
+    /// Returns the statement, which also notifies waiting commands. `fence`: the fence of the last
+    /// lease that is granted with the change.
     pub fn said(&self, fence: Option<i64>) -> String {
         let fence = fence.map_or_else(|| "NULL".to_owned(), |fence| fence.to_string());
         format!("SELECT {}({},{fence},{});", self.function, self.agent, self.what)
     }
 }
 
-/// What [`watch::tell`] does.
+/// Statement with the effect of [`watch::tell`].
 pub fn tell(schema: &str, agent: i64) -> String {
     format!("SELECT {schema}.tell({agent});")
 }
 
-/// The newest lines of the archive that no later revision than this one wrote: number and text.
-/// `None`: no function asks that.
+/// Query for the newest archive lines up to this revision: number and text. `None` if no function
+/// answers it.
 pub fn last(
     schema: &str,
     agent: i64,

@@ -1,5 +1,5 @@
-//! What a change says to the server, and agents that are made whole, or replaced whole: one
-//! transaction of several flights, however large the agent is.
+//! Statements of a change, and the creation or replacement of a whole agent in one transaction of
+//! several round trips, however large the agent is.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,14 +17,14 @@ use super::shared::{One, Shared, number};
 use super::wire::Connection;
 use super::{kept, lease, sql, statements, watch};
 
-/// How many bytes of statements a flight has, about.
+/// Approximate maximum of a round trip's statements, in bytes.
 const AT_ONCE: usize = 1 << 20;
 
-/// Makes an agent out of its pieces. `false`: there is one of this name.
+/// Creates an agent from a stream of pieces. Returns `false` if the name is taken.
 pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Result<bool> {
     let pool = &shared.pool;
     let schema = pool.schema();
-    // What it is comes with its pieces.
+    // The pieces that follow replace this empty identity and policy.
     let begun = format!(
         "BEGIN;\
          INSERT INTO {schema}.agent (name, identity, policy) VALUES ({},'{{}}','') \
@@ -56,7 +56,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
             identity: RefCell::default(),
             forgotten: Cell::default(),
         };
-        // It may have been seen and removed since: then it was made all the same.
+        // The floor ensures that the fences of a removed agent are not used again.
         let floor = statements::begin_at_floor(one.schema(), id);
         if finish(&one, connection, number, pieces, &floor)? {
             return Ok(true);
@@ -67,8 +67,8 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     }
 }
 
-/// Writes the pieces in the transaction of this number, then `along`, and commits it. `false`: it
-/// was not committed, nothing was changed, and it may be tried again.
+/// Writes the pieces in the transaction with this id, then `along`, and commits it. Returns `false`
+/// if it was not committed and the caller may try again.
 pub fn finish(
     one: &One,
     mut connection: Connection,
@@ -99,18 +99,18 @@ pub fn finish(
     }
 }
 
-/// A change, as the server is told of it.
+/// Statements of a change.
 #[derive(Debug)]
 pub enum Words {
-    /// The statements, in the flights that they are sent in.
+    /// Batches of statements, one for each round trip.
     Flights(Vec<String>),
-    /// A function that writes all of it.
+    /// Call of a database function that writes the whole change.
     Call(kept::Call),
 }
 
 impl Words {
-    /// `revision`: the one that the change makes. `is_kept`: whether the connection is, so that it
-    /// pays to call functions.
+    /// Builds the statements. `revision`: the one after the change. `is_kept`: the connection is
+    /// persistent, so calls of functions save time.
     pub fn of(one: &One, revision: u64, pieces: &[Piece], is_kept: bool) -> Result<Words> {
         let is_one_flight = pieces.iter().map(size_of).sum::<usize>() < AT_ONCE;
         let call =
@@ -118,8 +118,8 @@ impl Words {
         call.map_or_else(|| flights(one, revision, pieces).map(Words::Flights), |call| Ok(Words::Call(call)))
     }
 
-    /// The flights before the last one, and what the last one says, which tells the commands that
-    /// wait, too. `fence`: of the last lease that is given with the change.
+    /// Returns all batches but the last, and the last batch, which also notifies waiting commands.
+    /// `fence`: the fence of the last lease that is granted with the change.
     pub fn said(&self, one: &One, fence: Option<i64>, is_kept: bool) -> (&[String], String) {
         match self {
             Words::Call(call) => (&[], call.said(fence)),
@@ -133,7 +133,7 @@ impl Words {
     }
 }
 
-/// The flights that write the pieces of a change, in order. `revision`: the one that it makes.
+/// Returns the batches that write a change, in order. `revision`: the one after the change.
 fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
     let mut size = 0;
     let some = pieces.chunk_by(|piece, _| {
@@ -145,7 +145,7 @@ fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
     some.map(|some| statements::change(one.schema(), one.id, revision, some)).collect()
 }
 
-/// Sends all of the pieces but the last, and returns the statements of these.
+/// Sends all batches but the last, and returns the statements of the last one.
 fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Result<String, Trouble>> {
     let (pool, mut waiting, mut size) = (&one.shared.pool, Vec::new(), 0);
     let mut trouble = None;
@@ -168,8 +168,8 @@ fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Re
     }
 }
 
-/// The statements that write pieces of an agent that has none of them yet. An inbox that is empty
-/// is filled at once: a message that comes alone is first looked for among all the others.
+/// Returns the statements that write pieces of an agent that has none of them yet. Arrivals are
+/// inserted together, without the search for an earlier copy of each.
 fn written(one: &One, pieces: Vec<Piece>) -> Result<String> {
     let (mut arrivals, mut others) = (Vec::new(), Vec::new());
     for piece in pieces {
@@ -190,7 +190,7 @@ fn fly(pool: &Pool, connection: &mut Connection, flight: &str) -> Result<(), Tro
     pool.fly(connection, flight, Duration::ZERO).map(drop)
 }
 
-/// About how many bytes its statement has.
+/// Approximate size of a piece's statement, in bytes.
 fn size_of(piece: &Piece) -> usize {
     const OVERHEAD: usize = 200;
     let text = match piece {
@@ -203,7 +203,7 @@ fn size_of(piece: &Piece) -> usize {
         | Piece::Key { text, .. }
         | Piece::Ended { text, .. }
         | Piece::Event { text, .. } => text.len(),
-        // Each byte is two digits.
+        // A hexadecimal literal has two digits for each byte.
         Piece::Saved { bytes, .. } | Piece::TriggerKey { key: bytes, .. } => bytes.len() * 2,
         Piece::File(_)
         | Piece::Closed { .. }

@@ -1,5 +1,5 @@
-//! The connections of this process to one store: opened when they are first needed, kept, and
-//! opened anew after a loss.
+//! Connections of this process to one store, which are opened on demand, reused, and replaced after
+//! a loss.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -10,30 +10,30 @@ use super::faults::{self, Trouble};
 use super::sql;
 use super::wire::{Answer, Connection, Fault, Url};
 
-/// The format of the tables that this dormouse reads and writes.
+/// Format of the tables that this version reads and writes.
 pub const FORMAT: &str = "1";
 
-/// The oldest server that is known to have what the statements need.
+/// Oldest major version of PostgreSQL that supports the statements.
 const OLDEST_SERVER: u32 = 14;
 
-/// Lets each statement of a transaction see what was committed before it, whatever the default of
-/// the database or the role is. It has to come before any question.
+/// Ensures that each statement of a transaction sees all earlier commits, whatever default the
+/// database or role has. It has to be the first statement of a transaction.
 const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 
-/// After so many flights a connection is one that is kept: a command that makes one step sends
-/// fewer.
+/// Number of round trips after which a connection counts as persistent: a command that makes one
+/// step needs fewer.
 const OF_ONE_STEP: u32 = 10;
 
 #[derive(Debug)]
 pub struct Pool {
     url: Url,
-    /// The name of the schema as statements have it, in quotes.
+    /// Schema as a quoted SQL identifier.
     schema: String,
-    /// How long to wait for a connection and for an answer.
+    /// Timeout for a connection and for an answer.
     patience: Duration,
-    /// Connections that nobody is in a transaction on.
+    /// Open connections that are in no transaction.
     idle: RefCell<Vec<Connection>>,
-    /// Whether the format of the tables has been read.
+    /// True once the format of the tables has been checked.
     is_known: Cell<bool>,
 }
 
@@ -43,12 +43,12 @@ impl Pool {
         Pool { url, schema, patience, idle: RefCell::default(), is_known: Cell::new(false) }
     }
 
-    /// The same for a store that may not be made yet: its format is not looked at.
+    /// Creates a pool that does not check the format, for a store that may not exist yet.
     pub fn unread(url: Url, patience: Duration) -> Pool {
         Pool { is_known: Cell::new(true), ..Pool::new(url, patience) }
     }
 
-    /// The same, of which nothing is known yet, with the connections that this one has kept.
+    /// Moves the idle connections to a new pool, which checks the format again.
     pub fn afresh(&self) -> Pool {
         Pool {
             url: self.url.clone(),
@@ -71,7 +71,7 @@ impl Pool {
         self.patience
     }
 
-    /// A connection that is in no transaction: a kept one, else a new one.
+    /// Returns a connection that is in no transaction: an idle one, or else a new one.
     pub fn take(&self) -> Result<Connection, Trouble> {
         self.take_within(self.patience)
     }
@@ -81,46 +81,46 @@ impl Pool {
         kept.map_or_else(|| self.open(patience), Ok)
     }
 
-    /// Whether a connection is kept from step to step: then [`super::kept`] asks for less.
+    /// True if a connection is persistent, so that functions of [`super::kept`] save time on it.
     pub fn is_kept(connection: &Connection) -> bool {
         connection.flights() > OF_ONE_STEP
     }
 
-    /// The same of the connection that the next flight takes.
+    /// True if the next connection that [`Pool::take`] returns is persistent.
     pub fn has_kept(&self) -> bool {
         self.idle.borrow().last().is_some_and(Pool::is_kept)
     }
 
-    /// Keeps a connection for whoever needs one next. It has to be in no transaction.
+    /// Returns a connection to the idle ones. It must be in no transaction.
     pub fn give(&self, connection: Connection) {
         if connection.is_usable() {
             self.idle.borrow_mut().push(connection);
         }
     }
 
-    /// Closes the kept connections: one of the same server was lost.
+    /// Closes the idle connections, because another connection to the same server was lost.
     pub fn forget(&self) {
         self.idle.borrow_mut().clear();
     }
 
-    /// A connection beside the kept ones, for a use of its own.
+    /// Opens a connection that is not shared with other queries.
     pub fn open(&self, patience: Duration) -> Result<Connection, Trouble> {
         let connection = Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))?;
         let version = connection.server_version();
-        // 140005 is 14.5.
+        // 140005 is version 14.5.
         if version / 10_000 < OLDEST_SERVER {
             return Err(faults::too_old(&self.url, version / 10_000, OLDEST_SERVER).into());
         }
         Ok(connection)
     }
 
-    /// One flight that only reads, or whose repetition changes nothing more: where the connection
-    /// breaks it is sent again, over a new one.
+    /// Makes one round trip that only reads or is idempotent. If the connection breaks, it is sent
+    /// again over a new one.
     pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
         self.ask_within(statements, self.patience)
     }
 
-    /// The same, and waits no longer than this for the server.
+    /// Like [`Pool::ask`], with a timeout.
     pub fn ask_within(&self, statements: &str, patience: Duration) -> Result<Vec<Answer>> {
         let until = Instant::now() + patience;
         loop {
@@ -133,7 +133,7 @@ impl Pool {
         }
     }
 
-    /// One flight, sent once.
+    /// Makes one round trip, which is sent only once.
     pub fn ask_once(&self, statements: &str) -> Result<Vec<Answer>, Trouble> {
         self.ask_for(statements, self.patience)
     }
@@ -147,8 +147,7 @@ impl Pool {
         answers
     }
 
-    /// One flight over a connection that the caller has. `waits`: how long the server may wait for
-    /// locks in it.
+    /// Makes one round trip over this connection. `waits`: time that the server may wait for locks.
     pub fn fly(
         &self,
         connection: &mut Connection,
@@ -158,7 +157,7 @@ impl Pool {
         self.fly_within(connection, statements, self.patience.saturating_add(waits))
     }
 
-    /// The same, and waits no longer than this for the server.
+    /// Like [`Pool::fly`], with a timeout.
     pub fn fly_within(
         &self,
         connection: &mut Connection,
@@ -187,8 +186,8 @@ impl Pool {
         Ok(answers)
     }
 
-    /// Sends a flight until an answer comes. Once it may have arrived, `again` is sent instead:
-    /// what was asked may have been done already.
+    /// Makes a round trip, again after each loss of the connection. After `first` may have reached
+    /// the server, `again` is sent instead, because `first` may have been executed.
     pub fn insist(&self, first: &str, again: &str) -> Result<Vec<Answer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;
@@ -210,7 +209,7 @@ impl Pool {
         Trouble::of(fault, &self.url)
     }
 
-    /// An error about what a server should not answer.
+    /// Error about an answer that no correct server gives.
     pub fn unexpected(&self, what: &str) -> Error {
         faults::unexpected(&self.url, what)
     }

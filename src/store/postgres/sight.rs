@@ -1,9 +1,9 @@
-//! One revision of an agent's records.
+//! Read view of one revision of an agent's records.
 //!
-//! A look loads in one statement what is most often asked for, and no transaction stays open for
-//! the rest. What is asked later is answered from the same revision all the same: lines of the
-//! archive and of the events say which revision wrote them, and the rest is asked together with the
-//! revision. If that is another one by then, the answer is an error.
+//! A single statement loads the records that commands use most, and no transaction stays open.
+//! Later queries answer from the same revision: archive lines and events carry the revision that
+//! wrote them, and other queries also return the current revision. If that has changed, the query
+//! fails.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use super::shared::{One, number};
 use super::wire::Row;
 use super::{faults, kept, said, sql, statements, whole};
 
-/// How many lines the first flight brings, and how many those after it.
+/// Maximum number of lines that the first query and each later query return.
 const FEW_LINES: usize = 32;
 const MANY_LINES: usize = 512;
 
@@ -34,25 +34,25 @@ pub struct Seen {
     pub fence: i64,
     pub state: String,
     pub open: BTreeMap<(Plane, String), String>,
-    /// The head of the inbox, with the texts that came along or were asked for.
+    /// First keys of the inbox, in order, and the texts that are loaded so far.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: Vec<(MessageId, String)>,
     pub leases: BTreeMap<String, Leased>,
-    /// What came along of the archive.
+    /// Archive lines that were loaded with the records.
     past: Option<Past>,
 }
 
-/// What a claim asks of the archive.
+/// Archive lines that a claim needs.
 #[derive(Debug, Default)]
 struct Past {
-    /// The last briefs, with their numbers.
+    /// Latest briefs with their sequence numbers, newest first.
     briefs: Vec<(i64, String)>,
-    /// Kinds and texts of the lines about the first message of the inbox.
+    /// Kinds and texts of the archive lines about the first message of the inbox.
     ended: Vec<(String, String)>,
 }
 
-/// A lease as a row has it.
+/// A row of the table `lease`.
 #[derive(Debug, Clone)]
 pub struct Leased {
     pub fence: i64,
@@ -66,8 +66,8 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl Seen {
-    /// Reads the rows of [`statements::load`], or of [`kept::load`]. `None`: there is no such agent
-    /// any more.
+    /// Parses the rows of [`statements::load`] or [`kept::load`]. `None` if the agent does not
+    /// exist any more.
     pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<Seen>> {
         let mut seen = Seen {
             one: Rc::clone(one),
@@ -133,9 +133,9 @@ impl Seen {
         Some(())
     }
 
-    /// Asks something of this agent together with its revision, which is the first column; there is
-    /// always a row. `from`: a query in which `s` is the row of the state. Whether the revision is
-    /// still this one is the second part of the answer.
+    /// Runs a query about this agent together with its revision, which is the first column. There
+    /// is always a row if the agent exists. `from`: subquery in which `s` is the row of `state`.
+    /// The returned flag is true if the revision is unchanged.
     fn ask(&self, from: &str) -> Result<(Vec<Row>, bool)> {
         let one = &self.one;
         let schema = one.schema();
@@ -153,7 +153,7 @@ impl Seen {
         Err(faults::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
-    /// One text of this agent, of this revision.
+    /// Returns one text of this revision. Error if the revision has changed.
     fn ask_text(&self, from: &str) -> Result<Option<String>> {
         let (rows, is_same) = self.ask(from)?;
         if !is_same {
@@ -162,13 +162,13 @@ impl Seen {
         Ok(rows.first().and_then(|row| row.get(1)).map(str::to_owned))
     }
 
-    /// Whether it is the first message of the inbox.
+    /// True if this id is the first message of the inbox.
     fn is_first(&self, id: &str) -> bool {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
 
-    /// Lines of a table in order of a number, until `each` has enough. `first`: what asks for the
-    /// first of them at less cost. `after`: the number that they come after.
+    /// Passes lines of a table to `each`, ordered by `seq`, until it returns false. `first`:
+    /// cheaper query for the first lines. `after`: sequence number before the first line.
     fn lines(
         &self,
         of: &str,
@@ -255,7 +255,7 @@ impl Sight for Seen {
         if let Some(text) = self.texts.borrow().get(&key) {
             return Ok(Some(text.clone()));
         }
-        // Where the whole inbox was loaded, it is known what is not in it.
+        // If the whole inbox was loaded, a key that is missing there has no message.
         if self.messages.len() < statements::HEAD && self.messages.binary_search(&key).is_err() {
             return Ok(None);
         }
@@ -265,7 +265,7 @@ impl Sight for Seen {
             key.priority.digit(),
             sql::uuid(key.id.0)
         ))?;
-        // A message that is still there is what it was.
+        // Messages are immutable, so one that still exists is valid for this revision, too.
         let row = rows.first();
         match row.and_then(|row| row.get(1)) {
             Some(text) => {

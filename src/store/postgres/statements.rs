@@ -1,6 +1,6 @@
-//! What is asked and changed, as SQL.
+//! Queries and changes as SQL.
 //!
-//! Each name has its schema. No statement keeps anything in the session.
+//! Each name is qualified by its schema, and no statement leaves anything in the session.
 
 use std::fmt::{Display, Write};
 
@@ -13,21 +13,21 @@ use super::super::settings::{Settings, Takes};
 use super::tables::{Rows, TABLES, Table};
 use super::{input, sql};
 
-/// The priority of a hint in the inbox.
+/// Priority of a hint in the inbox.
 pub const HINT: &str = "-1";
 
-/// What stands for the default of the sender's machine where it is said how large a message may be.
+/// Value of `agent.takes` for agents whose size limit is the default of the sender's machine.
 const AS_BY_DEFAULT: i64 = -1;
 
-/// How many messages a look at the inbox brings at once, and of how many the text.
+/// Number of keys at the head of the inbox that a read view loads, and of texts among them.
 pub const HEAD: usize = 256;
 const READ: usize = 2;
 
 /// Idle timeout of a transaction: the server rolls it back when the client's machine is cut off.
 pub const MOST_IDLE: &str = "15s";
 
-/// Everything that a look loads, in one statement and so of one revision. Rows: a word for what it
-/// is, then up to four texts. `agent`: its number, or what stands for it.
+/// Query that loads a read view, in one statement and so of one revision. Columns: a word for the
+/// kind of the row, then four texts. `agent`: its number, or an SQL expression for it.
 pub fn load(schema: &str, agent: impl Display) -> String {
     let now = sql::SERVER_NOW;
     format!(
@@ -45,7 +45,7 @@ pub fn load(schema: &str, agent: impl Display) -> String {
     )
 }
 
-/// What a command asks first of an agent.
+/// Query for the facts that a command needs first about an agent.
 pub fn glance(schema: &str, name: &str) -> String {
     format!(
         "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
@@ -54,22 +54,22 @@ pub fn glance(schema: &str, name: &str) -> String {
     )
 }
 
-/// Begins a transaction and locks the agent. What follows it in the flight sees what the former
-/// owner of the lock has left, because each statement sees what was committed before it began. In
-/// one statement with the lock, it would not.
+/// Begins a transaction and locks the agent. Later statements of the round trip see all that the
+/// previous owner of the lock committed, because each statement sees earlier commits. A single
+/// statement that locks and reads would not.
 ///
-/// `waits`: how long for any lock, in milliseconds. `at_once`: for the agent's not even that; so it
-/// is without any patience.
+/// `waits`: timeout for locks, in milliseconds. `at_once`, or no time to wait: fails immediately if
+/// the agent is locked.
 pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
     let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
     format!("{}{}{nowait};", begin(waits), locked(schema, agent))
 }
 
-/// What the row of a lock says that it is.
+/// First column of the row that [`locked`] returns.
 pub const LOCKED: &str = "x";
 
-/// Locks an agent. The row: [`LOCKED`], the number of the transaction, and the agent's last fence;
-/// as wide as those of [`load`].
+/// Locks an agent. The row has [`LOCKED`], the transaction's id and the agent's last fence, and the
+/// same number of columns as [`load`].
 pub fn locked(schema: &str, agent: impl Display) -> String {
     format!(
         "SELECT '{LOCKED}', pg_current_xact_id()::text, s.fence::text, NULL, NULL FROM {schema}.state s \
@@ -77,15 +77,15 @@ pub fn locked(schema: &str, agent: impl Display) -> String {
     )
 }
 
-/// Begins a transaction that is to lock an agent. `waits`: how long for any lock, in milliseconds;
-/// zero: as long as it takes.
+/// Begins a transaction that is to lock an agent. `waits`: timeout for locks, in milliseconds; zero
+/// for none.
 pub fn begin(waits: u128) -> String {
     format!(
         "BEGIN;SET LOCAL lock_timeout = '{waits}ms';SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
     )
 }
 
-/// Rows of the inbox for arrivals: priority, id, text.
+/// SQL row for the inbox: priority, id, text.
 fn arrived(arrival: &Arrival) -> Result<String> {
     Ok(match arrival {
         Arrival::Message { key, text } => {
@@ -102,15 +102,15 @@ fn arrived(arrival: &Arrival) -> Result<String> {
     })
 }
 
-/// Waits for the door of an agent: those who put something into its inbox share it, whoever shuts
-/// it takes it alone. So what passes has arrived before the agent is shut, and what comes later
-/// sees that it is. It ends with the transaction.
+/// Takes the advisory lock of an agent's inbox until the end of the transaction: shared to insert,
+/// exclusive to close the inbox. So each insertion is committed before the inbox closes, or sees
+/// that it is closed.
 pub fn door(schema: &str, agent: impl Display, shared: &str) -> String {
     let schema = super::wire::literal(schema);
     format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
 }
 
-/// Live runs that have a slot. `alone`: locks the slots until the end of the transaction.
+/// Query for live runs that have a slot. `alone`: locks the slots until the end of the transaction.
 pub fn slots(schema: &str, alone: bool) -> String {
     let name = super::wire::literal(&format!("{schema} slots"));
     let alone = if alone {
@@ -125,12 +125,12 @@ pub fn slots(schema: &str, alone: bool) -> String {
     )
 }
 
-/// Has the run of an agent take a slot.
+/// Marks the run of an agent as one that has a slot.
 pub fn take_slot(schema: &str, agent: i64) -> String {
     format!("UPDATE {schema}.lease SET has_slot = true WHERE agent_id = {agent} AND subject = 'run';")
 }
 
-/// The number of the agent of a name, as a part of statements.
+/// SQL expression for the number of the agent with this name.
 pub fn number_of(schema: &str, name: &str) -> Result<String> {
     Ok(format!("(SELECT n.id FROM {schema}.agent n WHERE n.name = {})", sql::text(name)?))
 }
@@ -144,9 +144,9 @@ pub fn takes(size: u64, default: u64) -> String {
 /// Inserts arrivals into the inbox of an agent. `agent`: its number, or an SQL expression for it.
 /// `again`: after a lost answer, under the agent's lock, ids of ended messages are left out.
 ///
-/// `provided`: a condition, on the agent `a` for instance, without which nothing arrives. The last
-/// row of the answer says how many agents there are, whether it holds, and whether the agent is
-/// shut. It has to be one transaction, in which each statement sees what was committed before it.
+/// `provided`: condition, for instance on the agent `a`, without which nothing is inserted. The
+/// last row has the number of agents, the condition, and `is_shut`. Needs a transaction in which
+/// each statement sees all earlier commits.
 pub fn arrive(
     schema: &str,
     agent: impl Display,
@@ -172,7 +172,7 @@ pub fn arrive(
     ))
 }
 
-/// The same for a producer, who may call one function and nothing else.
+/// Inserts arrivals as a producer, whose role may only call the function `deliver`.
 pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> Result<String> {
     let (mut prios, mut ids, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
     for arrival in arrivals {
@@ -193,7 +193,7 @@ pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> 
     ))
 }
 
-/// Puts arrivals into an inbox that has none of them.
+/// Inserts arrivals into an inbox that has none of them.
 pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<String> {
     let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
     Ok(format!(
@@ -201,11 +201,11 @@ pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<Stri
     ))
 }
 
-/// The statements of a change, in order. `revision`: the one that it makes.
+/// Returns the statements of a change, in order. `revision`: the one after the change.
 pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Piece]) -> Result<String> {
     let mut all = String::new();
     for (at, piece) in pieces.iter().enumerate() {
-        // Lines that follow each other are one statement.
+        // Adjacent lines for the same table become one statement.
         let goes_on = at.checked_sub(1).is_some_and(|before| are_alike(&pieces[before], piece));
         if !all.is_empty() {
             all.push(if goes_on { ',' } else { ';' });
@@ -216,7 +216,7 @@ pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Piece]) -> Resu
     Ok(all)
 }
 
-/// Puts settings in the place of those of an agent.
+/// Replaces the settings of an agent.
 pub fn replace_policy(schema: &str, agent: i64, settings: &Settings) -> Result<String> {
     let takes = match settings.takes {
         Takes::ByDefault => AS_BY_DEFAULT.to_string(),
@@ -230,7 +230,7 @@ pub fn replace_policy(schema: &str, agent: i64, settings: &Settings) -> Result<S
     ))
 }
 
-/// The revision that a change makes, if it changes the state.
+/// Returns the revision after a change, if the change writes the state.
 pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
     pieces
         .iter()
@@ -254,7 +254,7 @@ fn change_by(
     piece: &Piece,
     goes_on: bool,
 ) -> Result<()> {
-    // Writing to a text can't fail.
+    // Writing to a `String` can't fail.
     let _ = match piece {
         Piece::Identity(text) => {
             write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
@@ -290,7 +290,7 @@ fn change_by(
             }
             Ok(())
         }
-        // The item itself may come after its plan.
+        // The record of the work item may follow its plan.
         Piece::Plan { work, text } => write!(
             all,
             "INSERT INTO {schema}.plan (agent_id, id, body) VALUES ({agent},{},{}) \
@@ -328,7 +328,7 @@ fn change_by(
             }
         ),
         Piece::Arrived(arrival) => {
-            // A message may come back in another place of the queue.
+            // A message may already be in the inbox with another priority.
             let (id, sign) = match arrival {
                 Arrival::Message { key, .. } => (key.id, ">="),
                 Arrival::Hint { id, .. } => (*id, "<"),
@@ -409,7 +409,7 @@ fn change_by(
     Ok(())
 }
 
-/// What goes with an open record: the tables, and which column names it.
+/// Tables with rows that belong to an open record, and the columns with its id.
 fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
     match plane {
         Plane::Work => &[("plan", "id")],
@@ -418,9 +418,9 @@ fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Removes what runs have saved that no record names once some lines of the archive are gone. That
-/// of a dead letter is named by its line: it can be brought back. `of_it`: a condition for the
-/// lines that go.
+/// Deletes checkpoints that no record names after archive lines are deleted. The archive line of a
+/// dead letter names its checkpoint, because the message can be requeued. `of_it`: condition for
+/// the lines that are deleted.
 fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
     let none_names = |table: &str, which: &str| {
         format!(
@@ -437,7 +437,7 @@ fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
     )
 }
 
-/// Has an agent not be due by itself. `agent`: its number, or what stands for it.
+/// Removes the time at which an agent is due. `agent`: its number, or an SQL expression for it.
 pub fn not_due(schema: &str, agent: impl Display) -> String {
     format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
 }
@@ -451,26 +451,26 @@ pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
     )
 }
 
-/// Forgets the dedupe keys that were admitted before a moment.
+/// Deletes the dedupe keys that were admitted before a time.
 pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
     format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
 }
 
-/// Raises the first fence of later agents above every fence that this agent has had.
+/// Raises the fence at which later agents begin to the last fence of this agent.
 fn raise_floor(schema: &str, agent: i64) -> String {
     format!(
         "UPDATE {schema}.fence_floor f SET fence = s.fence FROM {schema}.state s WHERE s.agent_id = {agent} AND s.fence > f.fence;"
     )
 }
 
-/// Has a new agent begin with a fence that no former one has had.
+/// Raises the fence of a new agent to the highest one of all removed agents.
 pub fn begin_at_floor(schema: &str, agent: i64) -> String {
     format!(
         "UPDATE {schema}.state s SET fence = greatest(s.fence, f.fence) FROM {schema}.fence_floor f WHERE s.agent_id = {agent};"
     )
 }
 
-/// Removes an agent with everything.
+/// Deletes an agent with all its rows.
 pub fn remove(schema: &str, agent: i64) -> String {
     let mut all = super::watch::tell(schema, agent);
     all.push_str(&raise_floor(schema, agent));
@@ -482,7 +482,7 @@ pub fn remove(schema: &str, agent: i64) -> String {
     all
 }
 
-/// Removes all that an agent consists of, but for what another agent in its place goes on with.
+/// Deletes the contents of an agent, except rows that a replacement of the agent needs.
 pub fn empty(schema: &str, agent: i64) -> String {
     let mut all = String::new();
     for Table { name, .. } in TABLES.iter().filter(|table| table.rows == Rows::Agent) {

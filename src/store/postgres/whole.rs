@@ -1,5 +1,4 @@
-//! All that an agent consists of, piece by piece: no more of it is in memory at once than a flight
-//! brings.
+//! Stream of everything that an agent consists of, with the rows of only one round trip in memory.
 
 use uuid::Uuid;
 
@@ -18,11 +17,11 @@ use super::sight::{Seen, key};
 use super::wire::Row;
 use super::{said, sql};
 
-/// How many rows a flight brings. A record may have a megabyte, most have less than a thousandth of
-/// that.
+/// Number of rows per round trip. Most records have less than a kilobyte, the largest ones a
+/// megabyte.
 const AT_ONCE: usize = 64;
 
-/// Calls `each` with the pieces of this revision. An arrival may be among them that came after it.
+/// Passes the pieces of this revision to `each`, perhaps with arrivals that are newer than it.
 pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
     let one = &seen.one;
     let (schema, agent) = (one.schema(), one.id);
@@ -41,7 +40,7 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     })?;
     each(Piece::Identity(one.identity.borrow().clone()))?;
     each(Piece::Policy(Settings::of(one.policy.borrow().clone())))?;
-    // When it is due is asked of the state again wherever it goes.
+    // The destination computes the due time from the state.
     each(Piece::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
     each(Piece::Shut(is_shut.get(0) == Some("t")))?;
     for ((plane, id), text) in &seen.open {
@@ -99,8 +98,8 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     if now == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
 }
 
-/// Calls `each` with the lines of the archive and the events of this revision. `of_kind` and
-/// `when`: conditions for `t.kind` and `t.at`.
+/// Passes the archive lines and events of this revision to `each`. `of_kind` and `when`: SQL
+/// conditions on `t.kind` and `t.at`.
 pub fn lines(
     seen: &Seen,
     of_kind: &str,
@@ -132,8 +131,8 @@ pub fn lines(
     })
 }
 
-/// Asks page by page. `first`: the mark that the first page comes after; column `mark` of a row is
-/// the one of the page that comes after it.
+/// Runs a query page by page. `first`: position before the first page. `mark`: column with the
+/// position of a row, after which the next page begins.
 fn paged(
     seen: &Seen,
     first: &str,
@@ -153,7 +152,7 @@ fn paged(
     }
 }
 
-/// A part of a checkpoint, if it is there.
+/// Returns a part of a checkpoint, if it exists.
 pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
     let answers = one.ask(&format!(
         "SELECT encode(b.bytes, 'hex') FROM {}.blob b WHERE b.agent_id = {} AND b.subject = '{}' AND b.name = '{}' \
@@ -170,7 +169,7 @@ pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option
     Ok(Some(bytes))
 }
 
-/// Which part of which checkpoint it is.
+/// Parses the key of a checkpoint's part.
 fn part(row: &Row) -> Option<(Checkpoint, u32)> {
     Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, number(Some(row), 2)?))
 }
