@@ -1,5 +1,5 @@
-//! Which agents a ticking process looks at: those that are due, and those that have something in
-//! the inbox. Each is a walk along an index, as long as what it finds.
+//! Queries for the agents that a ticking process looks at: due agents, and agents with arrivals.
+//! The cost of each grows only with the number of agents it returns.
 
 use uuid::Uuid;
 
@@ -14,13 +14,13 @@ use super::shared::number;
 use super::wire::Row;
 use super::{sql, statements};
 
-/// Agents whose moment has come at `now`, in milliseconds, by the clock that has set the moments:
-/// that of machines that tick. `pools`: their names as statements have them, parted by commas.
+/// Query for agents that are due at `now`, in milliseconds by the clock of ticking machines, which
+/// also set the due times. `pools`: names as SQL literals, separated by commas.
 pub fn due(schema: &str, now: i64, pools: &str) -> String {
     format!("SELECT d.agent_id FROM {schema}.due d WHERE d.pool IN ({pools}) AND d.due_at <= {now}")
 }
 
-/// When the next moment after `now` comes.
+/// Query for the first due time after `now`.
 pub fn next(schema: &str, now: i64, pools: &str) -> String {
     format!(
         "SELECT min((SELECT d.due_at FROM {schema}.due d WHERE d.pool = p.pool AND d.due_at > {now} \
@@ -28,9 +28,8 @@ pub fn next(schema: &str, now: i64, pools: &str) -> String {
     )
 }
 
-/// Agents that have something in the inbox, one probe for each, however long its inbox is. A step
-/// may have looked at it before and left it there: it is looked at again, because a message may
-/// have expired since.
+/// Query for agents with arrivals, with one index probe for each agent, however long its inbox is.
+/// It includes arrivals that a step has left in the inbox, because they may have expired since.
 pub fn with_arrivals(schema: &str) -> String {
     let next = |than: &str| {
         format!(
@@ -45,9 +44,9 @@ pub fn with_arrivals(schema: &str) -> String {
     )
 }
 
-/// The agents of both, with what their place among others depends on. It is one probe of each table
-/// for each agent, whatever is known of how many there are. `but`: not those whose turn runs on
-/// another machine than this one.
+/// Query for due agents and agents with arrivals, and the times by which they are ordered. `OFFSET
+/// 0` enforces one index probe per table and agent, whatever the statistics are. `but`: anchor of
+/// this machine; leaves out agents whose turn runs on another machine.
 pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String {
     let is_here = but.map_or_else(String::new, |anchor| {
         let now = sql::SERVER_NOW;
@@ -75,11 +74,11 @@ pub fn agents(schema: &str, now: i64, pools: &str, but: Option<&str>) -> String 
     )
 }
 
-/// How long a machine that ticks need not say so again, in milliseconds.
+/// Interval at which a ticking machine updates its row in `anchor`, in milliseconds.
 const SAID: i64 = 60_000;
 
-/// Notes that a machine ticks agents of these pools, and sees to it that the next months have their
-/// parts, unless that is noted already: nothing is written then.
+/// Updates the row of a machine that ticks these pools and creates missing monthly partitions.
+/// Writes nothing if the row is recent.
 fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
     let (anchor, host) = (sql::text(&by.anchor)?, sql::text(&by.host)?);
     let (now, version) = (sql::SERVER_NOW, sql::text(env!("CARGO_PKG_VERSION"))?);
@@ -93,7 +92,7 @@ fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
     ))
 }
 
-/// How many machines tick agents of these pools.
+/// Query for the number of machines that tick these pools.
 fn machines(schema: &str, pools: &str) -> String {
     format!(
         "SELECT count(*) FROM {schema}.anchor n WHERE n.pools && ARRAY[{pools}]::text[] AND n.seen_at > {} - 2 * {SAID}",
@@ -101,7 +100,8 @@ fn machines(schema: &str, pools: &str) -> String {
     )
 }
 
-/// Both, and the next moment, in one flight. `by`: who steps the agents.
+/// Returns the agents to look at and the next due time, in one round trip. `by`: the ticking
+/// process.
 pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Result<Due> {
     let (schema, now) = (pool.schema(), now.as_millis());
     let pools = pools.iter().map(|name| sql::text(name)).collect::<Result<Vec<_>>>()?.join(",");
@@ -120,7 +120,7 @@ pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Res
     })
 }
 
-/// One whose name is none keeps nobody else from a step. `doctor` finds it.
+/// An agent with an invalid name is left out, so that the others are ticked. `doctor` reports it.
 fn agent(row: &Row) -> Option<DueAgent> {
     let id = row.get(2).and_then(|id| Uuid::parse_str(id).ok()).map(MessageId);
     Some(DueAgent {

@@ -1,5 +1,5 @@
-//! What can go wrong with a server, in words: what failed, on which server (never with a password),
-//! and what to do.
+//! Errors of the server: each message says what failed, on which server (never with a password),
+//! and the hint says what to do.
 
 use crate::error::{Error, Status};
 use crate::model::id::AgentName;
@@ -7,36 +7,36 @@ use crate::model::id::AgentName;
 use super::super::elsewhere::CHANGED;
 use super::wire::{Fault, Url};
 
-/// The kind of the error of whoever may not do what was asked.
+/// Kind of the error when the role lacks a privilege.
 pub const NOT_ALLOWED: &str = "not_allowed";
 
 const ASK: &str = "ask the owner of the store, who lets a role of the database be a ticker, a producer or a reader by \
                    `dormouse init --grant`";
 
-/// The refusal of all that a producer may not do.
+/// Error for each operation that a producer may not do.
 pub fn producers(url: &Url, role: &str) -> Error {
     let message =
         format!("{}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing", url.shown());
     Error::database(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
-/// Why a flight has no answer.
+/// Reason why a round trip has no answer.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The connection broke. `is_sent`: what was asked may have been done.
+    /// The connection broke. `is_sent`: the server may have executed the statements.
     Lost {
         is_sent: bool,
         why: String,
     },
-    /// The lock was somebody else's for as long as this process waited.
+    /// Another process kept the lock for as long as this process waited.
     Locked,
-    /// A row is there already: two did the same at once.
+    /// The row or table exists, because two processes created it at once.
     Taken(Error),
-    /// Whoever runs into another transaction may try again.
+    /// A conflict with another transaction. The caller may try again.
     Crossed(Error),
-    /// The server does not answer at all.
+    /// The server does not answer.
     Unreachable(Error),
-    /// The server has refused, and says why by a code.
+    /// The server refused for another reason, which `code` (SQLSTATE) tells.
     Refused {
         code: String,
         error: Error,
@@ -55,7 +55,7 @@ impl Trouble {
         let server = url.shown();
         match fault {
             Fault::Lost { sent, ref why } => Trouble::Lost { is_sent: sent, why: why.clone() },
-            // One that the server closed while nobody used it.
+            // The server closed the connection while it was idle.
             Fault::NotSent(ref why) if !why.contains("NUL") => {
                 Trouble::Lost { is_sent: false, why: why.clone() }
             }
@@ -67,8 +67,8 @@ impl Trouble {
                     format!("{server}: {message}"),
                 )),
                 "40001" | "40P01" => Trouble::Crossed(crossed(url)),
-                // The server ends, or ends this connection: whether it did what was asked first is
-                // not known.
+                // The server shuts down or closes this connection, perhaps after it executed the
+                // statements.
                 "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
                     Trouble::Lost { is_sent: true, why: message.clone() }
                 }
@@ -118,7 +118,7 @@ impl Trouble {
         }
     }
 
-    /// The error for a command that gives up.
+    /// Returns the error for a command that gives up.
     pub fn into_error(self, url: &Url) -> Error {
         match self {
             Trouble::Lost { why, .. } => Error::database(
@@ -137,7 +137,7 @@ impl Trouble {
     }
 }
 
-/// An error of the client that is none of a statement: not reached, not let in, not fit.
+/// Error of the client, not of a statement: connection, login, or unsuitable server.
 fn plain(fault: &Fault, url: &Url) -> Error {
     let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
     match fault {
@@ -158,7 +158,7 @@ fn crossed(url: &Url) -> Error {
     .with_hint("nothing was changed: try again")
 }
 
-/// What was read is not of one revision any more.
+/// Error when the records changed between two queries of one read view.
 pub fn changed(url: &Url, agent: &str) -> Error {
     Error::database(
         Status::Busy,
@@ -176,7 +176,7 @@ pub fn fenced(agent: &str) -> Error {
     .with_hint("the turn's output is kept on this machine; end what still runs for it here")
 }
 
-/// The number of the last lease of an agent is none.
+/// Error when the fence of an agent is out of its range.
 pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     let server = url.shown();
     let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");
@@ -185,8 +185,8 @@ pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     )
 }
 
-/// The lock went with a connection that broke, and somebody else was at the agent before it was
-/// taken again.
+/// Error when the lock was lost with its connection, and another process changed the agent before
+/// the lock was taken again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     Error::database(
         Status::Busy,
@@ -196,7 +196,7 @@ pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     .with_hint("nothing was changed: try again")
 }
 
-/// A transaction of which nobody can say whether it was committed.
+/// Error when the commit outcome of a transaction is unknown.
 pub fn unknown(url: &Url, why: &str) -> Error {
     Error::database(
         Status::Failed,

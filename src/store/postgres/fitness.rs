@@ -1,5 +1,5 @@
-//! Whether a server keeps what was acknowledged, and whether the tables are whole: what `doctor`
-//! says of a database.
+//! Checks of `doctor` for a database: durability of acknowledged changes, and integrity of the
+//! tables.
 
 use crate::error::Result;
 use crate::model::time::{Span, Time};
@@ -11,34 +11,34 @@ use super::tables::{Rows, TABLES, Table};
 use super::wire::literal;
 use super::{kept, sql};
 
-/// How far the clocks of two machines may be apart, in milliseconds. Nothing compares them but
-/// people who read times.
+/// Maximum tolerated difference between the clocks of this machine and the server, in milliseconds.
+/// Only people who read times are affected by a difference.
 const SKEW: i64 = 1000;
 
-/// What a server says of itself.
+/// Settings and state that a server reports.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Said {
     pub fsync: String,
     pub full_page_writes: String,
     pub synchronous_commit: String,
-    /// Servers that follow this one.
+    /// Number of standby servers that replicate from this one.
     pub followers: u64,
-    /// Whether it names followers for which a commit can wait.
+    /// True if `synchronous_standby_names` names standby servers for which a commit can wait.
     pub waits: bool,
     pub is_standby: bool,
-    /// The server's clock, in milliseconds.
+    /// Time of the server's clock, in milliseconds since 1970.
     pub now: i64,
 }
 
 impl Said {
-    /// Whether a commit is acknowledged only when another server has it. With `local` and `off` it
-    /// waits for none, whichever it names.
+    /// True if a commit is acknowledged only after a standby server has it. With
+    /// `synchronous_commit` at `local` or `off`, a commit waits for no standby server.
     fn waits_for_followers(&self) -> bool {
         self.waits && !matches!(self.synchronous_commit.as_str(), "local" | "off")
     }
 }
 
-/// What is wrong with a server that says this. The question was asked at `asked` and answered
+/// Returns the faults of a server with this report. The query was sent at `asked` and answered
 /// `took` milliseconds later.
 pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -59,7 +59,7 @@ pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
-    // It was read somewhere between the question and the answer.
+    // The server read its clock at some time between the query and the answer.
     let apart = (said.now - asked).max(0) - took;
     let behind = asked - said.now;
     if apart > SKEW || behind > SKEW {
@@ -70,7 +70,7 @@ pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
     faults
 }
 
-/// What is wrong with a store as a whole.
+/// Returns the faults of the server and of the store, with only the cheap checks if `is_quick`.
 pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>> {
     let begun = std::time::Instant::now();
     let answers = pool.ask(
@@ -105,7 +105,7 @@ pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: boo
     Ok(faults)
 }
 
-/// Tables and functions that are gone.
+/// Returns a fault for each missing table or function.
 fn missing(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
     let asked = |what: &str, find: &str, name: &str| {
@@ -127,7 +127,7 @@ fn missing(pool: &Pool) -> Result<Vec<Fault>> {
     Ok(gone.map(fault).collect())
 }
 
-/// Rows whose agent is gone.
+/// Returns a fault for each table that has rows without their agent.
 fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
     let counted: Vec<String> = TABLES
@@ -151,16 +151,17 @@ fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
     Ok(found.map(fault).collect())
 }
 
-/// A minute, in milliseconds.
+/// Milliseconds of a minute.
 const MINUTE: u64 = 60_000;
 
-/// Pools whose agents have had something to do for longer than `after`, and that no machine has
-/// looked at all the time.
+/// Returns a fault for each pool with agents that have been due for longer than `after`, if no
+/// machine has ticked the pool in that time.
 fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis().saturating_sub(overdue)));
-    // An agent that has something to do at once says so by a moment long ago. What the state says
-    // is looked for in its text: in JSON with a zero character PostgreSQL finds nothing.
+    // An agent that is due at once has a time far in the past, so the age of its state counts, too.
+    // The query searches the text of the state, because PostgreSQL's JSON operators fail on
+    // `\u0000`.
     let waiting = format!(
         r#"SELECT a.pool, a.id FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id
            WHERE substring(s.body::text FROM '"status": "([a-z_]+)"') NOT IN ('booting', 'stopped') AND NOT a.is_shut
@@ -171,7 +172,7 @@ fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
         before.as_millis(),
         sql::least_id_of(before)
     );
-    // A machine that steps an agent by its name alone says nothing but that it has a lease.
+    // A machine that steps an agent by its name leaves no trace except its lease.
     let answers = pool.ask(&format!(
         "SELECT w.pool, count(*), (SELECT {now} - max(n.seen_at) FROM {schema}.anchor n WHERE w.pool = ANY (n.pools)) AS since \
          FROM ({waiting}) w WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.agent_id = w.id AND l.expires_at > {now}) \
@@ -201,7 +202,8 @@ fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Owners that show two machines: each takes the live turns of the other for its own dead ones.
+/// Returns a fault for each owner id that two machines use: each machine treats live turns of the
+/// other as its own dead turns, and ends them.
 fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
     let answers = pool.ask(&format!(
@@ -221,8 +223,8 @@ fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
     Ok(rows.filter_map(|row| row.get(0).zip(row.get(1))).map(fault).collect())
 }
 
-/// Agents that no command finds, or to which nothing arrives. Everybody else is at work without
-/// them.
+/// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
+/// agent was not moved. Commands for other agents ignore these faults.
 fn of_agents(pool: &Pool) -> Result<Vec<Fault>> {
     let schema = pool.schema();
     let found = |what: &str, condition: &str| {
@@ -297,7 +299,7 @@ mod tests {
             let found: Vec<(&str, bool)> = found.iter().map(|fault| (fault.kind, fault.is_warning)).collect();
             assert_eq!(found, expected, "{said:?}");
         }
-        // A slow answer is no clock that is wrong.
+        // A slow answer is not taken for a wrong clock.
         assert_eq!(of_server(&Said { now: NOON + 5000, ..good() }, NOON, 9000), []);
     }
 }

@@ -1,15 +1,16 @@
-//! What roles of the database may do with a store.
+//! Privileges of database roles in a store.
 
 use super::super::elsewhere::Part;
 use super::tables::{META, TABLES, Table};
 use super::{kept, sql};
 
-/// Lets a role of the database be something to this store, and nothing else from then on.
+/// Returns statements that grant a role one part in this store and revoke its other privileges
+/// there.
 pub fn grant(schema: &str, part: Part, role: &str) -> String {
     let role = sql::name(role);
     let tables = TABLES.map(|table| format!("{schema}.{}", table.name));
     let (all, meta) = (tables.join(","), format!("{schema}.{META}"));
-    // A database may be set so that nobody calls a function without a grant.
+    // Default privileges of a database may let no role call a function without a grant.
     let functions = kept::NAMES.map(|function| format!("{schema}.{function}")).join(",");
     let given = match part {
         Part::Ticker => format!(

@@ -1,8 +1,8 @@
-//! Leases: a row says which process works on a run or a task, and until when it counts as alive
-//! without a beat.
+//! Leases: a row names the process that works on a run or a task, and the time at which the lease
+//! expires without a heartbeat.
 //!
-//! `expires_at` is by the server's clock. This process measures its own end by its own clock, from
-//! when a beat was sent: the clocks of two machines are never compared.
+//! `expires_at` is by the server's clock. The process measures its remaining time by its own clock,
+//! from the moment a heartbeat was sent, so clocks of two machines are never compared.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,28 +15,28 @@ use super::super::elsewhere::{Beat, Claimant, Lease};
 use super::shared::{Grant, Mark, One, number};
 use super::{faults, sql, statements};
 
-/// How long a beat may take. Whoever beats watches something meanwhile.
+/// Timeout of a heartbeat. It is short, because the caller also supervises a process.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// How long before the end of the lease whoever works has to have ended.
+/// Time before the end of the lease at which its work must have ended.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// More leases than an agent is ever given. A higher number, or a negative one, was written by a
-/// person.
+/// Upper bound for fences, which no agent reaches. A higher fence, or a negative one, was written
+/// by hand.
 pub const FENCES: i64 = 1 << 62;
 
 #[derive(Debug)]
 struct Leased {
     one: Rc<One>,
     subject: String,
-    /// The machine that has it. A server that takes over after another one may not know of the last
-    /// leases, and give the number of one of them again.
+    /// Machine that has the lease. After a failover to a server that lost the last leases, two
+    /// machines may have the same fence.
     anchor: String,
     lasts: Duration,
     mark: Rc<Mark>,
 }
 
-/// The time since the machine was started. It goes on while the machine sleeps.
+/// Time since the machine was started, including the time it was suspended.
 pub fn boot_time() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
     #[cfg(target_os = "linux")]
@@ -47,10 +47,10 @@ pub fn boot_time() -> Duration {
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
-/// Takes the lease, or takes over one of the same anchor, or one that has run out. `None`: it is
-/// somebody's.
+/// Takes a lease that is free, expired, or of the same machine. Returns `None` if another machine
+/// has it.
 ///
-/// Under the agent's lock it is written together with the next change.
+/// Under the agent's lock, the next change writes the lease.
 pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
     let subject = sql::subject(subject);
     let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
@@ -66,8 +66,8 @@ pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Opti
     }))
 }
 
-/// The same in a transaction of its own, in one flight. If its answer is lost it is asked for
-/// again: the lease that may have been given is of the same anchor, so it is taken over.
+/// Takes a lease in a transaction of its own, in one round trip. If the answer is lost, the round
+/// trip is repeated, which is safe because a machine may take over its own lease.
 fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Option<Rc<Mark>>> {
     let (schema, id, pool) = (one.schema(), one.id, &one.shared.pool);
     let flight = format!(
@@ -90,7 +90,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     );
     let sent_at = boot_time();
     let answers = pool.ask(&flight)?;
-    // The rows: the lock's, and the lease's if it was given.
+    // The rows of the lock and, if the lease was granted, of the lease.
     let mut rows = answers.iter().filter_map(|answer| answer.rows.first());
     let Some(locked) = rows.next() else { return Err(one.gone()) };
     let last: i64 = number(Some(locked), 2).ok_or_else(|| pool.unexpected("a fence"))?;
@@ -108,12 +108,12 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     })))
 }
 
-/// Says which fence of the agent was the last one.
+/// Statement that sets the agent's last fence.
 pub fn raise(one: &One, fence: i64) -> String {
     format!("UPDATE {}.state SET fence = {fence} WHERE agent_id = {};", one.schema(), one.id)
 }
 
-/// A statement that writes a lease which was given under the lock. [`raise`] has to come along.
+/// Statement that writes a lease granted under the lock. The change also needs [`raise`].
 pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Result<String> {
     let (schema, id) = (one.schema(), one.id);
     Ok(format!(
@@ -130,7 +130,7 @@ pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Resul
     ))
 }
 
-/// Statements that give a lease back, unless somebody has taken it over.
+/// Statement that deletes a lease, unless another process has taken it over.
 pub fn give_back(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
     format!("DELETE FROM {}.lease l WHERE {};", one.schema(), row(one, subject, anchor, fence))
 }
@@ -142,18 +142,18 @@ fn row(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
 }
 
 impl Leased {
-    /// What is left before whoever works must have ended.
+    /// Remaining time before the work under this lease must have ended.
     fn left(&self) -> Duration {
         let kill_at = self.mark.sent_at.get() + self.lasts.saturating_sub(MARGIN);
         kill_at.saturating_sub(boot_time())
     }
 
-    /// Which row of the table it is, as long as nobody has taken it over.
+    /// SQL condition for the lease's row, which is false after another process has taken it over.
     fn row(&self) -> String {
         row(&self.one, &self.subject, &self.anchor, self.mark.fence)
     }
 
-    /// This process does not have it any more.
+    /// Removes the lease from the leases of this process.
     fn forget(&self) {
         self.mark.is_dropped.set(true);
         self.one.shared.forget_lease(self.one.id, self.subject.clone(), self.mark.fence);
@@ -167,7 +167,8 @@ impl Lease for Leased {
 
     fn beat(&self) -> Beat {
         if !self.mark.is_written.get() {
-            // Without the lock it will never be: another lease may have its number by now.
+            // A lease that was not written while the lock was held is never written, and its fence
+            // may be granted again.
             let is_pending = self.one.lock().is_some();
             return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }
@@ -208,8 +209,8 @@ impl Lease for Leased {
 }
 
 impl Drop for Leased {
-    /// Gives nothing back: another process of this machine may have taken the lease over, or is
-    /// about to. One that was asked for under the lock and not written yet is not written.
+    /// Keeps a written lease in the table, because another process of this machine may take it
+    /// over. A lease that is not written yet is never written.
     fn drop(&mut self) {
         self.forget();
     }

@@ -1,16 +1,15 @@
-//! The records in PostgreSQL: a schema is a store, for many machines at once.
+//! The records in PostgreSQL: one schema is one store, which many machines share.
 //!
-//! - [`Postgres`]: the store. `agent`: one agent's records. `sight`: one revision of them, `hold`:
-//!   the lock and the changes, `lease`: the right to work on a run or a task, `watch`: being told
-//!   of changes. `triggers`: their keys and limits. `input`: what is said to a task on another
-//!   machine.
-//! - `statements`: what is asked, as SQL; `kept`: the same as functions of the database; `sql`:
-//!   values in it; `grants`: who may do what; `tables`: which there are. `schema.sql`: the tables,
-//!   and why they are as they are.
-//! - `pool`: the connections; `wire`: the protocol. `faults`: what can go wrong, in words.
+//! - [`Postgres`]: the store. `agent`: records of one agent. `sight`: read view of one revision.
+//!   `hold`: the agent's lock and its changes. `lease`: the right to work on a run or a task.
+//!   `watch`: notifications of changes. `triggers`: keys and limits of triggers. `input`: input of
+//!   a task on another machine.
+//! - `statements`: queries and changes as SQL; `kept`: functions of the database that do the same;
+//!   `sql`: SQL literals; `grants`: privileges of roles; `tables`: list of the tables.
+//!   `schema.sql`: the tables, and the reasons for their design.
+//! - `pool`: the connections; `wire`: the protocol. `faults`: error messages.
 //!
-//! Whatever is asked in one go is one flight: statements that are sent together and answered
-//! together.
+//! One round trip is a batch of statements that are sent together and answered together.
 
 mod agent;
 mod due;
@@ -52,11 +51,11 @@ use pool::Pool as Connections;
 use shared::Shared;
 pub use wire::Url;
 
-/// The tables, with `@` for the schema.
+/// Tables of a store, with `@` for the schema.
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// How many months ahead have a part of their own in the archive and the events. Machines that tick
-/// see to it all the time.
+/// Number of months after the current one that have partitions of their own in the archive and the
+/// events. Ticking machines create them.
 const MONTHS_AHEAD: u32 = 1;
 
 /// All agents of one store in a database.
@@ -66,21 +65,21 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The store that a URL names. Nothing is asked of the server before something is needed from
-    /// it; what it is then, and whether it is fit, is seen with the first answer. `patience`: how
-    /// long to wait for a connection and for an answer.
+    /// Returns the store that a URL names, without connecting to the server. The first query
+    /// connects and checks the server's version and the store's format. `patience`: timeout for a
+    /// connection and for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
         Postgres { shared: Rc::new(Shared::new(Connections::new(url, patience))) }
     }
 
-    /// Makes the tables of a store where there are none. Returns `false` if they are there already;
-    /// then only months that have no part of their own get one.
+    /// Creates the tables of a store. Returns `false` if the store exists; then only missing
+    /// monthly partitions are created.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
         let pool = Connections::unread(url, patience);
         let schema = pool.schema().to_owned();
         let until = Instant::now() + patience;
         loop {
-            // Most often it is there. Then nothing has to be allowed but reading.
+            // Checked first, because an existing store may allow this role only to read.
             let there = format!("SELECT to_regclass({})::text", wire::literal(&format!("{schema}.meta")));
             let answers = pool.ask(&there)?;
             if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
@@ -92,8 +91,8 @@ impl Postgres {
             let (functions, months) = (kept::make(&schema), statements::months(&schema, MONTHS_AHEAD));
             match pool.ask_once(&format!("BEGIN;{made}{functions}{months};COMMIT")) {
                 Ok(_) => return Ok(true),
-                // Another process makes it at the same time, or has made it, or the answer was
-                // lost: look again.
+                // Another process creates the store at the same time or has created it, or the
+                // answer was lost.
                 Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))
                     if Instant::now() < until =>
                 {
@@ -106,8 +105,8 @@ impl Postgres {
 }
 
 impl Postgres {
-    /// Lets a role of the database be something to a store that is made, and nothing else from then
-    /// on.
+    /// Grants a role of the database the privileges of one part in an existing store, and revokes
+    /// all its other privileges there.
     pub fn grant(url: Url, patience: Duration, part: Part, role: &str) -> Result<()> {
         let pool = Connections::new(url, patience);
         pool.ask(&format!("BEGIN;{};COMMIT", grants::grant(pool.schema(), part, role))).map(drop)
@@ -123,7 +122,7 @@ impl Elsewhere for Postgres {
         let pool = &self.shared.pool;
         let answers = pool.ask(&format!("SELECT name FROM {}.agent ORDER BY name", pool.schema()))?;
         let rows = answers.iter().flat_map(|answer| &answer.rows);
-        // One whose name is none is nobody's business but that of `doctor`.
+        // Other commands ignore an agent with an invalid name; `doctor` reports it.
         Ok(rows.filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
@@ -164,8 +163,7 @@ impl Elsewhere for Postgres {
     }
 
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
-        // What speaks in the name of a lease has to be the one that has it; a producer asks a
-        // function.
+        // This shortcut checks no lease, and a producer may only call the function `deliver`.
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }

@@ -1,5 +1,4 @@
-//! An agent as a producer has it: its inbox takes what the producer says, and nothing of it can be
-//! read.
+//! An agent as a producer sees it: the producer can insert into its inbox and read nothing.
 
 use std::num::NonZeroU32;
 use std::rc::Rc;
@@ -23,8 +22,8 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// An agent of this name, whether there is one or not, if this command is a producer's.
-    /// `refusal`: why it can't be read.
+    /// Returns an agent of this name, which may not exist, if the role of this command is a
+    /// producer. Otherwise returns `refusal`, the error of the query that failed.
     pub fn find(shared: &Rc<Shared>, name: &AgentName, refusal: Error) -> Result<Producer> {
         let pool = &shared.pool;
         if shared.producer.get().is_none() {
@@ -33,7 +32,7 @@ impl Producer {
                 pool.schema()
             ));
             let asked = format!("SELECT session_user WHERE has_function_privilege({function}, 'EXECUTE')");
-            // Whoever may not even use the schema is no producer.
+            // The query fails if the role has no privilege on the schema, so it is no producer.
             let answers = pool.ask(&asked).unwrap_or_default();
             let Some(role) = first(&answers).and_then(|row| row.get(0)) else { return Err(refusal) };
             shared.producer.get_or_init(|| role.to_owned());
@@ -41,7 +40,7 @@ impl Producer {
         Ok(Producer::of(shared, name))
     }
 
-    /// The same once it is known that this command is a producer's.
+    /// Returns an agent of this name for a role that is known to be a producer.
     pub fn of(shared: &Rc<Shared>, name: &AgentName) -> Producer {
         Producer { shared: Rc::clone(shared), name: name.clone() }
     }

@@ -1,47 +1,47 @@
 -- dormouse on PostgreSQL, format 1. PostgreSQL 14 or newer.
 --
--- The sign before a dot stands for the name of the schema: one schema is one store. Every statement names it, so that nothing depends on a
--- setting of the session, which a pooler of transactions does not keep.
+-- The at sign stands for the name of the schema: one schema is one store. Every statement names the schema, because a pooler in transaction
+-- mode keeps no setting of a session, such as a search path.
 --
--- * Records are json, not jsonb: json keeps the bytes as they are, key order, \u0000 and the newline at the end with them.
--- * No foreign key: one from the inbox would lock a shared row for every arrival.
--- * Moments are milliseconds since 1970, as records have them. Only a lease's end is by the server's clock.
+-- * Records are json, not jsonb: json preserves all bytes, including the order of keys, \u0000 and the final newline.
+-- * There are no foreign keys: one from the inbox would lock a shared row for every arrival.
+-- * Times are milliseconds since 1970. Those of leases, uses, inputs, watchers and anchors are by the server's clock, others by a client's.
 
 CREATE SCHEMA IF NOT EXISTS @;
 
-CREATE TABLE @.meta (                 -- the format, the store's id
+CREATE TABLE @.meta (                 -- format and id of the store
   key text PRIMARY KEY, value text NOT NULL);
 
-CREATE TABLE @.agent (                -- changed by people
+CREATE TABLE @.agent (                -- rarely updated
   id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name text COLLATE "C" NOT NULL UNIQUE,
   identity json NOT NULL,
-  policy text NOT NULL,               -- agent.toml as it is written
-  is_shut boolean NOT NULL DEFAULT false,         -- it was moved away: nothing arrives any more
-  pool text NOT NULL DEFAULT '',      -- which machines may tick it
-  room text,                          -- what the machine that made it calls the room that it has prepared for it
-  takes bigint);                      -- how large a message may be; -1: as by default; NULL: the settings have to be read
+  policy text NOT NULL,               -- text of agent.toml
+  is_shut boolean NOT NULL DEFAULT false,         -- the agent was moved away, so its inbox is closed
+  pool text NOT NULL DEFAULT '',      -- only machines that serve this pool tick the agent
+  room text,                          -- name of the local agent directory on the machine that created the agent
+  takes bigint);                      -- maximum size of a message; -1: the sender's default; NULL: unknown, so the sender reads the settings
 
-CREATE TABLE @.state (                -- hot: a change updates one row, and no index but the key has to follow
+CREATE TABLE @.state (                -- updated by every change; only the primary key is indexed, so updates touch no index
   agent_id bigint PRIMARY KEY,
   revision bigint NOT NULL,
-  fence bigint NOT NULL DEFAULT 0,    -- one more whenever a lease is given; it never goes down
+  fence bigint NOT NULL DEFAULT 0,    -- last fence; each new lease increments it, and it never decreases
   body json NOT NULL)
   WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02);
 
-CREATE TABLE @.due (                  -- only agents that have something to do by themselves
+CREATE TABLE @.due (                  -- only agents that have work at a known time
   agent_id bigint PRIMARY KEY,
   pool text NOT NULL DEFAULT '',
   due_at bigint NOT NULL)
   WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 CREATE INDEX due_next ON @.due (pool, due_at);
 
-CREATE TABLE @.inbox (                -- arrivals, in processing order; a hint has priority -1
+CREATE TABLE @.inbox (                -- arrivals, in processing order; hints have priority -1
   agent_id bigint NOT NULL,
   prio smallint NOT NULL,
   id uuid NOT NULL,
-  fresh boolean NOT NULL DEFAULT true,            -- no step has seen it
-  by name,                            -- the producer in whose name it speaks; else who put it there may do everything
+  fresh boolean NOT NULL DEFAULT true,            -- always true: no statement updates it
+  by name,                            -- role of the producer that inserted it; NULL if a ticker inserted it
   body json NOT NULL,
   PRIMARY KEY (agent_id, prio, id))
   WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
@@ -55,50 +55,50 @@ CREATE TABLE @.record (               -- open records
   PRIMARY KEY (agent_id, kind, id))
   WITH (fillfactor = 80);
 
-CREATE TABLE @.plan (                 -- of open work items; any text, so bytes
+CREATE TABLE @.plan (                 -- plans of open work items, as bytes because they may contain NUL
   agent_id bigint NOT NULL,
   id text COLLATE "C" NOT NULL,
   body bytea NOT NULL,
   PRIMARY KEY (agent_id, id));
 
-CREATE TABLE @.file (                 -- files that an import has brought: a stream has them as they were
+CREATE TABLE @.file (                 -- files that an import has brought, so that an export has the same ones
   agent_id bigint NOT NULL,
-  path text COLLATE "C" NOT NULL,     -- from the directory of the agent
-  written_at bigint NOT NULL,         -- in seconds, as the headers of a stream have it
+  path text COLLATE "C" NOT NULL,     -- relative to the directory of the agent
+  written_at bigint NOT NULL,         -- in seconds, as in the headers of a stream
   digest text NOT NULL,               -- SHA-256 of the bytes
   PRIMARY KEY (agent_id, path));
 
 CREATE TABLE @.dedupe (
   agent_id bigint NOT NULL,
-  key_sha bytea NOT NULL,             -- a key may be longer than an index takes
+  key_sha bytea NOT NULL,             -- SHA-256, because a key may be too long for an index
   revision bigint NOT NULL,
   admitted_at bigint NOT NULL,
   body json NOT NULL,
   PRIMARY KEY (agent_id, key_sha));
 CREATE INDEX dedupe_old ON @.dedupe (agent_id, admitted_at);
 
-CREATE TABLE @.lease (                -- a row per living turn or task
+CREATE TABLE @.lease (                -- one row for each leased run or task
   agent_id bigint NOT NULL,
   subject text COLLATE "C" NOT NULL,  -- `run`, or the id of a task
   fence bigint NOT NULL,
   anchor text NOT NULL,
   host text NOT NULL,
   pid bigint NOT NULL,
-  expires_at bigint NOT NULL,         -- by the server's clock; in no index, so that a beat touches none
-  has_slot boolean NOT NULL DEFAULT false,        -- of a turn that counts among those that may run at once
+  expires_at bigint NOT NULL,         -- by the server's clock; not indexed, so that heartbeats update no index
+  has_slot boolean NOT NULL DEFAULT false,        -- the turn counts toward the limit of concurrent turns
   PRIMARY KEY (agent_id, subject))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
 
-CREATE TABLE @.fence_floor (          -- one row: new agents begin with this fence, so that none comes again that a former one had
+CREATE TABLE @.fence_floor (          -- one row: highest fence of removed agents, at which new agents begin
   fence bigint NOT NULL);
 INSERT INTO @.fence_floor VALUES (0);
 
-CREATE TABLE @.archive (              -- what has ended, a line each
+CREATE TABLE @.archive (              -- ended records, one line each
   agent_id bigint NOT NULL,
   kind text COLLATE "C" NOT NULL,
   seq bigint GENERATED ALWAYS AS IDENTITY,
   at bigint NOT NULL,
-  revision bigint NOT NULL,           -- of the change that wrote the line: whoever reads an older one passes over it
+  revision bigint NOT NULL,           -- of the change that wrote the line; readers of an older revision skip the line
   id text COLLATE "C",
   body json NOT NULL,
   PRIMARY KEY (agent_id, kind, seq, at)) PARTITION BY RANGE (at);
@@ -107,8 +107,8 @@ CREATE TABLE @.archive_default PARTITION OF @.archive DEFAULT;
 
 CREATE TABLE @.event (
   agent_id bigint NOT NULL,
-  seq bigint GENERATED ALWAYS AS IDENTITY,        -- in the order of the lines, which may have one number twice
-  number bigint NOT NULL,             -- the event's own
+  seq bigint GENERATED ALWAYS AS IDENTITY,        -- order of the lines, because `number` may occur twice
+  number bigint NOT NULL,             -- number of the event
   at bigint NOT NULL,
   revision bigint NOT NULL,
   body json NOT NULL,
@@ -120,14 +120,14 @@ CREATE TABLE @.blob (                 -- parts of checkpoints
   bytes bytea NOT NULL CHECK (length(bytes) <= 1048576),
   PRIMARY KEY (agent_id, subject, name, part));
 
-CREATE TABLE @.trigger_key (          -- of signatures; who only reads may see which there are, and not the keys
+CREATE TABLE @.trigger_key (          -- keys of signatures; readers may select all columns but the key
   agent_id bigint NOT NULL,
   trigger_id text COLLATE "C" NOT NULL,
-  sha text NOT NULL,                  -- SHA-256, which the record of the trigger names, too
+  sha text NOT NULL,                  -- SHA-256 of the key, which is also in the trigger's record
   key bytea NOT NULL,
   PRIMARY KEY (agent_id, trigger_id));
 
-CREATE TABLE @.trigger_use (          -- how often a trigger was used in the minute from `since` on
+CREATE TABLE @.trigger_use (          -- number of uses of a trigger in the minute after `since`
   agent_id bigint NOT NULL,
   trigger_id text COLLATE "C" NOT NULL,
   since bigint NOT NULL,              -- by the server's clock
@@ -135,28 +135,28 @@ CREATE TABLE @.trigger_use (          -- how often a trigger was used in the min
   PRIMARY KEY (agent_id, trigger_id))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
 
-CREATE TABLE @.task_input (           -- what is said to the command of a task on another machine, in parts, until that has it
+CREATE TABLE @.task_input (           -- input for the command of a task on another machine, in parts, until it is delivered
   agent_id bigint NOT NULL,
   task_id text COLLATE "C" NOT NULL,
   seq bigint GENERATED ALWAYS AS IDENTITY,
-  words uuid NOT NULL,                -- what was said in one go
+  words uuid NOT NULL,                -- id of the input that the part belongs to
   at bigint NOT NULL,                 -- by the server's clock
-  is_taken boolean NOT NULL DEFAULT false,        -- the supervisor has it
-  is_refused boolean NOT NULL DEFAULT false,      -- nobody takes it any more
+  is_taken boolean NOT NULL DEFAULT false,        -- the supervisor has read the part
+  is_refused boolean NOT NULL DEFAULT false,      -- the part will not be delivered
   bytes bytea NOT NULL CHECK (length(bytes) <= 16384),
   PRIMARY KEY (agent_id, task_id, seq));
 
-CREATE TABLE @.watcher (              -- processes that wait: only they are sent words
+CREATE TABLE @.watcher (              -- waiting processes, whose channels changes notify
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));
 
-CREATE TABLE @.anchor (               -- machines that tick, for people
+CREATE TABLE @.anchor (               -- ticking machines, for reports
   id text PRIMARY KEY, host text NOT NULL, pools text[] NOT NULL, version text NOT NULL, seen_at bigint NOT NULL);
 
--- What a producer may do, who reads nothing: put messages and hints into an inbox, each in its own name.
+-- Inserts messages and hints into an inbox, with the caller's role as their producer. A producer can't read tables, so it calls this.
 --
--- `again`: after an answer that was lost. What was put there before may have ended since, and does not come again. Gives back
--- `arrived`, `shut` or `gone`. A producer may neither interject nor fill a record with more than one may have.
+-- `again`: retry after a lost answer, which skips messages that were inserted before and have ended since. Returns `arrived`, `shut` or
+-- `gone`. Refuses messages that interject, and records above the maximum size.
 CREATE FUNCTION @.deliver(agent text, prios smallint[], ids uuid[], bodies text[], again boolean) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $deliver$
 DECLARE one bigint;
@@ -182,9 +182,9 @@ BEGIN
 END $deliver$;
 REVOKE ALL ON FUNCTION @.deliver FROM PUBLIC;
 
--- Parts of the archive and the events for this month and some that follow, where they have none. Machines that tick call it, so
--- that there are few parts without rows: each part makes a plan longer. What lies outside of all parts goes to the default one.
--- A month of which something lies there already stays there.
+-- Creates the missing partitions of archive and events for this month and the next `ahead` months. Ticking machines call it, so few
+-- partitions are created early: each one makes planning slower. Rows outside of all partitions go to the default partition.
+-- A month that already has rows there gets no partition.
 CREATE FUNCTION @.make_months(ahead int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $make_months$
 DECLARE month timestamp; part text; parted text;

@@ -1,4 +1,4 @@
-//! What all that is made of one store, and of one agent of it, has in common.
+//! State that the parts of one store share, and that the parts of one agent share.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -13,84 +13,85 @@ use super::pool::Pool;
 use super::sql;
 use super::wire::{Answer, Row};
 
-/// One store.
+/// State of one store.
 #[derive(Debug)]
 pub struct Shared {
     pub pool: Pool,
-    /// The leases that this process has: agent and subject, with the fence and the machine. A
-    /// change is refused if one was taken over.
+    /// Leases of this process: agent and subject, with fence and machine. A change is refused if
+    /// another process has taken one over.
     pub leases: RefCell<BTreeMap<(i64, String), (i64, String)>>,
-    /// The lease in whose name this process speaks, though another one has it.
+    /// The lease in whose name this process acts, although another process has it.
     pub claim: RefCell<Option<Claim>>,
-    /// The role of this process, once it is known that it is a producer's.
+    /// The role of this process, once the role is known to be a producer.
     pub producer: OnceCell<String>,
-    /// The agents whose lock this process has.
+    /// Locks of agents that this process has.
     pub locks: RefCell<BTreeMap<i64, Weak<dyn Locked>>>,
 }
 
-/// A lease in whose name a process speaks.
+/// A lease in whose name a process acts.
 #[derive(Debug)]
 pub struct Spoken {
     pub subject: String,
     pub fence: u64,
-    /// The run that has it. After a failover another one may have its number, and the state then
-    /// knows nothing of this run.
+    /// The run that has the lease. After a failover another run may get the same fence; the state
+    /// then does not contain this run's id.
     pub run: Option<String>,
 }
 
-/// One agent.
+/// State of one agent.
 #[derive(Debug)]
 pub struct One {
     pub shared: Rc<Shared>,
     pub name: AgentName,
-    /// The number of the agent in this store. It is never given again.
+    /// Number of the agent in this store, which is never used again.
     pub id: i64,
     pub policy: RefCell<String>,
     pub identity: RefCell<String>,
-    /// Dedupe keys that were admitted before are forgotten with the next change.
+    /// Time before which the next change deletes dedupe keys.
     pub forgotten: Cell<Option<i64>>,
 }
 
-/// The agent's lock, for those who would otherwise ask beside it.
+/// Lock of an agent, for queries that have to run in the transaction of the lock.
 pub trait Locked: Debug {
-    /// One flight that only reads, in the transaction that has the lock. `None`: none is open now.
+    /// Makes a round trip that only reads, in the open transaction. `None` if no transaction is
+    /// open.
     fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>>;
 
-    /// Whether a transaction is open that has the lock.
+    /// True if a transaction with the lock is open.
     fn is_open(&self) -> bool;
 
-    /// Whether one is open, and over a connection that is kept from step to step.
+    /// True if a transaction is open, over a persistent connection.
     fn is_kept(&self) -> bool;
 
     fn is_of(&self, agent: &AgentName) -> bool;
 
-    /// Has the run take a slot with the next change, in the transaction that is open. `false`: none
-    /// is.
+    /// Marks the run to take a slot with the next change of the open transaction. Returns `false`
+    /// if no transaction is open.
     fn take_slot(&self) -> bool;
 
-    /// Gives a lease that is written with the next change. `None`: no transaction is open now.
+    /// Grants a lease that the next change writes. `None` if no transaction is open.
     fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant>;
 
-    /// Takes a lease back with the next change. Its mark then says that it is not written.
+    /// Deletes a lease with the next change, which clears `is_written` of its mark.
     fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>);
 }
 
-/// What becomes of a lease that is asked for under the lock.
+/// Result of a request for a lease under the lock.
 #[derive(Debug)]
 pub enum Grant {
-    /// Somebody has it.
+    /// Another process has the lease.
     Taken,
     Ours(Rc<Mark>),
-    /// There is no next number.
+    /// The agent's last fence is invalid.
     Damaged(Error),
 }
 
-/// A lease on its way: what the change that writes it and the lease itself tell each other.
+/// State of a lease that the lease shares with the change that writes it.
 #[derive(Debug)]
 pub struct Mark {
     pub fence: i64,
-    /// When the flight was sent that wrote it or was its last beat, by the clock that goes on while
-    /// the machine sleeps.
+    /// Time at which the last write or heartbeat of the lease was sent, by
+    /// [`super::lease::boot_time`].
     pub sent_at: Cell<std::time::Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
@@ -109,7 +110,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// This process does not have a lease any more.
+    /// Removes a lease from the leases of this process.
     pub fn forget_lease(&self, agent: i64, subject: String, fence: i64) {
         let mut leases = self.leases.borrow_mut();
         let key = (agent, subject);
@@ -118,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// The lock of an agent, if this process has it.
+    /// Returns the lock of an agent, if this process has it.
     pub fn lock_of(&self, agent: &AgentName) -> Option<Rc<dyn Locked>> {
         self.locks.borrow().values().filter_map(Weak::upgrade).find(|lock| lock.is_of(agent))
     }
@@ -133,7 +134,7 @@ impl One {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 
-    /// The lease of this agent in whose name the process speaks.
+    /// Returns the lease of this agent in whose name the process acts.
     pub fn claimed(&self) -> Option<Spoken> {
         let claim = self.shared.claim.borrow();
         let own = claim.as_ref().filter(|claim| claim.agent == self.name);
@@ -144,8 +145,7 @@ impl One {
         })
     }
 
-    /// A condition on the rows: the lease in whose name the process speaks is still that one.
-    /// `true` if it speaks for none.
+    /// SQL condition: the lease in whose name the process acts is still valid; `true` without one.
     pub fn not_fenced(&self) -> Result<String> {
         let Some(Spoken { subject, fence, run }) = self.claimed() else { return Ok("true".to_owned()) };
         let (schema, id, subject) = (self.schema(), self.id, sql::text(&subject)?);
@@ -162,12 +162,12 @@ impl One {
         ))
     }
 
-    /// The lock, if this process has it.
+    /// Returns the lock, if this process has it.
     pub fn lock(&self) -> Option<Rc<dyn Locked>> {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 
-    /// Whether the next flight goes over a connection that is kept from step to step.
+    /// True if the next round trip uses a persistent connection.
     pub fn is_kept(&self) -> bool {
         match self.lock().filter(|lock| lock.is_open()) {
             Some(lock) => lock.is_kept(),
@@ -175,8 +175,8 @@ impl One {
         }
     }
 
-    /// One flight that only reads: in the transaction that has the lock, if this process has it,
-    /// else by itself.
+    /// Makes a round trip that only reads, in the transaction of the lock if this process has one
+    /// open.
     pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
         match self.lock().and_then(|lock| lock.ask(statements)) {
             Some(answers) => answers,
@@ -185,7 +185,7 @@ impl One {
     }
 }
 
-/// The one row of an answer that has one.
+/// First row of the first answer.
 pub fn first(answers: &[Answer]) -> Option<&Row> {
     answers.first()?.rows.first()
 }

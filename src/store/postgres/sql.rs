@@ -1,4 +1,4 @@
-//! Values and names as parts of statements.
+//! Values and names as parts of SQL statements.
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -10,16 +10,16 @@ use crate::model::time::Time;
 use super::super::dir::Subject;
 use super::wire::literal;
 
-/// A name in quotes.
+/// Quotes a name as an SQL identifier.
 pub fn name(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text in quotes.
+/// Quotes a text as an SQL literal.
 ///
 /// # Errors
 ///
-/// A text of PostgreSQL can't have a zero character.
+/// The text contains a NUL character, which PostgreSQL can't store.
 pub fn text(text: &str) -> Result<String> {
     if text.contains('\0') {
         return Err(Error::refused("unfit", "a text with a zero character can't be kept in PostgreSQL"));
@@ -27,7 +27,7 @@ pub fn text(text: &str) -> Result<String> {
     Ok(literal(text))
 }
 
-/// The condition that a column has one of these texts. At least one is given.
+/// SQL condition: the column equals one of these texts, of which there is at least one.
 pub fn one_of(column: &str, texts: &[impl AsRef<str>]) -> Result<String> {
     Ok(match texts {
         [one] => format!("{column} = {}", text(one.as_ref())?),
@@ -35,7 +35,7 @@ pub fn one_of(column: &str, texts: &[impl AsRef<str>]) -> Result<String> {
     })
 }
 
-/// An array of texts.
+/// SQL array of texts.
 pub fn texts(texts: &[impl AsRef<str>]) -> Result<String> {
     let texts = texts.iter().map(|one| text(one.as_ref())).collect::<Result<Vec<_>>>()?;
     Ok(format!("ARRAY[{}]::text[]", texts.join(",")))
@@ -45,7 +45,7 @@ pub fn optional(given: Option<&str>) -> Result<String> {
     given.map_or_else(|| Ok("NULL".to_owned()), text)
 }
 
-/// Bytes as PostgreSQL takes them.
+/// SQL literal of type `bytea`.
 pub fn bytes(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut written = String::with_capacity(bytes.len() * 2 + 12);
@@ -57,19 +57,19 @@ pub fn bytes(bytes: &[u8]) -> String {
     written
 }
 
-/// Bytes as `encode(…, 'hex')` gives them.
+/// Decodes bytes from the output of `encode(…, 'hex')`. `None` if they are no hexadecimal digits.
 pub fn bytes_of_hex(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     digits.chunks(2).map(byte).collect()
 }
 
-/// The text of such bytes.
+/// Decodes UTF-8 text from the output of `encode(…, 'hex')`.
 pub fn text_of_hex(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of_hex(hex)?).ok()
 }
 
-/// What stands for a dedupe key in an index.
+/// SHA-256 of a dedupe key as an SQL literal, which the index uses instead of the key.
 pub fn digest(key: &str) -> String {
     bytes(&Sha256::digest(key.as_bytes()))
 }
@@ -93,13 +93,14 @@ pub fn plane_of(word: &str) -> Option<Plane> {
     Plane::ALL.into_iter().find(|one| plane(*one) == word)
 }
 
-/// An id that is less than all that are made from a moment on, and not less than those of before.
+/// Lower bound for ids: greater than each id created before `at`, and at most each one from `at`
+/// on.
 pub fn least_id_of(at: Time) -> String {
     let millis = u128::from(u64::try_from(at.as_millis()).unwrap_or(0));
     uuid(Uuid::from_u128(millis << 80))
 }
 
-/// The word for what a lease is of.
+/// Value of the column `subject` of a lease.
 pub fn subject(subject: Subject) -> String {
     match subject {
         Subject::Run => "run".to_owned(),
@@ -107,5 +108,5 @@ pub fn subject(subject: Subject) -> String {
     }
 }
 
-/// The moment by the server's clock, in milliseconds.
+/// SQL expression for the current time of the server's clock, in milliseconds since 1970.
 pub const SERVER_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";

@@ -1,24 +1,22 @@
-//! The tables of a store, and what has to be known of each besides `schema.sql`. A table that is
+//! List of a store's tables, with the properties that `schema.sql` does not state. A table that is
 //! added there is added here.
 
-/// A table.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     pub name: &'static str,
     pub rows: Rows,
-    /// The columns that a reader may see, where these are not all: the others are what only
-    /// machines that step agents may know.
+    /// Columns that the role of a reader may select; `None` for all. Only machines that step agents
+    /// may select the others.
     pub shown: Option<&'static str>,
 }
 
-/// What the rows of a table belong to.
+/// Owner of the rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
-    /// The store as a whole.
     Store,
-    /// An agent, by `agent_id`. They go with what the agent consists of.
+    /// An agent, by `agent_id`. The rows are deleted when the agent's contents are replaced.
     Agent,
-    /// An agent, too. Another agent in its place goes on with them.
+    /// An agent, by `agent_id`. The rows remain when the agent's contents are replaced.
     Place,
 }
 
@@ -30,8 +28,7 @@ const fn shown_in_part(name: &'static str, shown: &'static str) -> Table {
     Table { name, rows: Rows::Agent, shown: Some(shown) }
 }
 
-/// All tables but the parts of partitioned ones. Which format the store has is in `meta`, which is
-/// made once.
+/// All tables except partitions. The format of the store is a row of `meta`, which is written once.
 pub const TABLES: [Table; 19] = [
     of(META, Rows::Store),
     of("agent", Rows::Store),

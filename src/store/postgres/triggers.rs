@@ -1,5 +1,5 @@
-//! What all machines have in common of triggers beside their records: the keys of signatures, and
-//! how often each was used lately.
+//! Data of triggers that all machines share and that is not in the records: the keys of signatures,
+//! and the recent uses of each trigger.
 
 use std::num::NonZeroU32;
 
@@ -11,7 +11,7 @@ use crate::model::trigger::Uses;
 use super::shared::{One, first, number};
 use super::{sql, statements};
 
-/// The key of this digest, if the trigger has it.
+/// Returns the trigger's key if its SHA-256 is `digest`.
 pub fn key(one: &One, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
     let answers =
         one.ask(&format!("SELECT encode(k.key, 'hex') FROM {}", row_of_key(one, trigger, digest)?))?;
@@ -19,7 +19,7 @@ pub fn key(one: &One, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>
     sql::bytes_of_hex(hex).map(Some).ok_or_else(|| one.shared.pool.unexpected("the key of a trigger"))
 }
 
-/// Whether the trigger has the key. The key itself is not looked at, which not everybody may do.
+/// True if the trigger has the key with this SHA-256. A role that may not read keys can ask this.
 pub fn has_key(one: &One, trigger: TriggerId, digest: &str) -> Result<bool> {
     let answers = one.ask(&format!("SELECT EXISTS (SELECT FROM {})", row_of_key(one, trigger, digest)?))?;
     Ok(first(&answers).and_then(|row| row.get(0)) == Some("t"))
@@ -34,7 +34,7 @@ fn row_of_key(one: &One, trigger: TriggerId, digest: &str) -> Result<String> {
     ))
 }
 
-/// A statement that gives the keys of an agent to another one that has the same triggers.
+/// Returns a statement that copies an agent's keys to another agent that has the same triggers.
 pub fn hand_on(one: &One, heir: &AgentName) -> Result<String> {
     let (schema, id) = (one.schema(), one.id);
     Ok(format!(
@@ -45,14 +45,14 @@ pub fn hand_on(one: &One, heir: &AgentName) -> Result<String> {
     ))
 }
 
-/// Counts one use in one flight, without the agent's lock. If its answer is lost the use is counted
-/// once more: so never more uses are allowed than are meant.
+/// Counts one use of a trigger in one round trip, without the agent's lock. If the answer is lost,
+/// the use may be counted twice, so the limit is never exceeded.
 pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std::result::Result<(), Span>> {
     let (schema, id, now) = (one.schema(), one.id, sql::SERVER_NOW);
     let window = Uses::WINDOW.as_millis();
-    // Whoever waited for the row of another use has asked for the time before that. So a minute
-    // that has begun a moment later than now is the current one, and only one that begins much
-    // later was written by a clock that was wrong.
+    // A transaction that waited for this row read its own time before the wait, so the stored
+    // minute may begin slightly later than that. Only a start that is more than a minute away is
+    // from another minute or from a wrong clock.
     let is_current = format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
     let answers = one.shared.pool.ask(&format!(
         "{door};\
@@ -69,7 +69,8 @@ pub fn count_use(one: &One, trigger: TriggerId, most: NonZeroU32) -> Result<std:
     let mut last = answers.iter().rev();
     let seen = last.next().and_then(|answer| answer.rows.first()).ok_or_else(|| one.gone())?;
     let is_counted = last.next().is_some_and(|answer| !answer.rows.is_empty());
-    // Of an agent that was moved away nothing is counted: what is delivered to it is refused.
+    // A use for an agent that was moved away is not counted, because the delivery that follows is
+    // refused.
     if is_counted || seen.get(0) == Some("t") {
         return Ok(Ok(()));
     }

@@ -1,11 +1,10 @@
-//! Hearing of changes: a process that waits has a row for each of its agents, and a process that
-//! commits a change of an agent sends a word to the channels of its rows, in the flight of that
-//! commit.
+//! Notifications of changes: a waiting process inserts a row in `watcher` for each of its agents,
+//! and a process that changes an agent notifies the channels of the agent's rows when it commits.
 //!
-//! A commit that sends a word waits for all others that send one, in the whole server. So a word is
-//! sent only where a row says that a process waits. Nothing depends on words: a commit that is
-//! under way when a row is written sends none, and a connection may break. The row of a process
-//! that was killed counts for a while.
+//! Commits with a notification wait for each other in the whole server, so a commit sends one only
+//! if the agent has rows. Notifications may be lost, and no result depends on them: a commit that
+//! is in progress when a row is inserted sends none, and connections may break. Rows of killed
+//! processes expire.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,30 +20,31 @@ use super::shared::{Shared, first, number};
 use super::sql;
 use super::wire::Connection;
 
-/// How long a row counts, in milliseconds by the server's clock, and when it is written again.
+/// Lifetime of a row, in milliseconds by the server's clock, and the interval of its renewal.
 const LASTS: u64 = 45_000;
 const RENEWED: Duration = Duration::from_secs(15);
 
-/// How long a connection and an answer are waited for: a process that waits for an agent has to
-/// look at it meanwhile.
+/// Timeout for a connection and an answer. It is short, because the waiting process also polls its
+/// agents.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long nothing is tried after the server could not be reached.
+/// Delay before the next attempt after the server could not be reached.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// How many rows of processes that are gone are removed at once.
+/// Maximum number of expired rows that one process removes at once.
 const REMOVED: usize = 1000;
 
-/// A statement that sends a word to the processes that wait for a change of an agent, with the
-/// commit that follows. Where there are none it is one probe of an index.
+/// Statement that notifies the processes that wait for a change of an agent, at the next commit.
+/// Without such processes it costs one index probe.
 pub fn tell(schema: &str, agent: i64) -> String {
     format!("SELECT {};", told(schema, agent))
 }
 
-/// What such a statement selects. `agent`: the number of the agent, or what stands for it.
+/// Select list and source of [`tell`]. `agent`: the number of the agent, or an SQL expression for
+/// it.
 pub fn told(schema: &str, agent: impl Display) -> String {
-    // A server that has too many words which a session does not fetch refuses the next one, and its
-    // commit along with it.
+    // If the server's notification queue is full, the commit fails. So none is sent to a queue that
+    // is half full.
     format!(
         "pg_notify(w.channel, '') FROM {schema}.watcher w \
          WHERE w.agent_id = {agent} AND w.until > {now} AND pg_notification_queue_usage() < 0.5",
@@ -52,7 +52,7 @@ pub fn told(schema: &str, agent: impl Display) -> String {
     )
 }
 
-/// The ear of a process.
+/// Subscription of a process to changes.
 #[derive(Debug)]
 pub struct Listener {
     shared: Rc<Shared>,
@@ -61,28 +61,28 @@ pub struct Listener {
 
 #[derive(Debug)]
 enum Standing {
-    /// No connection is open. From this moment on another one is tried.
+    /// No connection is open. The next attempt is at this time, or at once.
     Away(Option<Instant>),
     Listens(Box<Line>),
-    /// No word will ever come, so nothing is tried any more.
+    /// Notifications are impossible, so no further attempt is made.
     Deaf,
 }
 
-/// A connection that is in no transaction and does nothing but listen.
+/// A connection that only receives notifications.
 #[derive(Debug)]
 struct Line {
     connection: Connection,
     channel: String,
-    /// How many agents were named, and the numbers of those that are there.
+    /// Number of agents that were requested, and the ids of those that exist.
     named: usize,
     agents: Vec<String>,
     written_at: Instant,
-    /// Whether a word has come that this process has sent by another connection.
+    /// True after a test notification from another connection of this process has arrived.
     is_proven: bool,
 }
 
 impl Line {
-    /// The channel by which this process tries whether words come.
+    /// Channel of the test notification.
     fn proof(&self) -> String {
         format!("{}_proof", self.channel)
     }
@@ -93,15 +93,14 @@ impl Listener {
         Listener { shared: Rc::clone(shared), standing: Standing::Away(None) }
     }
 
-    /// Begins to listen. `None`: there is a pooler in between.
+    /// Opens a subscription. `None` if a pooler is in between.
     fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<Line>>, Trouble> {
         let pool = &self.shared.pool;
         let mut connection = pool.open(PATIENCE)?;
         let asked = "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')";
         let answers = pool.fly_within(&mut connection, asked, PATIENCE)?;
         let row = first(&answers);
-        // A pooler lends its connections: the next process that has this one would get the words,
-        // and go on listening.
+        // A pooler would give this connection, with its subscription, to the next process.
         let is_own = connection.backend().is_some() && connection.backend() == number(row, 0);
         let Some(channel) = row.and_then(|row| row.get(1)).filter(|_| is_own) else { return Ok(None) };
         let channel = channel.to_owned();
@@ -117,13 +116,11 @@ impl Listener {
         self.write(line, agents, &listens).map(Some)
     }
 
-    /// Writes the rows, for the first time or once more. `along`: other statements of that
-    /// transaction.
+    /// Inserts or renews the rows. `along`: other statements of the same transaction.
     fn write(&self, mut line: Box<Line>, agents: &[AgentName], along: &str) -> Result<Box<Line>, Trouble> {
         let (pool, schema, now) = (&self.shared.pool, self.shared.pool.schema(), sql::SERVER_NOW);
         let names = agents.iter().map(|name| sql::text(name.as_str())).collect::<Result<Vec<_>>>()?;
-        // Each process that waits removes the rows of those that are gone, so they never become
-        // many.
+        // Each waiting process removes expired rows, so the table stays small.
         let written = format!(
             "BEGIN;SET LOCAL synchronous_commit = off;SET LOCAL lock_timeout = '1s';{along}\
              DELETE FROM {schema}.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
@@ -143,7 +140,8 @@ impl Listener {
                 "BEGIN;SET LOCAL synchronous_commit = off;SELECT pg_notify('{}', '');COMMIT",
                 line.proof()
             );
-            // By another connection: what comes back with the answer to a flight proves nothing.
+            // Sent by another connection, because only an asynchronous notification proves that
+            // they arrive.
             drop(pool.ask_within(&proof, PATIENCE));
         }
         Ok(line)
@@ -175,7 +173,7 @@ impl Ear for Listener {
                 | Trouble::Taken(_)
                 | Trouble::Crossed(_),
             ) => Standing::Away(Instant::now().checked_add(AGAIN)),
-            // This role may not write rows, or this server takes no changes.
+            // The role may not write rows, or the server is read-only.
             Err(Trouble::Refused { .. } | Trouble::Other(_)) => Standing::Deaf,
         };
     }
@@ -198,15 +196,14 @@ impl Ear for Listener {
             line.is_proven |= told.contains(&proof);
             return told.contains(&line.channel);
         }
-        // What was sent meanwhile is lost with the connection. Another one is tried at once.
+        // Notifications may have been lost with the connection. The next attempt is made at once.
         self.standing = Standing::Away(None);
         true
     }
 }
 
 impl Drop for Listener {
-    /// Takes the rows back. Where that fails they count for a while, and the next process that
-    /// waits removes them.
+    /// Deletes the rows. If that fails, they expire, and another waiting process removes them.
     fn drop(&mut self) {
         let Standing::Listens(line) = &mut self.standing else { return };
         if line.agents.is_empty() {
