@@ -1,4 +1,4 @@
-//! The lock, and what is changed under it.
+//! Tests of the lock and of the changes under it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -19,7 +19,7 @@ fn an_agent_has_one_lock() {
     let since = Instant::now();
     assert!(theirs.hold(Duration::from_millis(200)).unwrap().is_none());
     assert!(since.elapsed() >= Duration::from_millis(190));
-    // Nothing else waits for it.
+    // Arrivals do not wait for the lock.
     theirs.arrive(&[message(1)]).unwrap();
     assert_eq!(theirs.see().unwrap().messages(1).unwrap().len(), 1);
     assert!(create(&other, "b").hold(Duration::ZERO).unwrap().is_some());
@@ -61,7 +61,7 @@ fn a_change_of_another_revision_is_refused() {
     let mine = hold(&agent);
     assert_eq!(mine.commit(0, &[state(1)]).unwrap_err().kind(), "stale_revision");
     mine.commit(1, &[state(2)]).unwrap();
-    // A change ends the transaction; another may come between.
+    // A change ends the transaction, so another process may change the agent after it.
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     let error = mine.commit(2, &[state(3), event(9)]).unwrap_err();
     assert_eq!((error.kind(), error.exit_status()), ("stale_revision", Status::Busy));
@@ -78,7 +78,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let mine = hold(&agent);
-    // The second line of this number can't be written.
+    // The second event has invalid JSON, so the server refuses it.
     let torn = Piece::Event { seq: 3, at: at(3), text: "{torn".to_owned() };
     assert!(mine.commit(1, &[state(2), event(2), ended(1), torn]).is_err());
     mine.commit(1, &[state(2), event(2)]).unwrap();
@@ -86,7 +86,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
     assert_eq!((agent.version(), fresh.count("event"), fresh.count("archive")), (Some(2), 2, 0));
 }
 
-/// Whoever shuts the inbox sees all that was acknowledged before, and nothing comes after that.
+/// A process that closes the inbox sees each acknowledged arrival, and none arrives later.
 #[test]
 fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
     needs!("postgresql");
@@ -146,7 +146,7 @@ fn all_pieces_of_an_agent_are_told_in_order() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let mut made: Vec<Piece> = (1..=150).map(ended).collect();
-    // A clone's lines may have come between: the same number twice, and not in order.
+    // The events of a clone may have equal numbers, and numbers out of order.
     made.extend([7, 9, 8, 8].map(event));
     made.extend(
         (1..=70).map(|number| Piece::Plan { work: format!("w'{number:03}"), text: format!("{number}\0") }),

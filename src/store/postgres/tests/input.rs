@@ -1,4 +1,4 @@
-//! What is said to a task on another machine.
+//! Tests of input for a task on another machine.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +12,7 @@ use crate::model::time::Span;
 
 pub const TASK: TaskId = TaskId(Uuid::from_u128(9));
 
-/// An agent `a` with an open task, whose supervisor lives.
+/// Creates an agent `a` with an open task, whose supervisor has a lease.
 pub fn at_work(fresh: &Fresh) -> (Rc<dyn Records>, Box<dyn Lease>) {
     let agent = create(&fresh.open(), "a");
     let open = Piece::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
@@ -26,7 +26,7 @@ fn words(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-/// All that the supervisor hears from here on, and up to which number.
+/// Takes all parts after the number `written`. Returns their bytes and the last number.
 fn heard(input: &dyn TaskInput, mut written: i64) -> (Vec<u8>, i64) {
     let mut all = Vec::new();
     loop {
@@ -50,14 +50,15 @@ fn it_is_heard_in_order_and_once() {
     let ours = agent.task_input(TASK).unwrap();
     let theirs = agent_of(&fresh.open(), "a").task_input(TASK).unwrap();
     let long: Vec<u8> = (0..SAID * 9 + 7).map(|at| at as u8).collect();
-    // A step goes on meanwhile.
+    // Input does not wait for the agent's lock.
     let mine = hold(&agent);
     assert_eq!(theirs.say(words(2), b"one").unwrap(), Said::Waits);
     assert_eq!(theirs.say(words(1), &long).unwrap(), Said::Waits);
     drop(mine);
     let rest = theirs.rest(words(1)).unwrap();
     assert!(rest.bytes == long.len() && !rest.is_refused && rest.is_heard);
-    // Until it is said to be written, the same parts are given again, and cannot be taken back.
+    // Until the supervisor confirms a number, it gets the same parts again, and the sender can't
+    // take them back.
     let first = ours.hear(0).unwrap();
     assert_eq!(ours.hear(0).unwrap(), first);
     assert_eq!(theirs.take_back(words(2)).unwrap(), 0);
@@ -78,17 +79,17 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     let input = agent.task_input(TASK).unwrap();
     let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap();
     assert_eq!(other.say(words(1), b"x").unwrap(), Said::Nobody);
-    // So much may wait and no more.
+    // The limit for waiting bytes is exact.
     let much = vec![0; WAITING - 1];
     assert_eq!(input.say(words(1), &much).unwrap(), Said::Waits);
     assert_eq!(input.say(words(2), b"12").unwrap(), Said::Full);
     assert_eq!(input.say(words(3), b"1").unwrap(), Said::Waits);
     assert_eq!(input.say(words(4), &vec![0; WAITING + 1]).unwrap(), Said::Full);
-    // The command has closed it.
+    // The supervisor refuses input, as after the command has closed its standard input.
     input.refuse().unwrap();
     assert!(input.rest(words(1)).unwrap().is_refused && input.hear(0).unwrap().is_empty());
     assert_eq!((input.take_back(words(1)).unwrap(), input.take_back(words(3)).unwrap()), (much.len(), 1));
-    // What is taken when the task ends counts as heard; the rest can be taken back.
+    // Parts that are taken when the task ends count as delivered; the others can be taken back.
     let parts = vec![1; SAID * (TAKEN + 2)];
     input.say(words(5), &parts).unwrap();
     assert_eq!(input.hear(0).unwrap().len(), TAKEN);
@@ -101,7 +102,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     lease.release().unwrap();
 }
 
-/// Where nobody keeps the lease of the task alive there is nobody who would hear it.
+/// Without a live lease of the task, input is refused.
 #[test]
 fn nobody_hears_it_without_a_supervisor() {
     needs!("postgresql");
@@ -114,7 +115,8 @@ fn nobody_hears_it_without_a_supervisor() {
     assert_eq!(input.say(words(2), b"x").unwrap(), Said::Nobody);
     lease.release().unwrap();
     assert_eq!(input.say(words(3), b"x").unwrap(), Said::Nobody);
-    // Whoever said it was killed: after an hour it goes with another task of the agent.
+    // The sender was killed, so the end of another task deletes its parts after the retention
+    // period.
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     assert_eq!(fresh.count("task_input"), 1);
     fresh.run("UPDATE @.task_input SET at = at - 3600001");
@@ -123,8 +125,8 @@ fn nobody_hears_it_without_a_supervisor() {
     assert_eq!(fresh.count("task_input"), 0);
 }
 
-/// Several say something, some take it back again, and the task ends at some time: each byte is
-/// heard, or known not to be.
+/// Several senders add input, some take it back, and the task ends at a random time: each byte is
+/// delivered, or its sender knows that it was not.
 #[test]
 fn what_is_not_taken_back_is_heard() {
     needs!("postgresql");

@@ -1,4 +1,4 @@
-//! Leases and fences.
+//! Tests of leases and fences.
 
 use super::super::super::dir::Subject;
 use super::super::super::elsewhere::{Beat, Claim, Claimant};
@@ -29,7 +29,7 @@ fn a_lease_is_one_process_at_a_time() {
     assert!(!theirs.is_leased(Subject::Run, "three").unwrap());
     let lease = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("free");
     assert_eq!(lease.fence(), 2, "a fence never comes again");
-    // Another process of the same machine may have it: nothing is given back.
+    // Dropping a lease keeps its row, because another process of this machine may use it.
     drop(lease);
     assert!(mine.is_leased(Subject::Run, "three").unwrap());
 }
@@ -44,7 +44,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     let lease = mine.lease(Subject::Run, &claimant("one", short)).unwrap().expect("free");
     assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
     std::thread::sleep(Duration::from_millis(250));
-    // Late, but nobody has taken it over.
+    // The lease has expired, but no other machine has taken it over.
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     hold(&mine).commit(1, &[state(2)]).unwrap();
     std::thread::sleep(Duration::from_millis(250));
@@ -92,7 +92,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
         assert!(theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().is_none());
         let task = theirs.lease(Subject::Task(task), &claimant("two", MINUTE)).unwrap().expect("free");
         assert_eq!(task.fence(), 2);
-        // Without a change it is written when the lock is given back.
+        // Without a change, the lease is written when the lock is released.
         drop(lock);
         assert_eq!((task.beat(), fresh.count("lease")), (Beat::Held { revision: 2 }, 2));
     }
@@ -111,7 +111,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     let (store, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (create(&store, "a"), agent_of(&other, "a"));
     let lease = mine.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    // Without the lock, and where the change does not take place, it stays.
+    // A lease remains if there is no lock, or if the change fails.
     lease.release_along();
     hold(&mine).commit(1, &[state(2)]).unwrap();
     let lock = hold(&mine);
@@ -124,7 +124,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     lock.commit(2, &[state(3)]).unwrap();
     assert_eq!(fresh.count("lease"), 0);
     let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("given back");
-    // What is released afterwards is not somebody else's, and whoever gave it back is not fenced.
+    // The old lease deletes no row of the new one, and the process that returned it is not fenced.
     lease.release().unwrap();
     assert_eq!((fresh.count("lease"), taken.beat()), (1, Beat::Held { revision: 3 }));
     lock.commit(3, &[state(4)]).unwrap();
@@ -152,13 +152,13 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let (ticking, theirs) = (create(&ticker, "a"), agent_of(&other, "a"));
     create(&ticker, "b");
     let lease = ticking.lease(Subject::Run, &claimant("one", MINUTE)).unwrap().expect("free");
-    // A process that the turn has started: it has taken no lease itself.
+    // A process that the turn started acts in the name of the lease without having taken it.
     command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run: None });
     let (mine, another) = (agent_of(&command, "a"), agent_of(&command, "b"));
     assert!(!mine.is_fenced().unwrap());
     hold(&mine).commit(1, &[state(2)]).unwrap();
     mine.arrive(&[message(1)]).unwrap();
-    // The machine was away for longer than its lease, and another one took over.
+    // The machine was suspended for longer than its lease, and another machine took over.
     fresh.run("UPDATE @.lease SET expires_at = 0");
     let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
     assert!(mine.is_fenced().unwrap());
@@ -174,15 +174,15 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         assert_eq!((error.kind(), error.exit_status()), ("fenced", Status::Busy));
     }
     assert_eq!((mine.version(), fresh.count("inbox"), fresh.count("agent")), (Some(2), 1, 2));
-    // What it may do to other agents is not a matter of this lease, and who has the lease goes on.
+    // The lease restricts no change of other agents, and its new owner can change this agent.
     another.arrive(&[message(3)]).unwrap();
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     taken.release().unwrap();
     assert!(mine.is_fenced().unwrap(), "a lease that was given back is nobody's");
 }
 
-/// A server that took over after another one, and was behind, gives numbers again that this one has
-/// given.
+/// After a failover to a server that lost the last leases, fences that were granted are granted
+/// again.
 #[test]
 fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     needs!("postgresql");
@@ -194,8 +194,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
     assert_eq!(error.kind(), "fenced");
-    // What a run of this machine calls has that number, and a run of which the records know
-    // nothing.
+    // A command of this machine's run has this fence, but the state does not contain its run id.
     let run = "run_00000000000070008000000000000001".parse().ok();
     command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence(), run });
     let mine = agent_of(&command, "a");
@@ -226,7 +225,7 @@ fn a_number_that_nobody_gives_is_damage() {
     }
 }
 
-/// What a turn changes outside may remember the highest fence that it was shown.
+/// External systems may remember the highest fence that a turn has passed to them.
 #[test]
 fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     needs!("postgresql");
@@ -241,11 +240,11 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     };
     create(&store, "a");
     assert_eq!([lease("a"), lease("a"), lease("a")], [1, 2, 3]);
-    // Renamed: the new one is made while the former one is still there.
+    // Renaming creates the new agent while the old one still exists.
     hold(&agent_of(&store, "a")).commit(1, &[state(2), Piece::Shut(true)]).unwrap();
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);
-    // Removed, and another one made of its name.
+    // Another agent is created with the name of a removed one.
     hold(&agent_of(&store, "b")).remove(None).unwrap();
     create(&store, "b");
     assert_eq!(lease("b"), 6);

@@ -1,4 +1,4 @@
-//! The connection breaks at every flight of every scenario, before the server has it and after.
+//! The connection breaks at each round trip of each scenario, before and after the server gets it.
 //! Nothing is lost, and nothing is done twice.
 
 use super::super::super::dir::Subject;
@@ -13,8 +13,8 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Span;
 
-/// Plays a scenario whole, and then with a cut at each of its flights. Returns how many flights it
-/// has.
+/// Runs a scenario without a loss, and then once for each round trip that is cut. Returns the
+/// number of round trips.
 fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
     let fresh = Fresh::made();
     let proxy = Proxy::start(None);
@@ -114,7 +114,7 @@ fn what_is_said_to_a_task() {
     );
 }
 
-/// A limit means at most so often, also where answers are lost.
+/// The limit also holds if answers are lost.
 #[test]
 fn uses_of_a_trigger() {
     needs!("postgresql");
@@ -176,8 +176,8 @@ fn changes() {
     assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
-/// Over a connection that is kept a function writes a change. The connection that comes after one
-/// that breaks is none of these.
+/// A function writes the change over a persistent connection. After a loss, the new connection is
+/// not persistent.
 #[test]
 fn changes_by_a_function() {
     needs!("postgresql");
@@ -205,7 +205,7 @@ fn changes_by_a_function() {
     assert_eq!(flights, 14, "two for each change");
 }
 
-/// A change that is too large for one flight is whole or not at all.
+/// A change that needs several round trips is atomic.
 #[test]
 fn changes_of_several_flights() {
     needs!("postgresql");
@@ -268,7 +268,7 @@ fn leases() {
     );
 }
 
-/// An agent of several flights, each of which may be cut.
+/// Pieces of an agent whose creation needs several round trips.
 fn large(number: u128) -> Vec<Piece> {
     let mut pieces =
         vec![Piece::Identity("{}".to_owned()), Piece::Policy(Settings::of("x".to_owned())), state(7)];
@@ -320,7 +320,7 @@ fn agents_that_are_replaced() {
     );
 }
 
-/// Ends the transaction that has a lock, as a network does that is gone.
+/// Ends the transaction that has a lock, as a network failure does.
 fn break_lock(fresh: &Fresh) {
     let ended = fresh.run(&format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%{}%'",
@@ -351,7 +351,7 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
             let error = lock.commit(1, &[state(2)]).unwrap_err();
             assert_eq!(error.exit_status(), Status::Busy, "{error}");
         }
-        // What is left to write is not written either.
+        // The release of the lock does not write the pending lease either.
         drop(lock);
         assert_eq!(given.beat(), Beat::Lost);
         assert_eq!(taken.beat(), Beat::Held { revision: 1 });

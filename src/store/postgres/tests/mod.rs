@@ -1,4 +1,4 @@
-//! The store against a real server.
+//! Tests of the store against a real server.
 
 mod holds;
 mod input;
@@ -27,14 +27,14 @@ use super::{Postgres, Url};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A schema of its own on the server of these tests.
+/// A new schema on the server of these tests.
 pub struct Fresh {
     pub schema: String,
     pub url: Url,
 }
 
 impl Fresh {
-    /// A schema that is not made yet.
+    /// Returns a schema without tables.
     pub fn unmade() -> Fresh {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -52,9 +52,9 @@ impl Fresh {
         Postgres::open(self.url.clone(), PATIENCE)
     }
 
-    /// Statements of a person beside the store; the first column of the last answer.
+    /// Runs statements over a separate connection. Returns the first column of the last answer.
     pub fn run(&self, statements: &str) -> Vec<String> {
-        // A million rows take their time.
+        // Inserting a million rows takes long.
         const HOURS: Duration = Duration::from_secs(2 * 3600);
         let pool = super::pool::Pool::unread(self.url.clone(), HOURS);
         let statements = statements.replace('@', pool.schema());
@@ -132,7 +132,7 @@ pub fn hold(agent: &Rc<dyn Records>) -> Box<dyn Hold> {
     agent.hold(PATIENCE).unwrap().expect("the lock")
 }
 
-/// The lines of a kind that have ended, newest first.
+/// Returns all archive lines of a kind, newest first.
 pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent

@@ -1,4 +1,4 @@
-//! A proxy before the server of these tests.
+//! A proxy in front of the server of these tests.
 
 use super::{Fresh, Url, rig};
 
@@ -20,12 +20,12 @@ impl Proxy {
             .unwrap()
     }
 
-    /// How many flights there were.
+    /// Number of round trips so far.
     pub fn flights(&self) -> usize {
         self.0.flights()
     }
 
-    /// Cuts all connections at their next flight, and lets nobody in.
+    /// Cuts each connection at its next round trip, and refuses new ones.
     pub fn stop(&self) {
         self.0.stop();
     }

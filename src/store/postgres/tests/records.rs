@@ -1,4 +1,4 @@
-//! What is written is what is read.
+//! Tests that records are read as they were written.
 
 use super::super::super::elsewhere::{ENDED, Order, PART, parts};
 use super::super::super::memory::Memory;
@@ -140,7 +140,7 @@ fn the_inbox_is_in_processing_order() {
         assert_eq!(seen.message(key).unwrap(), Some(format!("\"{key}\"")));
     }
     assert_eq!(seen.hints().unwrap(), [(id(3), "2".to_owned()), (id(9), "1".to_owned())]);
-    // One that is there stays as it is.
+    // The second arrival with an id is ignored.
     agent.arrive(&[Arrival::Message { key: keys[0], text: "0".into() }]).unwrap();
     assert_eq!(agent.see().unwrap().message(keys[0]).unwrap(), Some(format!("\"{}\"", keys[0])));
     assert_eq!(fresh.count("inbox"), 602);
@@ -180,7 +180,7 @@ fn what_is_seen_is_one_revision() {
     assert_eq!(lines, ["{\"seq\":1}\n"]);
     before.ended(&["message"], None, &mut |_| panic!("nothing has ended")).unwrap();
     assert!(before.message(key(Priority::Normal, 3)).unwrap().is_some());
-    // What can't be answered for the old revision is an error that says to try again.
+    // A query that can't be answered for the old revision fails with the hint to try again.
     for error in [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k").unwrap_err()] {
         assert_eq!((error.kind(), error.exit_status()), ("changed", Status::Busy));
     }
@@ -235,7 +235,7 @@ fn lines_come_in_order_until_it_is_enough() {
     assert_eq!(found, ["{\"ended\":600}\n", "{\"ended\":5}\n"]);
 }
 
-/// The ends and the events of an agent, shortly.
+/// Returns short forms of the archive lines and events of an agent.
 fn past(agent: &Rc<dyn Records>) -> Vec<String> {
     let mut all = Vec::new();
     let mut note = |piece: Piece| {
@@ -305,13 +305,13 @@ fn texts_are_of_those_that_are_there() {
     assert_eq!(found, 299);
 }
 
-/// How many pages a query reads.
+/// Returns the number of pages that a query reads.
 fn pages(fresh: &Fresh, query: &str) -> u64 {
     let plan = fresh.run(&format!("EXPLAIN (ANALYZE, BUFFERS, SUMMARY off) {query}"));
     let before = |line: &String| line.split(" Planning:").next().map(str::to_owned).unwrap_or_default();
     let lines: Vec<String> =
         plan.iter().take_while(|line| !line.starts_with("Planning")).map(before).collect();
-    // The first line is about the whole query.
+    // The first line with this word is about the whole query.
     let buffers = lines.iter().find(|line| line.contains("Buffers:")).expect("what was read");
     let counts = buffers.split_whitespace().filter_map(|word| word.split_once('='));
     counts
@@ -320,8 +320,8 @@ fn pages(fresh: &Fresh, query: &str) -> u64 {
         .sum()
 }
 
-/// So many agents of which 100 are due and 50 others have 20,000 messages; every other one has a
-/// timer to come.
+/// Creates agents of which 100 are due and 50 others have 20,000 messages. Each second agent has a
+/// timer in the future.
 fn fleet(agents: usize) -> Fresh {
     let fresh = Fresh::made();
     fresh.run(&format!(
@@ -344,7 +344,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
         let schema = fresh.schema.as_str();
         (pages(&fresh, &due::agents(schema, 1000, "''", None)), pages(&fresh, &due::next(schema, 1000, "''")))
     });
-    // However many of other pools there are.
+    // The number of agents in other pools does not matter.
     let fresh = fleet(1000);
     fresh.run("UPDATE @.due SET pool = 'a'; UPDATE @.agent SET pool = 'a'; UPDATE @.due SET pool = 'b' WHERE agent_id = 7; SELECT 1");
     let pools = ["b", "c"].map(|word| Pool::of(&format!("scheduler.pool = \"{word}\"")));
@@ -355,8 +355,8 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     assert_eq!((found.agents.len(), found.next), (0, Some(Time::from_millis(7))));
     assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().names().eq([&name("a7")]));
     let [(few, next_of_few), (many, next_of_many)] = read;
-    // The plan walks indexes alone. An index of more rows is deeper, by a page or two for each
-    // probe.
+    // The plan uses only indexes. An index with more rows has one or two levels more, so each probe
+    // reads one or two pages more.
     assert!(few <= 3000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
     assert!(next_of_few <= 10 && next_of_many <= 10, "{next_of_few} pages, {next_of_many} pages");
 }
@@ -421,7 +421,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
             again.into_iter().eq(parts(checkpoint(1, 2), &large[..=PART])),
             "another store gets the same"
         );
-        // The second is named by a line that stays, the third by one that goes.
+        // A line that remains names the second checkpoint; a line that is deleted names the third.
         let mut pieces = vec![state(revision + 1)];
         for run in [2, 3] {
             pieces.extend(parts(checkpoint(run, 1), b"half"));

@@ -1,4 +1,4 @@
-//! What machines ask that step agents all the time.
+//! Tests of the queries that ticking machines repeat.
 
 use crate::model::id::TaskId;
 use crate::model::pool::Pool;
@@ -10,12 +10,12 @@ use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
 use super::*;
 
-/// How many parts the archive has, with the one for the rest.
+/// Number of partitions of the archive, including the default one.
 fn parts(fresh: &Fresh) -> usize {
     fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass")[0].parse().unwrap()
 }
 
-/// Removes the part of a month.
+/// Drops the partition of a month.
 fn drop_month(fresh: &Fresh, ahead: u32) {
     let month = format!("to_char(now() AT TIME ZONE 'UTC' + interval '{ahead} months', 'YYYY_MM')");
     fresh.run(&format!("DO $$ BEGIN EXECUTE 'DROP TABLE @.archive_' || {month}; END $$; SELECT 1"));
@@ -33,7 +33,7 @@ fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
     let fresh = Fresh::made();
     drop_month(&fresh, 0);
     drop_month(&fresh, 1);
-    // Where something lies already it stays in the part for the rest.
+    // A month with rows in the default partition gets no partition of its own.
     fresh.run(
         "INSERT INTO @.archive (agent_id, kind, at, revision, body) \
          SELECT 1, 'run', (extract(epoch FROM now()) * 1000)::bigint, 1, '1'; SELECT 1",
@@ -44,7 +44,7 @@ fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
     assert_eq!(fresh.count("archive"), 1);
 }
 
-/// So nobody has to remember it.
+/// Users do not have to create partitions.
 #[test]
 fn a_machine_that_begins_to_tick_sees_to_the_months() {
     needs!("postgresql");
@@ -78,7 +78,7 @@ fn a_fleet_knows_how_many_machines_tick() {
     assert_eq!(machines("two", &[Pool::COMMON]), 2, "one is not there any more");
 }
 
-/// A store whose connection counts as one that is kept.
+/// Opens a store whose connection counts as persistent.
 fn kept(fresh: &Fresh) -> Postgres {
     let store = fresh.open();
     for _ in 0..12 {
@@ -87,7 +87,7 @@ fn kept(fresh: &Fresh) -> Postgres {
     store
 }
 
-/// What the functions of the database answer is what the statements answer that are sent whole.
+/// The functions of the database return the same as the statements.
 #[test]
 fn a_connection_that_is_kept_answers_the_same() {
     needs!("postgresql");
@@ -113,7 +113,7 @@ fn a_connection_that_is_kept_answers_the_same() {
             );
             told.extend(sight.hints().unwrap().iter().map(|hint| format!("{hint:?}")));
             let of_ids = [id(150).to_string(), id(7).to_string(), id(160).to_string()];
-            // More than one flight brings, some of them, and the first alone.
+            // The limits cover more lines than one query returns, some lines, and one line.
             for (kinds, ids, most) in [
                 (["message"].as_slice(), None, 70),
                 (&["message"], Some(of_ids.as_slice()), 9),
@@ -142,7 +142,7 @@ fn a_connection_that_is_kept_answers_the_same() {
     assert!(agent_of(&kept, "a").see().is_err(), "it did not ask by the function");
 }
 
-/// A step and its settlement, with all that a function writes.
+/// Makes a step and its settlement, with each kind of row that the function writes.
 fn step(store: &Postgres) -> crate::error::Result<()> {
     let agent = create(store, "a");
     agent.arrive(&[message(7), message(8), message(9), hint(5), hint(6)])?;
@@ -170,7 +170,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     under.commit(4, &[Piece::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
 }
 
-/// A function writes what the statements write.
+/// The function writes the same as the statements.
 #[test]
 fn a_connection_that_is_kept_changes_the_same() {
     needs!("postgresql");
@@ -193,7 +193,8 @@ fn a_connection_that_is_kept_changes_the_same() {
     assert!(step(&kept(&without)).is_err(), "it did not write by the function");
 }
 
-/// What a claim asks before it commits comes along with the lock, over a connection that is kept.
+/// Over a persistent connection, the query that takes the lock also loads the lines that a claim
+/// needs.
 #[test]
 fn a_claim_over_a_connection_that_is_kept_asks_once() {
     needs!("postgresql");
@@ -237,7 +238,7 @@ fn a_claim_over_a_connection_that_is_kept_asks_once() {
     assert_eq!(proxy.flights(), before + 3, "what did not is asked for");
 }
 
-/// One flight puts a message into the inbox of an agent that nobody has looked at.
+/// A single round trip inserts a message for an agent that was not looked up.
 #[test]
 fn a_message_is_told_where_the_agent_takes_it() {
     needs!("postgresql");

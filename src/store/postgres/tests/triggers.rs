@@ -1,4 +1,4 @@
-//! The keys of triggers, and how often each may be used.
+//! Tests of the keys of triggers and their limits.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
@@ -33,7 +33,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let mine = hold(&agent);
-    // Not without the change that names it.
+    // A change that fails writes no key.
     mine.commit(0, &[state(9), kept("lost")]).unwrap_err();
     assert!(!has(&agent, "lost"));
     mine.commit(1, &[state(2), open(), kept("first")]).unwrap();
@@ -48,7 +48,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
     mine.now().unwrap().pieces(tell).unwrap();
     assert!(told.contains(&open()));
     assert!(!told.iter().any(|piece| matches!(piece, Piece::TriggerKey { .. })), "none is in a stream");
-    // It goes with the trigger, and with all that the agent consists of.
+    // The key is deleted with its trigger, and with the contents of the agent.
     mine.commit(3, &[state(4), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_key"), 0);
     mine.commit(4, &[state(5), open(), kept("third")]).unwrap();
@@ -79,7 +79,7 @@ fn most(count: u32) -> NonZeroU32 {
 }
 
 pub fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
-    // The clock of a machine means nothing.
+    // The time of the client's clock is ignored.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,
         Err(pause) => {
@@ -96,12 +96,12 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
     let theirs = agent_of(&other, "a");
-    // A step goes on meanwhile.
+    // A use does not wait for the agent's lock.
     let mine = hold(&agent);
     assert!(is_used(&theirs, 2) && is_used(&agent, 2));
     assert!(!is_used(&theirs, 2) && !is_used(&agent, 2));
     drop(mine);
-    // Each machine says for itself how many may be.
+    // Each call passes its own limit.
     assert!(is_used(&theirs, 3) && !is_used(&agent, 2) && !is_used(&theirs, 3));
     let begun = |seconds: i64| {
         fresh.run(&format!("UPDATE @.trigger_use SET since = since - {seconds} * 1000"));
@@ -110,10 +110,10 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     assert!(!is_used(&agent, 3));
     begun(31);
     assert!(is_used(&agent, 1) && !is_used(&agent, 1));
-    // A minute that is still to come was written by a clock that was wrong.
+    // A minute that begins in the future was written by a wrong clock.
     begun(-3600);
     assert!(is_used(&agent, 1) && !is_used(&agent, 1));
-    // Rows of one who has written there by hand.
+    // The rows have values that only a manual change can write.
     for row in ["since = 9223372036854775807", "since = -9223372036854775808", "times = 9223372036854775807"]
     {
         fresh.run(&format!("UPDATE @.trigger_use SET {row}"));
@@ -121,12 +121,12 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     }
     begun(61);
     assert!(is_used(&agent, 1));
-    // The trigger is gone, and its uses with it.
+    // The uses are deleted with the trigger.
     let mine = hold(&agent);
     mine.commit(1, &[state(2), open()]).unwrap();
     mine.commit(2, &[state(3), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_use"), 0);
-    // What is delivered to an agent that was moved away is refused by what comes next.
+    // A use for an agent that was moved away succeeds, because the delivery after it is refused.
     mine.commit(3, &[state(4), Piece::Shut(true)]).unwrap();
     assert!(is_used(&agent, 1) && is_used(&agent, 1));
     assert_eq!(fresh.count("trigger_use"), 0);

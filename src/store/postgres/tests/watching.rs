@@ -1,4 +1,4 @@
-//! Hearing of changes: who is told, and who is not.
+//! Tests of notifications: which processes get them, and which do not.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::*;
 
 type Changes<'c> = &'c dyn Fn(&dyn Hold) -> crate::error::Result<()>;
 
-/// Waits until the ear has heard something, or `is_there`.
+/// Waits until the subscription has a notification, or `is_there` is true.
 #[track_caller]
 fn until(ear: &mut dyn Ear, is_there: impl Fn(&dyn Ear) -> bool) {
     let end = Instant::now() + LONG;
@@ -28,7 +28,7 @@ fn hears(ear: &mut dyn Ear) {
     until(ear, |_| false);
 }
 
-/// An ear that is known to hear.
+/// Returns a subscription that has received its test notification.
 #[track_caller]
 fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Ear> {
     let mut ear = store.ear();
@@ -40,14 +40,15 @@ fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Ear> {
     ear
 }
 
-/// A connection of a person, who listens to these channels.
+/// Opens a connection and runs the `LISTEN` statements in `channels`.
 fn person(fresh: &Fresh, channels: &str) -> Connection {
     let mut connection = Connection::open(&fresh.url, LONG).unwrap();
     connection.flight(channels, LONG).unwrap();
     connection
 }
 
-/// What a person hears up to a word of another one, which comes after whatever was said before.
+/// Returns the channels notified so far. The notification `last` marks the end, because
+/// notifications keep their order.
 #[track_caller]
 fn heard(fresh: &Fresh, person: &mut Connection) -> Vec<String> {
     fresh.run("NOTIFY last");
@@ -74,7 +75,7 @@ fn whoever_waits_for_an_agent_hears_of_its_changes() {
     assert!(!one.has_heard() && !two.has_heard(), "it was told once");
     hold(&b).commit(1, &[state(2)]).unwrap();
     hears(&mut *two);
-    // Each may go on while the other ends, and takes its rows along.
+    // Each subscription ends by itself, and deletes only its own rows.
     drop(two);
     assert_eq!(fresh.count("watcher"), 1);
     hold(&a).commit(2, &[state(3)]).unwrap();
@@ -108,7 +109,8 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
         change(&*hold(&a)).unwrap();
         assert_eq!(heard(&fresh, &mut person), ["of_a"], "{at}");
     }
-    // What is gone has nobody who waits for it, and another one of its name is another one.
+    // A removed agent has no waiting processes, and a new agent of the same name does not inherit
+    // any.
     assert_eq!(fresh.run("SELECT channel FROM @.watcher"), ["of_b"]);
     hold(&create(&store, "a")).commit(1, &[state(2)]).unwrap();
     assert_eq!(heard(&fresh, &mut person), [""; 0]);
@@ -126,7 +128,7 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
     hold(&a).commit(1, &[state(2)]).unwrap();
     assert_eq!(heard(&fresh, &mut person), [""; 0], "whoever waited is gone");
     assert_eq!(fresh.count("watcher"), 2);
-    // A process that is killed takes nothing back.
+    // A killed process leaves its rows in the table.
     std::mem::forget(listening(&fresh.open(), &["a"]));
     assert_eq!(fresh.run("SELECT count(*) FROM @.watcher WHERE channel LIKE 'of\\_%'"), ["0"]);
     fresh.run("UPDATE @.watcher SET until = 1");
@@ -148,7 +150,7 @@ fn a_connection_that_is_lost_is_made_anew() {
          WHERE s.query LIKE '%LISTEN ' || w.channel || ';%'",
     );
     assert_eq!(ended, ["t"]);
-    // Something may have been said meanwhile, so this counts as news.
+    // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *ear);
     assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard());
     ear.listen(&[name("a")]);
@@ -200,7 +202,8 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
     hold(&a).commit(1, &[state(2)]).unwrap();
 }
 
-/// A pooler gives one connection to many: whoever listened by it would leave that to the next.
+/// A pooler shares one connection among many clients, so a subscription would be left to the next
+/// client.
 #[test]
 fn behind_a_pooler_nobody_listens() {
     needs!("postgresql");
@@ -219,7 +222,7 @@ fn behind_a_pooler_nobody_listens() {
     ear.listen(&[name("a")]);
     assert!(!ear.is_sure() && ear.readable().is_none(), "{ear:?}");
     assert_eq!(fresh.count("watcher"), 0);
-    // Each connection behind it is asked, whichever it is.
+    // The query runs on each server connection of the pooler.
     let listens = "SELECT count(*) FROM pg_listening_channels()";
     for _ in 0..8 {
         let answers = store.shared.pool.ask(listens).unwrap();

@@ -1,10 +1,10 @@
-//! A server that says whatever a test wants it to say.
+//! A server that sends the bytes that a test wants.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
-/// One message of a server.
+/// Builds a message of a server.
 pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     let mut message = vec![tag];
     message.extend((u32::try_from(body.len()).unwrap() + 4).to_be_bytes());
@@ -16,7 +16,7 @@ pub fn status(name: &str, value: &str) -> Vec<u8> {
     message(b'S', format!("{name}\0{value}\0").as_bytes())
 }
 
-/// What a good server says after the hello, with what differs.
+/// Messages of a correct server after the client's startup message, with these parameters.
 pub fn greeting(version: &str, quotes: &str, encoding: &str) -> Vec<u8> {
     [
         message(b'R', &[0; 4]),
@@ -37,7 +37,7 @@ pub fn ready() -> Vec<u8> {
     message(b'Z', b"I")
 }
 
-/// That rows of one column follow.
+/// Row description with one column.
 pub fn header() -> Vec<u8> {
     message(b'T', b"\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0")
 }
@@ -53,12 +53,12 @@ pub fn complete(tag: &str) -> Vec<u8> {
     message(b'C', format!("{tag}\0").as_bytes())
 }
 
-/// What a good server answers to `SELECT 'x'`.
+/// Answer of a correct server to `SELECT 'x'`.
 pub fn good_answer() -> Vec<u8> {
     [header(), row(b"x"), complete("SELECT 1"), ready()].concat()
 }
 
-/// Serves one connection by a function, from after the hello on.
+/// Serves one connection: reads the startup message, and then runs `script`.
 pub fn serve(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -73,7 +73,7 @@ pub fn serve(script: impl FnOnce(&mut TcpStream) + Send + 'static) -> (String, J
     (format!("postgres://u@127.0.0.1:{port}/d"), thread)
 }
 
-/// Reads one message of the client's.
+/// Reads one message of the client.
 pub fn hear(stream: &mut TcpStream) -> Vec<u8> {
     let mut header = [0; 5];
     if stream.read_exact(&mut header).is_err() {
@@ -85,7 +85,7 @@ pub fn hear(stream: &mut TcpStream) -> Vec<u8> {
     body
 }
 
-/// Greets, hears a flight, and answers it with these bytes.
+/// Serves one connection: completes the login, reads a query, and sends these bytes.
 pub fn answering(answer: Vec<u8>) -> (String, JoinHandle<()>) {
     serve(move |stream| {
         stream.write_all(&good_greeting()).unwrap();

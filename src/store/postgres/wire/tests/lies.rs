@@ -1,4 +1,4 @@
-//! The client against what no server should say, and against connections that are cut at any byte.
+//! Tests of the client with incorrect messages, and with connections that are cut at each byte.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn an_answer_may_be_cut_at_any_byte() {
         assert!(!connection.is_usable());
         server.join().unwrap();
     }
-    // And it may come byte by byte.
+    // The same answer may arrive byte by byte.
     let (url, server) = serve(move |stream| {
         stream.set_nodelay(true).unwrap();
         for byte in good_greeting() {
@@ -122,7 +122,7 @@ fn a_server_must_be_fit() {
 fn a_server_has_to_show_that_it_knows_the_password() {
     let first = |client: &[u8], iterations: &str| {
         let text = String::from_utf8_lossy(client).into_owned();
-        // The nonce itself may have these characters.
+        // The nonce itself may contain `r=`.
         let (_, nonce) = text.split_once("r=").unwrap();
         message(b'R', &[b"\0\0\0\x0b", format!("r={nonce}x,s=c2FsdA==,i={iterations}").as_bytes()].concat())
     };
@@ -159,7 +159,7 @@ fn a_server_has_to_show_that_it_knows_the_password() {
 fn both_may_have_megabytes_to_say_at_once() {
     let (url, server) = serve(|stream| {
         stream.write_all(&good_greeting()).unwrap();
-        // It hears nothing until it has said all this.
+        // The server reads nothing until it has sent all of this.
         let notice = message(b'N', &[b"SNOTICE\0M", "x".repeat(1 << 16).as_bytes(), b"\0\0"].concat());
         for _ in 0..256 {
             stream.write_all(&notice).unwrap();
@@ -180,7 +180,7 @@ fn what_was_not_handed_over_was_not_sent() {
     });
     let mut connection = open(&url, None).unwrap();
     let begun = Instant::now();
-    // More than the system's buffers take.
+    // The statements are larger than the socket buffers of the system.
     let lost = connection.flight(&" ".repeat(64 << 20), SHORT).unwrap_err();
     assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5));
@@ -210,7 +210,7 @@ fn a_server_that_never_comes_to_an_end_is_left() {
     }
 }
 
-/// Each byte of a good conversation is replaced by others: nothing panics, and nothing hangs.
+/// Each byte of a correct conversation is replaced by others: the client neither panics nor hangs.
 #[test]
 fn any_byte_may_be_wrong() {
     let whole = good_answer();

@@ -1,4 +1,4 @@
-//! Who gets in, by which password and which TLS, and through PgBouncer.
+//! Tests of logins with passwords and TLS, and through PgBouncer.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn passwords_are_shown_by_scram() {
 fn weaker_ways_need_a_server_that_is_certain() {
     needs!("postgresql");
     let roots = format!("&sslrootcert={}", server().roots().display());
-    // Nobody else hears what stays on this machine.
+    // A weak hash is allowed because no data leaves this machine.
     open(&server().tcp_url("hashed", "127.0.0.1", ""), Some("secret")).unwrap();
     let says = refused(&server().tcp_url("clear", "127.0.0.1", ""), Some("secret")).to_string();
     assert!(says.contains("wants the password as it is"), "{says}");
@@ -46,7 +46,7 @@ fn tls_is_as_strict_as_its_mode() {
         connection.flight(sql, LONG).unwrap()[0].rows[0].get(0) == Some("t")
     };
     assert!(!is_encrypted("localhost", ""));
-    // Login by SCRAM is bound to the certificate here, which the server checks.
+    // The server checks that SCRAM is bound to its certificate.
     assert!(is_encrypted("localhost", &own));
     assert!(is_encrypted("127.0.0.1", "&sslmode=require"));
     assert!(is_encrypted("127.0.0.1", &format!("&sslmode=verify-ca{own}")));
@@ -80,7 +80,7 @@ fn a_server_that_is_not_there_is_unreachable() {
 
 #[test]
 fn nobody_is_waited_for_beyond_the_deadline() {
-    // It listens, and never says a word: the queue of the system takes the connection.
+    // The listener never accepts, but the system's queue completes the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     for more in ["", "?sslmode=require"] {

@@ -1,4 +1,4 @@
-//! The client against real servers and lying ones.
+//! Tests of the client against real servers and incorrect ones.
 
 mod liar;
 mod lies;
@@ -13,12 +13,11 @@ use super::password::Sources;
 use super::{Connection, Fault, Url};
 use rig::LONG;
 
-/// A connection with a password, or without one.
 fn open(url: &str, password: Option<&str>) -> Result<Connection, Fault> {
     Connection::open_with(&Url::parse(url).unwrap(), &Sources::of(password, None), LONG)
 }
 
-/// Opens what must not open.
+/// Opens a connection that must fail, and returns the error.
 #[track_caller]
 fn refused(url: &str, password: Option<&str>) -> Fault {
     match open(url, password) {
@@ -27,5 +26,5 @@ fn refused(url: &str, password: Option<&str>) -> Fault {
     }
 }
 
-/// A patience that a test lets run out.
+/// Timeout that a test lets expire.
 const SHORT: Duration = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! The server of these tests, asked by the client under test.
+//! The real server of these tests, accessed through the client under test.
 
 use std::sync::OnceLock;
 
@@ -9,8 +9,8 @@ mod server;
 
 pub use server::{Bouncer, LONG, Server, free_port};
 
-/// The server that all tests of this process share. It starts when no other test of this process
-/// ends its children.
+/// Returns the server that all tests of this process share. It is not started while another test of
+/// this process kills its children.
 pub fn server() -> &'static Server {
     static IS_THERE: OnceLock<&'static Server> = OnceLock::new();
     IS_THERE.get_or_init(|| {
@@ -19,13 +19,11 @@ pub fn server() -> &'static Server {
     })
 }
 
-/// Runs statements as a superuser.
 #[track_caller]
 pub fn superuser_sql(sql: &str) -> Vec<Answer> {
     superuser().flight(sql, LONG).unwrap()
 }
 
-/// A connection as a superuser.
 pub fn superuser() -> Connection {
     Connection::open(&Url::parse(&server().url_of("postgres", "s")).unwrap(), LONG).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Flights of statements, to a real server.
+//! Tests of round trips against a real server.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ fn literals_come_back_as_they_went() {
             .flight(&format!("SELECT {0}, {0}::json IS NULL WHERE false; SELECT {0}", literal(text)), LONG);
         let answers = match answers {
             Ok(answers) => answers,
-            // Not each of them is JSON.
+            // Some of these texts are no JSON.
             Err(Fault::Server { .. }) => {
                 connection.flight(&format!("SELECT 1; SELECT {}", literal(text)), LONG).unwrap()
             }
@@ -111,7 +111,7 @@ fn notifications_are_heard() {
         told.extend(hearing.notified(LONG).unwrap());
     }
     assert_eq!(told, ["heard", "heard_2"]);
-    // What comes with an answer is kept.
+    // A notification that arrives with an answer is stored.
     hearing.flight("NOTIFY heard", LONG).unwrap();
     assert_eq!(hearing.notified(LONG).unwrap(), ["heard"]);
 }
@@ -136,7 +136,7 @@ fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
     rig::superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
     let lost = connection.flight("SELECT 1", LONG).unwrap_err();
     assert!(matches!(&lost, Fault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");
-    // And under way the caller can't know.
+    // If the connection breaks during a round trip, the outcome is unknown.
     let mut connection = connected();
     let lost = connection.flight("SELECT pg_terminate_backend(pg_backend_pid())", LONG).unwrap_err();
     assert!(matches!(&lost, Fault::Lost { sent: true, why } if why.contains("57P01")), "{lost:?}");

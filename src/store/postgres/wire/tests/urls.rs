@@ -1,4 +1,4 @@
-//! What a URL may say, and how it is refused.
+//! Tests of valid and refused URLs.
 
 use std::os::unix::fs::PermissionsExt;
 
