@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::stamp::Stamp;
 use crate::model::time::Time;
 use crate::model::zone;

@@ -431,18 +431,18 @@ fn hint_at(source: &io::Error) -> Option<String> {
 }
 
 /// Adds to each I/O error the action and the path, so that no bare one reaches the user.
-pub trait Context<T> {
+pub trait IoContext<T> {
     /// `action` completes "can't …".
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 
-impl<T> Context<T> for io::Result<T> {
+impl<T> IoContext<T> for io::Result<T> {
     fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Io { action, path: path.to_owned(), source })
     }
 }
 
-impl<T> Context<T> for std::result::Result<T, rustix::io::Errno> {
+impl<T> IoContext<T> for std::result::Result<T, rustix::io::Errno> {
     fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|errno| Error::Io { action, path: path.to_owned(), source: errno.into() })
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
@@ -53,9 +53,9 @@ impl Access {
 }
 
 /// A file or directory that is open with O_PATH, so that its permissions can be changed.
-struct Open(OwnedFd);
+struct PathHandle(OwnedFd);
 
-impl Open {
+impl PathHandle {
     /// Returns its name in /proc/self/fd. The kernel changes no permissions through an O_PATH
     /// descriptor itself.
     fn path(&self) -> String {
@@ -360,7 +360,7 @@ impl Spot {
 
     /// Opens a file or directory to change its permissions. `None` if it does not exist or is a
     /// symbolic link.
-    fn open_to_change(&self, action: &'static str) -> Result<Option<Open>> {
+    fn open_to_change(&self, action: &'static str) -> Result<Option<PathHandle>> {
         self.root.refuse_stranger()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
@@ -368,7 +368,7 @@ impl Spot {
             Err(errno) => return Err(self.refused(errno, action)),
         };
         let stat = rustix::fs::fstat(&found).context("look at", &self.path)?;
-        Ok((kind(&stat) != FileType::Symlink).then_some(Open(found)))
+        Ok((kind(&stat) != FileType::Symlink).then_some(PathHandle(found)))
     }
 }
 

@@ -28,7 +28,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 pub use changes::{Access, move_file};
 pub use version::{Imprint, VERSION_LENGTH, Version, nanoseconds};

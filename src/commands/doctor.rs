@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::checks;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::installed;
 use crate::engine::load;
 use crate::engine::merging;
@@ -24,7 +24,7 @@ use crate::report::output::Tone;
 use crate::report::text::count;
 use crate::rules::overdue::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, AsFiles, Change, Finding, Remedy};
+use crate::store::{Agent, AgentTxn, AsFiles, Finding, Remedy};
 
 /// Commands that end a state in which no process ticks.
 const TICK: &str =
@@ -221,7 +221,7 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 
 /// Repairs a finding under the lock under which it was found. Returns false if a person has to
 /// decide.
-fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<bool> {
+fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
@@ -236,17 +236,17 @@ fn mend(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
     Ok(is_mended)
 }
 
-fn draft_of(session: &Session, agent: &Agent<'_>, locked: &Change<'_>) -> Result<Draft> {
+fn draft_of(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>) -> Result<Draft> {
     // An unreadable journal may have an earlier transaction, so nothing may be committed before it
     // is applied.
     locked.finish_journal()?;
-    Desk::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
+    Context::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
 }
 
 fn recount(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     dead: u64,
     outbox: Outbox,
 ) -> Result<()> {
@@ -262,11 +262,11 @@ fn recount(
             draft.event(EventKind::RecordRepaired, None, data);
         }
     }
-    Desk::new(session, agent).commit(locked, draft).map(drop)
+    Context::new(session, agent).commit(locked, draft).map(drop)
 }
 
 /// Records the repair in the ledger.
-fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Finding) -> Result<()> {
+fn note(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<()> {
     let mut draft = draft_of(session, agent, locked)?;
     let data = json!({
         "path": finding.place_in(agent.local()),
@@ -275,5 +275,5 @@ fn note(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, finding: &Fin
         "repair": finding.remedy.describe(),
     });
     draft.event(EventKind::RecordRepaired, None, data);
-    Desk::new(session, agent).commit(locked, draft).map(drop)
+    Context::new(session, agent).commit(locked, draft).map(drop)
 }

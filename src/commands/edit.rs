@@ -102,7 +102,7 @@ fn edited(
         let mut line = editor.clone();
         line.push(" \"$@\"");
         let argv = ["sh".into(), "-c".into(), line, "sh".into(), path.into()];
-        let ran = foreground::run(&argv, &mut Nobody, &foreground::Ending::default())?;
+        let ran = foreground::run(&argv, &mut Nobody, &foreground::EndOptions::default())?;
         if let Some(trouble) = ran.trouble {
             return Err(Error::failed(trouble));
         }

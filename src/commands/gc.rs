@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::event::EventKind;
@@ -80,7 +80,7 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;
     let lease = agent.lease(Subject::Run, now)?;
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let mut open = desk.open()?;
     let locked = &open.locked;
     let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;

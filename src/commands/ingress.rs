@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::engine::checks;
-use crate::engine::delivery::{self, Proof};
+use crate::engine::delivery::{self, DeliveryProof};
 use crate::engine::session::Session;
-use crate::engine::summaries::{self, Past, Summary};
-use crate::error::{Context, Error, Result, Status as Exit};
-use crate::http::{Answer, Deadline, Request, Status, cgi, connection};
+use crate::engine::summaries::{self, ArchiveSearch, Summary};
+use crate::error::{Error, IoContext, Result, Status as Exit};
+use crate::http::{HttpAnswer, HttpRequest, HttpStatus, IoDeadline, cgi, connection};
 use crate::model::agent::Visibility;
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TriggerId};
@@ -60,7 +60,7 @@ pub fn ingress(session: &mut Session) -> Result<Exit> {
         ));
     }
     let begun = Instant::now();
-    let (read_by, answer_by) = (Deadline::after(READ), Deadline::after(ANSWER));
+    let (read_by, answer_by) = (IoDeadline::after(READ), IoDeadline::after(ANSWER));
     end_in_time()?;
     let way = if is_cgi { Way::Cgi } else { Way::Connection };
     let received = match way {
@@ -95,7 +95,7 @@ fn end_in_time() -> Result<()> {
     watch.map(drop).context("start", Path::new("the thread that watches over this request"))
 }
 
-fn answer(session: &Session, mut request: Request) -> Answer {
+fn answer(session: &Session, mut request: HttpRequest) -> HttpAnswer {
     let come = Instant::now();
     let path = std::mem::take(&mut request.path);
     let words: Vec<&str> = path.split('/').skip(1).collect();
@@ -110,7 +110,7 @@ fn answer(session: &Session, mut request: Request) -> Answer {
                 Refused::Wrong => {
                     let message = "no active trigger has this capability";
                     let answer =
-                        Answer::new(Status::Unauthorized, message).with("WWW-Authenticate", "Bearer");
+                        HttpAnswer::new(HttpStatus::Unauthorized, message).with("WWW-Authenticate", "Bearer");
                     // The delay comes after all work, because the work takes longer for some
                     // refusals than for others.
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
@@ -139,13 +139,13 @@ fn is_secret(in_path: &[&str]) -> bool {
     }
 }
 
-fn nothing() -> Answer {
-    Answer::new(Status::NotFound, "there is nothing here")
+fn nothing() -> HttpAnswer {
+    HttpAnswer::new(HttpStatus::NotFound, "there is nothing here")
 }
 
 /// Returns metrics: sums over all agents, and those of public agents if `[ingress] read` allows
 /// that.
-fn numbers(session: &Session) -> Answer {
+fn numbers(session: &Session) -> HttpAnswer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
         let naming = if store.local().ingress().read { Naming::Public } else { Naming::Nobody };
@@ -155,13 +155,13 @@ fn numbers(session: &Session) -> Answer {
         Ok(metrics::text(&readings, naming, now))
     });
     match found {
-        Ok(text) => Answer::metrics(&text),
+        Ok(text) => HttpAnswer::metrics(&text),
         Err(error) => unavailable(&error),
     }
 }
 
 /// Answers with data of public agents, if `[ingress] read` allows that.
-fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Answer {
+fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> HttpAnswer {
     let found = session.store().and_then(|store| {
         if !store.local().ingress().read {
             return Ok(None);
@@ -169,7 +169,7 @@ fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -
         look(&store)
     });
     match found {
-        Ok(Some(value)) => Answer::json(Status::Ok, value.to_string()),
+        Ok(Some(value)) => HttpAnswer::json(HttpStatus::Ok, value.to_string()),
         Ok(None) => nothing(),
         Err(error) => unavailable(&error),
     }
@@ -198,7 +198,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     if agent.identity()?.visibility != Visibility::Public {
         return Ok(None);
     }
-    let seen = Summary::of(store, &agent, session.clock.now(), Past::Named, false)?;
+    let seen = Summary::of(store, &agent, session.clock.now(), ArchiveSearch::Named, false)?;
     Ok(Some(shown(summary(&seen.facts(store)))))
 }
 
@@ -211,30 +211,30 @@ fn execution(mut summary: Value) -> Value {
     object
 }
 
-fn not_allowed(methods: &str) -> Answer {
-    Answer::new(Status::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
+fn not_allowed(methods: &str) -> HttpAnswer {
+    HttpAnswer::new(HttpStatus::MethodNotAllowed, format!("only {methods}")).with("Allow", methods)
 }
 
 /// Logs the reason on the server, and asks the sender to try again.
-fn unavailable(error: &Error) -> Answer {
+fn unavailable(error: &Error) -> HttpAnswer {
     talk(&format!("ingress: {error}"));
-    Answer::new(Status::Unavailable, "not now").with("Retry-After", 5)
+    HttpAnswer::new(HttpStatus::Unavailable, "not now").with("Retry-After", 5)
 }
 
-fn health(session: &Session) -> Answer {
+fn health(session: &Session) -> HttpAnswer {
     let found = session.store().and_then(|store| {
         store.local().try_writing()?;
         checks::quick(&store, session.clock.now())
     });
     match found {
         Ok(findings) if findings.iter().all(|finding| finding.remedy.is_warning()) => {
-            Answer::json(Status::Ok, json!({ "status": "ok" }).to_string())
+            HttpAnswer::json(HttpStatus::Ok, json!({ "status": "ok" }).to_string())
         }
         Ok(findings) => {
             for finding in &findings {
                 talk(&format!("ingress: {}: {}: {}", finding.place(), finding.kind, finding.message));
             }
-            Answer::new(Status::Unavailable, "`dormouse doctor` finds something")
+            HttpAnswer::new(HttpStatus::Unavailable, "`dormouse doctor` finds something")
         }
         Err(error) => unavailable(&error),
     }
@@ -244,12 +244,12 @@ fn health(session: &Session) -> Answer {
 enum Refused {
     /// The sender has no valid capability.
     Wrong,
-    Said(Answer),
+    Said(HttpAnswer),
     Broken(Error),
 }
 
-impl From<Answer> for Refused {
-    fn from(answer: Answer) -> Refused {
+impl From<HttpAnswer> for Refused {
+    fn from(answer: HttpAnswer) -> Refused {
         Refused::Said(answer)
     }
 }
@@ -257,19 +257,19 @@ impl From<Answer> for Refused {
 impl From<Error> for Refused {
     fn from(error: Error) -> Refused {
         let status = match error.kind() {
-            "message_too_large" | "record_too_large" => Status::TooLarge,
-            "blank_message" | "invalid_dedupe_key" => Status::BadRequest,
+            "message_too_large" | "record_too_large" => HttpStatus::TooLarge,
+            "blank_message" | "invalid_dedupe_key" => HttpStatus::BadRequest,
             _ => return Refused::Broken(error),
         };
-        Refused::Said(Answer::new(status, error.to_string()))
+        Refused::Said(HttpAnswer::new(status, error.to_string()))
     }
 }
 
 fn deliver(
     session: &Session,
-    mut request: Request,
+    mut request: HttpRequest,
     (name, id, in_path): (&str, &str, Option<&str>),
-) -> std::result::Result<Answer, Refused> {
+) -> std::result::Result<HttpAnswer, Refused> {
     let store = session.store()?;
     let settings = store.local().ingress();
     let agent = match name.parse::<AgentName>().map(|name| store.agent(&name)) {
@@ -280,10 +280,10 @@ fn deliver(
     request.header("Authorization")?;
     let header = |name: &str| request.header(name).ok().flatten().map(str::to_owned);
     let now = session.clock.now();
-    let sent = signature::Request { body: &request.body, header: &header, in_path };
-    let proof = Proof::Request { request: sent, now, tolerance: settings.tolerance };
+    let sent = signature::SignedRequest { body: &request.body, header: &header, in_path };
+    let proof = DeliveryProof::Request { request: sent, now, tolerance: settings.tolerance };
     let open = delivery::open(agent.as_ref(), id.parse::<TriggerId>().ok(), &proof)?;
-    let Proof::Request { request: sent, .. } = proof else { return Err(Refused::Wrong) };
+    let DeliveryProof::Request { request: sent, .. } = proof else { return Err(Refused::Wrong) };
     let (Some(agent), Some((trigger, shown))) = (agent, open) else { return Err(Refused::Wrong) };
     let signed_key = match shown {
         Shown::Signed => signature::delivery_key(&trigger.verify, &sent),
@@ -298,12 +298,12 @@ fn deliver(
     if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, now)? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
         let seconds = pause.as_millis().div_ceil(1000).max(1);
-        return Err(Answer::new(Status::TooMany, message).with("Retry-After", seconds).into());
+        return Err(HttpAnswer::new(HttpStatus::TooMany, message).with("Retry-After", seconds).into());
     }
     if trigger.verify == Verify::Slack
         && let Some(challenge) = challenge(body.as_ref())
     {
-        return Ok(Answer::json(Status::Ok, json!({ "challenge": challenge }).to_string()));
+        return Ok(HttpAnswer::json(HttpStatus::Ok, json!({ "challenge": challenge }).to_string()));
     }
     let delivery = Delivery {
         body,
@@ -314,7 +314,7 @@ fn deliver(
     };
     session.is_about(agent.name());
     let admitted = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
-    Ok(Answer::json(Status::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
+    Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 
 /// Returns the challenge of Slack's URL verification. The answer repeats it; the request is no
@@ -325,7 +325,7 @@ fn challenge(body: Option<&Body>) -> Option<&str> {
 }
 
 /// Parses the body as JSON, a form or text, by its content type. An empty request has no body.
-fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, Answer> {
+fn body(request: &HttpRequest, sent: Vec<u8>) -> std::result::Result<Option<Body>, HttpAnswer> {
     if sent.is_empty() {
         return Ok(None);
     }
@@ -335,30 +335,36 @@ fn body(request: &Request, sent: Vec<u8>) -> std::result::Result<Option<Body>, A
     let is_form = kind == "application/x-www-form-urlencoded";
     if !is_json && !is_form && !kind.starts_with("text/") {
         let message = "a delivery is application/json, application/x-www-form-urlencoded or text";
-        return Err(Answer::new(Status::UnsupportedType, message));
+        return Err(HttpAnswer::new(HttpStatus::UnsupportedType, message));
     }
-    let text =
-        String::from_utf8(sent).map_err(|_| Answer::new(Status::UnsupportedType, "the body is not UTF-8"))?;
+    let text = String::from_utf8(sent)
+        .map_err(|_| HttpAnswer::new(HttpStatus::UnsupportedType, "the body is not UTF-8"))?;
     if is_form {
         return form(&text).map(Some);
     }
     if is_json { json(&text).map(Some) } else { Ok(Some(Body::Text { text })) }
 }
 
-fn json(text: &str) -> std::result::Result<Body, Answer> {
+fn json(text: &str) -> std::result::Result<Body, HttpAnswer> {
     if values(text) > MAX_VALUES {
-        return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} values in the JSON")));
+        return Err(HttpAnswer::new(
+            HttpStatus::TooLarge,
+            format!("more than {MAX_VALUES} values in the JSON"),
+        ));
     }
     let sent = Sent::read(&json::outside(text).0)
-        .map_err(|error| Answer::new(Status::BadRequest, format!("the body is not JSON: {error}")))?;
+        .map_err(|error| HttpAnswer::new(HttpStatus::BadRequest, format!("the body is not JSON: {error}")))?;
     Ok(Body::from(sent))
 }
 
 /// Parses a form into an object of texts. A repeated field becomes a list. A form whose only field
 /// is `payload` is the JSON in it, as GitHub and Slack send it.
-fn form(text: &str) -> std::result::Result<Body, Answer> {
+fn form(text: &str) -> std::result::Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
-        return Err(Answer::new(Status::TooLarge, format!("more than {MAX_VALUES} fields in the form")));
+        return Err(HttpAnswer::new(
+            HttpStatus::TooLarge,
+            format!("more than {MAX_VALUES} fields in the form"),
+        ));
     }
     let pairs = text.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<(String, String)> = pairs
@@ -415,7 +421,7 @@ fn values(text: &str) -> usize {
 }
 
 /// Returns the sender's id of this delivery, used as the dedupe key.
-fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Option<String>, Answer> {
+fn key(request: &HttpRequest, settings: &IngressSettings) -> std::result::Result<Option<String>, HttpAnswer> {
     for name in &settings.dedupe_headers {
         if let Some(key) = request.header(name)? {
             return Ok(Some(key.to_owned()));
@@ -426,7 +432,7 @@ fn key(request: &Request, settings: &IngressSettings) -> std::result::Result<Opt
 
 /// Returns the provenance of a delivery: method, content type, sender, and the headers that the
 /// settings name.
-fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
+fn provenance(request: &HttpRequest, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();
     let mut refs = vec![format!("http:method:{}", request.method)];
     refs.extend(header("Content-Type").map(|kind| format!("http:content-type:{kind}")));
@@ -446,9 +452,9 @@ fn provenance(request: &Request, settings: &IngressSettings) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn request(headers: &[(&str, &str)]) -> Request {
+    fn request(headers: &[(&str, &str)]) -> HttpRequest {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        Request { method: "POST".to_owned(), path: "/".to_owned(), headers, ..Request::default() }
+        HttpRequest { method: "POST".to_owned(), path: "/".to_owned(), headers, ..HttpRequest::default() }
     }
 
     #[test]
@@ -458,13 +464,13 @@ mod tests {
         };
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
             assert_eq!(of(kind, "[1]"), Ok(Some(Body::from(json!([1])))), "{kind}");
-            assert_eq!(of(kind, "[1"), Err(Status::BadRequest), "{kind}");
+            assert_eq!(of(kind, "[1"), Err(HttpStatus::BadRequest), "{kind}");
         }
         for kind in ["text/plain", "text/markdown; charset=utf-8"] {
             assert_eq!(of(kind, "[1"), Ok(Some(Body::Text { text: "[1".to_owned() })), "{kind}");
         }
         for kind in ["", "image/png", "application/xml", "json"] {
-            assert_eq!(of(kind, "[1]"), Err(Status::UnsupportedType), "{kind}");
+            assert_eq!(of(kind, "[1]"), Err(HttpStatus::UnsupportedType), "{kind}");
             assert_eq!(of(kind, ""), Ok(None), "{kind}: nothing has no type");
         }
     }
@@ -483,10 +489,10 @@ mod tests {
         ] {
             assert_eq!(of(text).as_deref(), Ok(expected), "{text}");
         }
-        assert_eq!(of("payload=%7B"), Err(Status::BadRequest));
-        assert_eq!(of(&"a&".repeat(MAX_VALUES)), Err(Status::TooLarge));
+        assert_eq!(of("payload=%7B"), Err(HttpStatus::BadRequest));
+        assert_eq!(of(&"a&".repeat(MAX_VALUES)), Err(HttpStatus::TooLarge));
         let deep = format!("payload={}", "%5B".repeat(500));
-        assert_eq!(of(&deep), Err(Status::BadRequest));
+        assert_eq!(of(&deep), Err(HttpStatus::BadRequest));
     }
 
     #[test]
@@ -497,7 +503,7 @@ mod tests {
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
         let status = body(&request(&[("Content-Type", "application/json")]), many.into())
             .map_err(|answer| answer.status);
-        assert_eq!(status, Err(Status::TooLarge));
+        assert_eq!(status, Err(HttpStatus::TooLarge));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::engine::foresee::{Foreseen, foresee};
+use crate::engine::foresee::{Preview, foresee};
 use crate::engine::installed::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::session::Session;
-use crate::engine::summaries::{self, Past, Summary};
+use crate::engine::summaries::{self, ArchiveSearch, Summary};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::{AgentKind, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
@@ -33,7 +33,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
     let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
-    let past = if wants("reduced") { Past::Named } else { Past::Counted };
+    let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
     // The text does not list children.
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
     let seen = Summary::of(&store, &agent, now, past, all_children)?;
@@ -122,7 +122,7 @@ pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let Foreseen { decision, draft, .. } = foresee(session, &store, &agent, now)?;
+    let Preview { decision, draft, .. } = foresee(session, &store, &agent, now)?;
     say_if_moved(session, &draft.records.state);
     let mut report = decision.report();
     name_holder(&agent, &mut report)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli;
 use crate::engine::session::Session;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::store::anchor::Anchor;
 use crate::store::git::{InWorkTree, Merged, merge};
 

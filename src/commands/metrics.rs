@@ -8,7 +8,7 @@ use crate::cli::MetricsArgs;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::Session;
 use crate::engine::summaries::readings;
-use crate::error::{Context, Result, Status};
+use crate::error::{IoContext, Result, Status};
 use crate::report::metrics::{Naming, objects, text};
 
 pub fn metrics(session: &mut Session, args: MetricsArgs) -> Result<Status> {

@@ -55,7 +55,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::{Cli, Color, Command, Global};
 use crate::clock::Clock;
 use crate::engine::attention;
-use crate::engine::session::{Said, Session};
+use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::zone;
 use crate::process::{limits, signals};
@@ -106,14 +106,14 @@ fn style(global: &Global) -> Style {
 }
 
 /// Returns the settings from the environment and the global flags.
-fn said(cli: &Cli) -> Result<(Clock, Said)> {
+fn said(cli: &Cli) -> Result<(Clock, GlobalOptions)> {
     let clock = Clock::from_env()?;
     let patience = parse("--lock-timeout", &cli.global.lock_timeout)?;
     let command = match &cli.command {
         Some(Command::Pause(_)) => "stop",
         command => command.as_ref().map_or("", Command::name),
     };
-    Ok((clock, Said { command, dir: cli.global.dir.clone(), patience }))
+    Ok((clock, GlobalOptions { command, dir: cli.global.dir.clone(), patience }))
 }
 
 /// Shows an error of the command line, in JSON with --json. Help and version arrive as errors, too.

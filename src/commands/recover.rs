@@ -5,8 +5,8 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::background;
-use crate::engine::desk::Desk;
-use crate::engine::errand::Errand;
+use crate::engine::desk::Context;
+use crate::engine::errand::Effect;
 use crate::engine::hooks;
 use crate::engine::installed;
 use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
@@ -38,7 +38,7 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
         refuse_taken_elsewhere(&agent, &state, now)?;
     }
     if args.force && state.ticked_by.is_some() {
-        Desk::new(session, &agent).change(|draft| {
+        Context::new(session, &agent).change(|draft| {
             let_go(draft, None);
             Ok::<(), Refusal>(())
         })?;
@@ -134,7 +134,7 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
         let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
         return Err(refusal.hint(hint).into());
     };
-    Desk::new(session, agent).carry_out([Errand::Settle(run.run_id)])
+    Context::new(session, agent).carry_out([Effect::Settle(run.run_id)])
 }
 
 /// Resumes the agent, unless the settlement of an interrupted run has done that. Returns its new
@@ -159,7 +159,7 @@ fn bring_back(
     if interrupted.is_some() && state.execution.state != ExecutionState::Failed {
         return Ok(state);
     }
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let waits = state.execution.state == ExecutionState::WaitingResources;
     let mut draft = desk.draft(&locked, state)?;
     if waits {

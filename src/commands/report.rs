@@ -9,7 +9,7 @@ use crate::cli;
 use crate::engine::chronicle::doings;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::report::progress::Unit;
 use crate::report::text::count;
 use crate::report::timeline::{FleetHistory, html};

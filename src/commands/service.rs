@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::{self, ServiceManager};
 use crate::engine::session::Session;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 
 /// File to install.
 struct File {

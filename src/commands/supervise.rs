@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::environment::{claimant, environment, set};
 use crate::engine::input::Hearing;
-use crate::engine::oversee::{Kept, OfTask};
+use crate::engine::oversee::{LeaseKeeper, OfTask};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
@@ -20,11 +20,11 @@ use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskJob};
 use crate::model::time::Span;
-use crate::process::supervisor::{Input, Seat};
-use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec, run};
-use crate::process::{FENCE, Mark};
+use crate::process::supervisor::{Seat, TaskInputPipe};
+use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec, run};
+use crate::process::{FENCE, ProcessMark};
 use crate::report::output::failure;
-use crate::rules::transition::task::{self as rules, End};
+use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::{Dir, Stream};
 
@@ -59,7 +59,7 @@ fn look_after(
     // The lease is held until this process ends.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let this = claimant(store)?;
-    let task = Desk::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
+    let task = Context::new(session, &agent).change(|draft| rules::run(draft, id, this))?.made;
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
@@ -67,9 +67,9 @@ fn look_after(
                 match input {
                     Some(input) => {
                         let hearing = Hearing::new(input, &agent, id);
-                        run(&spec, &mut Kept::new(OfTask::new(hearing, &agent, id), &held))
+                        run(&spec, &mut LeaseKeeper::new(OfTask::new(hearing, &agent, id), &held))
                     }
-                    None => run(&spec, &mut Kept::new(OfTask::new(Nobody, &agent, id), &held)),
+                    None => run(&spec, &mut LeaseKeeper::new(OfTask::new(Nobody, &agent, id), &held)),
                 }
             });
             seen(session, run)
@@ -85,7 +85,7 @@ fn look_after(
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
-        match finish(session, &agent, id, End::Seen(end.clone())) {
+        match finish(session, &agent, id, TaskEnding::Seen(end.clone())) {
             Err(_) if tries < SETTLEMENTS => tries += 1,
             done => return done.map(drop),
         }
@@ -100,7 +100,7 @@ fn prepare(
     agent: &Agent<'_>,
     task: &Task,
     fence: Option<u64>,
-) -> Result<(TurnSpec, Option<Input>)> {
+) -> Result<(TurnSpec, Option<TaskInputPipe>)> {
     let TaskJob::Command { argv } = &task.job else {
         return Err(Error::failed(format!("{} is no command", task.id)));
     };
@@ -116,7 +116,7 @@ fn prepare(
         argv: argv.iter().map(OsString::from).collect(),
         workdir: store.anchor().leads_to(&policy.turn.workdir),
         env,
-        mark: Mark::task(task.id),
+        mark: ProcessMark::task(task.id),
         stdin,
         stdout: dir.stream(Stream::Stdout),
         stderr: dir.stream(Stream::Stderr),
@@ -130,16 +130,16 @@ fn prepare(
     Ok((spec, input))
 }
 
-fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<Input>)> {
+fn stdin(task: &Task, dir: &Dir) -> Result<(Stdin, Option<TaskInputPipe>)> {
     if !task.interactive {
         return Ok((Stdin::Null, None));
     }
     let path = dir.stdin();
-    let input = Input::make(&path)?;
+    let input = TaskInputPipe::make(&path)?;
     Ok((Stdin::Pipe(path), Some(input)))
 }
 
-fn seen(session: &Session, run: Result<Ended>) -> TaskEnd {
+fn seen(session: &Session, run: Result<TurnResult>) -> TaskEnd {
     match run {
         Ok(ended) => TaskEnd {
             exit: ended.exit,

@@ -5,13 +5,13 @@ use serde_json::json;
 use crate::cli::{AgentAndText, AgentFlag, TaskCommand, TaskStartArgs};
 use crate::engine::authority;
 use crate::engine::background;
-use crate::engine::desk::Desk;
-use crate::engine::due::{self, Due, is_ours};
+use crate::engine::desk::Context;
+use crate::engine::due::{self, TaskAction, is_ours};
 use crate::engine::environment::claimant;
-use crate::engine::errand::Errand;
+use crate::engine::errand::Effect;
 use crate::engine::hearing::{Heard, may_be_elsewhere};
 use crate::engine::input::{nobody, say};
-use crate::engine::lookup::{self, Named};
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
@@ -152,7 +152,7 @@ fn wanted(
     })
 }
 
-fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TaskId>> {
+fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TaskId>> {
     lookup::open_or_archived::<Task>(store, agent, "task", part)
 }
 
@@ -192,13 +192,13 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 }
 
 fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let task = desk.change(|draft| rules::start(draft, new))?.made;
     match &task.job {
         TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
         // The delegation is committed, so a later step retries a failed delivery.
         TaskJob::ChildAgent { .. } => {
-            desk.carry_out([Errand::Task(Box::new(task.clone()), Due::HandOver)])?;
+            desk.carry_out([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
         }
     }
     let task = read(agent, task.id)?;

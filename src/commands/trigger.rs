@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::cli::{AgentFlag, TriggerCommand};
 use crate::engine::authority;
-use crate::engine::delivery::{self, Proof};
-use crate::engine::desk::{Desk, Open};
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger};
+use crate::engine::delivery::{self, DeliveryProof};
+use crate::engine::desk::{Context, OpenTxn};
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger};
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -27,7 +27,7 @@ use crate::report::summary::for_people;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
-use crate::store::{Agent, Change, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
 use super::words::{
     bytes, ended_records, json_body, open_id, optional_agent, parse_optional, required_agent, text,
@@ -92,11 +92,11 @@ pub fn trigger(session: &mut Session, command: TriggerCommand) -> Result<Status>
     }
 }
 
-fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TriggerId>> {
+fn find(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TriggerId>> {
     lookup::open_or_archived::<Trigger>(store, agent, "trigger", part)
 }
 
-fn active(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<TriggerId>> {
+fn active(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<TriggerId>> {
     lookup::open::<Trigger>(store, agent, ACTIVE_TRIGGER, part)
 }
 
@@ -175,7 +175,7 @@ fn create(
     reach(session, store, agent, "make", Some(&new.scope))?;
     let mut secret = words.secret(session, store, &new.verify)?;
     new.secret_sha256 = secret.sha256();
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     let trigger = rules::create(&mut open.draft, new)?;
     commit(agent, open, &trigger, &mut secret)?;
     say_secret(session, store, &trigger, &secret, "made");
@@ -184,7 +184,7 @@ fn create(
 
 /// Commits a trigger with a new secret. The file of the secret is kept if the record was committed,
 /// even after a later error.
-fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
+fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut Secret) -> Result<()> {
     keep_key(&open.locked, trigger, secret)?;
     let committed = open.commit();
     if committed.is_ok() || is_committed(agent, trigger) {
@@ -195,7 +195,7 @@ fn commit(agent: &Agent<'_>, open: Open<'_>, trigger: &Trigger, secret: &mut Sec
 
 /// Stores the key of a trigger before its record. A key without a record is deleted by the next
 /// write.
-fn keep_key(locked: &Change<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
+fn keep_key(locked: &AgentTxn<'_>, trigger: &Trigger, secret: &Secret) -> Result<()> {
     if trigger.verify.needs_key() { locked.keep_key(trigger.id, secret.word()) } else { Ok(()) }
 }
 
@@ -238,7 +238,7 @@ fn rotate(
     reach(session, store, agent, "rotate", None)?;
     let verify = recorded(agent, id)?.0.verify;
     let mut secret = words.secret(session, store, &verify)?;
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
     commit(agent, open, &trigger, &mut secret)?;
@@ -251,7 +251,7 @@ fn revoke(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TriggerId
     let found = recorded(agent, id)?;
     reach(session, store, agent, "revoke", Some(&found.0.scope))?;
     let (trigger, waiting) = if found.0.is_active() {
-        let mut open = Desk::new(session, agent).open()?;
+        let mut open = Context::new(session, agent).open()?;
         let trigger = active_trigger(&open.locked.look_past_inbox(), id)?;
         open.draft.records.triggers = vec![trigger];
         let trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
@@ -403,7 +403,7 @@ fn deliver(
     };
     let target = found.as_ref().map(|found| store.agent(&found.agent)).transpose()?;
     let id = found.map(|found| found.id);
-    let open = delivery::open(target.as_ref(), id, &Proof::Secret(secret.trim_ascii()))?;
+    let open = delivery::open(target.as_ref(), id, &DeliveryProof::Secret(secret.trim_ascii()))?;
     let (Some(agent), Some((trigger, _))) = (target, open) else {
         return Err(Error::refused(
             "wrong_capability",

@@ -11,11 +11,11 @@ use std::str::FromStr;
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
-use crate::model::record::{Kept, Record};
+use crate::model::record::{OpenRecord, Record};
 use crate::model::time::{Direction, Span, Time};
 use crate::rules::schedule::to_come;
 use crate::store::{Agent, Snapshot, Store};
@@ -225,13 +225,17 @@ pub fn json_body(word: &str, bound: &Bound) -> Result<Sent> {
 }
 
 /// Finds an open record of the agent by its id or a part of it.
-pub fn open_id<T: Kept>(agent: &Agent<'_>, what: &'static str, part: Option<&str>) -> Result<Option<T::Id>> {
+pub fn open_id<T: OpenRecord>(
+    agent: &Agent<'_>,
+    what: &'static str,
+    part: Option<&str>,
+) -> Result<Option<T::Id>> {
     let find = |part| lookup::open::<T>(agent.store(), Some(agent.name().clone()), what, part);
     part.map(|part| find(part).map(|found| found.id)).transpose()
 }
 
 /// Returns a record, open or ended.
-pub fn read_record<T: Kept>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
+pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, what: &'static str, id: T::Id) -> Result<T> {
     let found = agent.look(|seen, _| match seen.open_one::<T>(id)? {
         Some(record) => Ok(Some(record)),
         None => seen.ended_one::<T>(id),

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::WorkCommand;
 use crate::engine::authority;
-use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, Named};
+use crate::engine::desk::Context;
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::PLAN;
@@ -42,7 +42,7 @@ fn change<T>(
     rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
 ) -> Result<T> {
     authority::reach_records(session, store, agent, CHANGE)?;
-    Ok(Desk::new(session, agent).change(rule)?.made)
+    Ok(Context::new(session, agent).change(rule)?.made)
 }
 
 fn moment_in(session: &Session, flag: &str, word: Option<&str>) -> Result<Option<Time>> {
@@ -131,7 +131,7 @@ fn step(word: &str) -> Todo {
     }
 }
 
-fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<WorkId>> {
+fn find_work(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<WorkId>> {
     lookup::open_or_archived::<WorkItem>(store, agent, "work item", part)
 }
 
@@ -159,7 +159,7 @@ fn complete_work(
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, CHANGE)?;
-    let mut open = Desk::new(session, &agent).open()?;
+    let mut open = Context::new(session, &agent).open()?;
     let plan = open.locked.look_past_inbox().plan(found.id)?;
     let item = work::complete(&mut open.draft, found.id, result, plan)?;
     let changed = changed(&open.draft, item);

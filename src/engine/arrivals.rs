@@ -13,19 +13,19 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox as rules;
 use crate::store::Agent;
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::session::Session;
 
 /// Result of admitting one message.
-pub struct Admitted {
+pub struct AdmittedArrival {
     pub id: MessageId,
     pub status: MessageStatus,
     pub duplicate: bool,
 }
 
-impl Admitted {
-    pub fn anew(id: MessageId) -> Admitted {
-        Admitted { id, status: MessageStatus::Queued, duplicate: false }
+impl AdmittedArrival {
+    pub fn anew(id: MessageId) -> AdmittedArrival {
+        AdmittedArrival { id, status: MessageStatus::Queued, duplicate: false }
     }
 }
 
@@ -38,7 +38,7 @@ pub fn admit_each_once(
     policy: &Policy,
     messages: Vec<Message>,
     later: Option<Time>,
-) -> Result<Vec<Admitted>> {
+) -> Result<Vec<AdmittedArrival>> {
     let now = session.clock.now();
     let window = policy.limits.dedupe_window;
     let locked = agent.change(now)?;
@@ -50,7 +50,7 @@ pub fn admit_each_once(
     for message in messages {
         if let Some(key) = &message.dedupe_key {
             if let Some(id) = keys.get(key) {
-                answers.push(Admitted { duplicate: true, ..Admitted::anew(*id) });
+                answers.push(AdmittedArrival { duplicate: true, ..AdmittedArrival::anew(*id) });
                 continue;
             }
             if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
@@ -61,14 +61,14 @@ pub fn admit_each_once(
             }
             keys.insert(key.clone(), message.id);
         }
-        answers.push(Admitted::anew(message.id));
+        answers.push(AdmittedArrival::anew(message.id));
         new.push(message);
     }
     if new.is_empty() {
         return Ok(answers);
     }
     locked.forget_old_keys(now, window)?;
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let mut draft = desk.draft_of(&seen, state)?;
     for message in new {
         match later {
@@ -80,7 +80,7 @@ pub fn admit_each_once(
     Ok(answers)
 }
 
-pub fn repeat(entry: &DedupeEntry, claimed: bool) -> Admitted {
+pub fn repeat(entry: &DedupeEntry, claimed: bool) -> AdmittedArrival {
     let status = if claimed { MessageStatus::Dequeued } else { entry.status };
-    Admitted { id: entry.message_id, status, duplicate: true }
+    AdmittedArrival { id: entry.message_id, status, duplicate: true }
 }

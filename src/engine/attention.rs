@@ -11,8 +11,8 @@ use crate::model::id::AgentName;
 use crate::report::text::one_line;
 use crate::store::{Agent, Sharing, Store};
 
-use super::desk::Desk;
-use super::hooks::{self, Occasion};
+use super::desk::Context;
+use super::hooks::{self, HookEvent};
 use super::installed::{ON_ATTENTION, is_nested};
 use super::session::Session;
 use super::untold::ToTell;
@@ -90,7 +90,7 @@ fn tell_these(session: &Session, store: &Store, agent: &Agent<'_>, these: &[Atte
         if session.cancelled_by.get().is_some() {
             break;
         }
-        let ran = hook.as_ref().map(|hook| hook.run(session, &Occasion::about(agent.name(), attention)));
+        let ran = hook.as_ref().map(|hook| hook.run(session, &HookEvent::about(agent.name(), attention)));
         // A hook that could not be started, on a full disk for instance, stays pending for a later
         // step.
         if !matches!(ran, Some(Err(_))) {
@@ -111,7 +111,7 @@ fn say(session: &Session, agent: &AgentName, attention: &Attention) {
 
 /// Clears the pending marks of these attentions.
 fn record(session: &Session, agent: &Agent<'_>, told: &[u64]) -> Result<()> {
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     open.draft.told(|attention| told.contains(&attention.seq));
     open.commit().map(drop)
 }

@@ -10,12 +10,12 @@ use crate::model::place::Away;
 use crate::model::policy::FirstTold;
 use crate::model::task::{Task, TaskStatus};
 use crate::process::remains::Remains;
-use crate::process::{Mark, Patience, supervisor};
+use crate::process::{Patience, ProcessMark, supervisor};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Leased, Store, Subject};
+use crate::rules::transition::task::{self as rules, TaskEnding};
+use crate::store::{Agent, HeldLease, Store, Subject};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::due::{SUPERVISOR_GONE, unseen};
 use super::owner::away_task;
 use super::patience::wait_until;
@@ -64,7 +64,7 @@ pub fn settle(
     session: &Session,
     agent: &Agent<'_>,
     id: TaskId,
-    _held: &Leased,
+    _held: &HeldLease,
     why: &str,
 ) -> Result<Option<Task>> {
     remains(agent, id)?.end(KILL_GRACE)?;
@@ -72,19 +72,19 @@ pub fn settle(
 }
 
 fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
-    Remains::find(&Mark::task(id), &agent.workdir().task(id).leader())
+    Remains::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
 }
 
 /// Commits the end of a task. Returns `None` if another process has done that.
-pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: End) -> Result<Option<Task>> {
-    Ok(Desk::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
+pub fn finish(session: &Session, agent: &Agent<'_>, id: TaskId, end: TaskEnding) -> Result<Option<Task>> {
+    Ok(Context::new(session, agent).change(|draft| rules::finish(draft, id, end))?.made)
 }
 
 /// Commits that a task which may still run on another machine is lost. Its processes are not
 /// touched.
 pub fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId, away: &Away) -> Result<()> {
     session.out.note(&format!("{id} runs {away}: its processes are left alone"));
-    finish(session, agent, id, End::Lost(format!("given up for lost: it ran {away}"))).map(drop)
+    finish(session, agent, id, TaskEnding::Lost(format!("given up for lost: it ran {away}"))).map(drop)
 }
 
 /// Marks those of the tasks that are still open as cancelled, in one transaction.
@@ -95,7 +95,7 @@ pub fn cancel(session: &Session, agent: &Agent<'_>, ids: &[TaskId]) -> Result<()
             if is_open { rules::cancel(draft, *id).map(drop) } else { Ok(()) }
         })
     };
-    Desk::new(session, agent).change(mark).map(drop)
+    Context::new(session, agent).change(mark).map(drop)
 }
 
 /// Ends the processes of cancelled tasks in parallel, and waits until each task is settled. If its

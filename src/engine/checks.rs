@@ -15,7 +15,7 @@ use crate::model::wait::Wait;
 use crate::rules::clock::task_lease_ends;
 use crate::rules::execution::agrees;
 use crate::rules::waits::{Needed, needed};
-use crate::store::{About, Agent, Checkup, Finding, Open, Remedy, Store};
+use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Remedy, Store};
 
 /// Checks settings, policies, states and journals, without a lock.
 ///
@@ -47,13 +47,13 @@ pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
         let (dead, counted) = (checkup.history(&state), state.counters.dead);
         if dead != counted {
             let message = format!("{counted} dead letters are counted, {dead} are in the archive");
-            checkup.find(About::State, "dead_count", message, Remedy::Recount(dead, open.outbox));
+            checkup.find(FindingSubject::State, "dead_count", message, Remedy::Recount(dead, open.outbox));
         }
         let (found, counted) = (open.outbox.messages, state.outbox.messages);
         if found != counted {
             let message =
                 format!("{counted} messages to other agents are counted, {found} are in the outbox");
-            checkup.find(About::State, "outbox_count", message, Remedy::Recount(dead, open.outbox));
+            checkup.find(FindingSubject::State, "outbox_count", message, Remedy::Recount(dead, open.outbox));
         }
     }
     checkup.rights();
@@ -66,16 +66,16 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     if let Some(mark) = &state.attention {
         let newest = mark.newest.last().map(|newest| format!(": {newest}")).unwrap_or_default();
         let message = format!("{} since {}{newest}", mark.count, mark.since);
-        checkup.find(About::State, "needs_attention", message, Remedy::Acknowledge);
+        checkup.find(FindingSubject::State, "needs_attention", message, Remedy::Acknowledge);
     }
     for question in state.asked.iter().filter(|_| state.status != Status::Stopped) {
         let message = question.clone().shown(&state.agent).to_string();
-        checkup.find(About::State, "asked", message, Remedy::Consider);
+        checkup.find(FindingSubject::State, "asked", message, Remedy::Consider);
     }
     let execution = state.execution.state;
     if !agrees(execution, state.status) {
         let message = format!("status `{}` does not go with execution state `{execution}`", state.status);
-        checkup.find(About::State, "status_table", message, Remedy::None);
+        checkup.find(FindingSubject::State, "status_table", message, Remedy::None);
     }
     let goes = |is: bool| if is { "without" } else { "with" };
     let in_a_run = matches!(
@@ -87,12 +87,12 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     );
     if in_a_run != state.current_run.is_some() {
         let message = format!("execution state `{execution}` {} a current run", goes(in_a_run));
-        checkup.find(About::State, "current_run", message, Remedy::None);
+        checkup.find(FindingSubject::State, "current_run", message, Remedy::None);
     }
     let is_held = matches!(execution, ExecutionState::Suspended | ExecutionState::WaitingResources);
     if is_held != state.held.is_some() && state.status != Status::Stopped {
         let message = format!("execution state `{execution}` {} a held run", goes(is_held));
-        checkup.find(About::State, "held_run", message, Remedy::None);
+        checkup.find(FindingSubject::State, "held_run", message, Remedy::None);
     }
     Some(state)
 }
@@ -108,7 +108,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
         let message = format!(
             "{id} runs {away}: until {until} it is left alone here; `dormouse recover {name} --force` tries it again"
         );
-        checkup.find(About::State, "turn_elsewhere", message, Remedy::Consider);
+        checkup.find(FindingSubject::State, "turn_elsewhere", message, Remedy::Consider);
     }
     for task in tasks {
         if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, now)? {
@@ -116,30 +116,30 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
             let message = format!(
                 "it runs {away}: until {until} it is left alone here; `dormouse task stop {id} --force` gives it up"
             );
-            checkup.find(About::Task(id), "task_elsewhere", message, Remedy::Consider);
+            checkup.find(FindingSubject::Task(id), "task_elsewhere", message, Remedy::Consider);
         }
     }
     Ok(())
 }
 
 /// Checks that the records named by `state.json` exist, and that no open record has ended.
-fn references(checkup: &mut Checkup<'_>, state: &State, open: &Open) {
+fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) {
     if state.open_tasks == 0 && !open.tasks.is_empty() {
         let message = format!("it says that no task is open, but there are {}", open.tasks.len());
-        checkup.find(About::State, "task_count", message, Remedy::None);
+        checkup.find(FindingSubject::State, "task_count", message, Remedy::None);
     }
     if let Some(focus) = state.focus.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
         let message = format!("{focus} is not an open work item");
-        checkup.find(About::State, "dangling_focus", message, Remedy::None);
+        checkup.find(FindingSubject::State, "dangling_focus", message, Remedy::None);
     }
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     if let Some(id) = claimed.filter(|id| !open.queued.contains(id)) {
         let message = format!("{id} is claimed and not in the inbox");
-        checkup.find(About::State, "dangling_message", message, Remedy::None);
+        checkup.find(FindingSubject::State, "dangling_message", message, Remedy::None);
     }
     for task in open.tasks.iter().filter(|task| task.status.is_terminal()) {
         let message = format!("a {} task belongs into the archive", task.status);
-        checkup.find(About::Task(task.id), "not_open", message, Remedy::Quarantine);
+        checkup.find(FindingSubject::Task(task.id), "not_open", message, Remedy::Quarantine);
     }
 }
 
@@ -157,14 +157,14 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
         Some(_) => program::fault(agent.store(), agent, &policy),
     };
     if let Some(message) = fault {
-        checkup.find(About::Policy, "turn_command", message, Remedy::Consider);
+        checkup.find(FindingSubject::Policy, "turn_command", message, Remedy::Consider);
     }
 }
 
 /// Checks the records that waits refer to.
-fn waits(checkup: &mut Checkup<'_>, open: &Open) {
+fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     for wait in &open.waits {
-        let about = About::Wait(wait.id);
+        let about = FindingSubject::Wait(wait.id);
         if let Some(item) = wait.work_item_id.filter(|id| !open.works.iter().any(|item| item.id == *id)) {
             let message = format!("{item} is not an open work item");
             checkup.find(about, "dangling_wait", message, Remedy::None);
@@ -187,7 +187,7 @@ fn waits(checkup: &mut Checkup<'_>, open: &Open) {
 
 /// Returns the name of the field in which an active wait names a message that is missing in the
 /// inbox.
-fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
+fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
     if wait.recheck_id.is_some_and(|message| wait.is_active() && !open.queued.contains(&message)) {
         return Some("the message that tells the agent to look is gone");
     }
@@ -203,12 +203,12 @@ fn lacks(wait: &Wait, open: &Open) -> Option<&'static str> {
 }
 
 /// Checks the records that triggers refer to.
-fn triggers(checkup: &mut Checkup<'_>, open: &Open) {
+fn triggers(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     for trigger in &open.triggers {
         let ended = trigger.scope.wait_id().filter(|id| !open.waits.iter().any(|wait| wait.id == *id));
         if let Some(id) = ended {
             let message = format!("{id}, which it is scoped to, is not an active wait: revoke it");
-            checkup.find(About::Trigger(trigger.id), "dangling_trigger", message, Remedy::None);
+            checkup.find(FindingSubject::Trigger(trigger.id), "dangling_trigger", message, Remedy::None);
         }
     }
 }

@@ -12,10 +12,10 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::dashboard::AgentDetail;
 use crate::report::log;
-use crate::store::{Agent, Watch};
+use crate::store::{Agent, RecordWatch};
 
 use super::summaries;
-use super::tail::Tail;
+use super::tail::OutputTail;
 
 /// Maximum number of records of a kind.
 const SHOWN: usize = 20;
@@ -72,17 +72,17 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
 }
 
 /// Last output lines of a run.
-pub struct Said {
+pub struct LastOutput {
     run: RunId,
-    tail: Tail,
-    watch: Watch,
+    tail: OutputTail,
+    watch: RecordWatch,
     lines: VecDeque<String>,
 }
 
-impl Said {
-    pub fn of(agent: &Agent<'_>, run: RunId) -> Said {
-        let tail = Tail::of(agent, run, Some(SAID));
-        Said { run, tail, watch: Watch::new(), lines: VecDeque::new() }
+impl LastOutput {
+    pub fn of(agent: &Agent<'_>, run: RunId) -> LastOutput {
+        let tail = OutputTail::of(agent, run, Some(SAID));
+        LastOutput { run, tail, watch: RecordWatch::new(), lines: VecDeque::new() }
     }
 
     pub fn run(&self) -> RunId {

@@ -7,15 +7,15 @@ use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
 use crate::model::trigger::Verify;
 use crate::rules::authority as rights;
 use crate::rules::transition::settlement::drop_message;
-use crate::rules::transition::task::{self as rules, End};
-use crate::store::{Agent, Leased, Store, Subject};
+use crate::rules::transition::task::{self as rules, TaskEnding};
+use crate::store::{Agent, HeldLease, Store, Subject};
 
 use super::background;
-use super::desk::Desk;
-use super::due::{Due, check, due_with_child, is_lasting, never_begun};
+use super::desk::Context;
+use super::due::{TaskAction, check, due_with_child, is_lasting, never_begun};
 use super::gate::open_gate;
 use super::lookup::{Whereabouts, whereabouts};
-use super::new_agent::{New, make};
+use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
 use super::session::Session;
@@ -31,7 +31,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
     match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
         Err(error) if is_lasting(&error) => {
-            background::finish(session, parent, id, End::Child(never_begun(&error)))?;
+            background::finish(session, parent, id, TaskEnding::Child(never_begun(&error)))?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -41,7 +41,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
         return Ok(());
     }
     outbox::put(session, store, &child, &[&assignment.message])?;
-    Desk::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
+    Context::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
 /// Returns the child and the assignment of a delegation that has not been handed over.
@@ -62,7 +62,7 @@ fn make_ready(
 ) -> Result<()> {
     check(store, parent, name, policy)?;
     if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
-        let new = New {
+        let new = AgentRequest {
             name: name.clone(),
             parent: Some(parent.clone()),
             visibility: None,
@@ -97,7 +97,7 @@ pub struct Withdrawn {
     /// Its message was dropped before the child claimed it.
     is_back: bool,
     /// While this lease is held no process sends the message to the child.
-    _held: Leased,
+    _held: HeldLease,
 }
 
 /// Begins to cancel a delegation, and returns the child. `None`: the child was never given a
@@ -147,18 +147,18 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     let seen = locked.look(&state)?;
     let Some(waiting) = seen.waiting(id)? else { return Ok(true) };
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(true) };
-    let desk = Desk::new(session, child);
+    let desk = Context::new(session, child);
     let mut draft = desk.draft_of(&seen, state)?;
     drop_message(&mut draft, message, CANCELLED);
     desk.commit(&locked, draft)?;
     Ok(true)
 }
 
-impl Desk<'_> {
+impl Context<'_> {
     /// Settles the parent's task at once if this child has completed it. An error is ignored,
     /// because the parent's next step settles the task too.
     pub fn tell_parent(self) {
-        let Desk { session, agent: child } = self;
+        let Context { session, agent: child } = self;
         if let Err(error) = try_to_tell(session, self.store(), child) {
             session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
         }
@@ -178,8 +178,8 @@ fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()
     // The other children of the parent notify it from their own steps.
     let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
-        if let Some(Due::End(end)) = due_with_child(store, &task, session.clock.now())? {
-            background::finish(session, &parent, task.id, End::Child(end))?;
+        if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
+            background::finish(session, &parent, task.id, TaskEnding::Child(end))?;
         }
     }
     Ok(())

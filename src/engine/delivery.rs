@@ -7,26 +7,26 @@ use crate::model::continuation::Runs;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::WakeHint;
 use crate::model::policy::Policy;
-use crate::model::records::Lease;
+use crate::model::records::LeaseState;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::{DeliveryMode, Trigger, Verify};
 use crate::rules::delivery::{self, Delivery};
 use crate::rules::forecast::{Forecast, of_hint};
-use crate::rules::signature::{self, Capability, Request, Shown};
+use crate::rules::signature::{self, Capability, Shown, SignedRequest};
 use crate::rules::transition::arrival::admit_hint;
 use crate::store::Agent;
 
-use super::arrivals::{Admitted, admit_each_once, repeat};
-use super::desk::Desk;
+use super::arrivals::{AdmittedArrival, admit_each_once, repeat};
+use super::desk::Context;
 use super::load::{self, Purpose};
 use super::session::Session;
 
 /// Proof that a sender has the secret of a trigger.
-pub enum Proof<'a> {
+pub enum DeliveryProof<'a> {
     /// The secret itself.
     Secret(&'a [u8]),
     /// An HTTP request. The time in its signature may differ from `now` by `tolerance` at most.
-    Request { request: Request<'a>, now: Time, tolerance: Span },
+    Request { request: SignedRequest<'a>, now: Time, tolerance: Span },
 }
 
 /// Hash that no secret has. A delivery to an unknown trigger is compared with it, so that the
@@ -38,7 +38,7 @@ const NO_HASH: &str = "000000000000000000000000000000000000000000000000000000000
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
-    proof: &Proof<'_>,
+    proof: &DeliveryProof<'_>,
 ) -> Result<Option<(Trigger, Shown)>> {
     let trigger = match (agent, id) {
         (Some(agent), Some(id)) => {
@@ -57,8 +57,10 @@ pub fn open(
         key: key.as_deref(),
     };
     let shown = match proof {
-        Proof::Secret(secret) => signature::is_secret(&known, secret).then_some(Shown::Said),
-        Proof::Request { request, now, tolerance } => signature::shown(&known, request, *now, *tolerance),
+        DeliveryProof::Secret(secret) => signature::is_secret(&known, secret).then_some(Shown::Said),
+        DeliveryProof::Request { request, now, tolerance } => {
+            signature::shown(&known, request, *now, *tolerance)
+        }
     };
     Ok(trigger.zip(shown))
 }
@@ -77,8 +79,8 @@ pub fn deliver(
     let mut stamp = session.clock.stamp()?;
     let admitted = delivery::admit(trigger, delivery, &policy.limits, &mut stamp)?;
     let forecast = match &admitted {
-        delivery::Admitted::Message(_) => None,
-        delivery::Admitted::Hint { hint, .. } => forecast(session, agent, hint),
+        delivery::AdmittedDelivery::Message(_) => None,
+        delivery::AdmittedDelivery::Hint { hint, .. } => forecast(session, agent, hint),
     };
     Ok(Delivered { admitted: arrive(session, agent, policy, admitted)?, forecast })
 }
@@ -87,17 +89,19 @@ fn arrive(
     session: &Session,
     agent: &Agent<'_>,
     policy: &Policy,
-    admitted: delivery::Admitted,
-) -> Result<Admitted> {
-    let anew = Admitted::anew(admitted.id());
+    admitted: delivery::AdmittedDelivery,
+) -> Result<AdmittedArrival> {
+    let anew = AdmittedArrival::anew(admitted.id());
     match admitted {
-        delivery::Admitted::Message(message) if message.dedupe_key.is_some() => {
+        delivery::AdmittedDelivery::Message(message) if message.dedupe_key.is_some() => {
             let answer = admit_each_once(session, agent, policy, vec![*message], None)?.pop();
             Ok(answer.unwrap_or(anew))
         }
-        delivery::Admitted::Message(message) => agent.arrive(&message).map(|()| anew),
-        delivery::Admitted::Hint { hint, dedupe_key: None } => agent.arrive_hint(&hint).map(|()| anew),
-        delivery::Admitted::Hint { hint, dedupe_key: Some(key) } => {
+        delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| anew),
+        delivery::AdmittedDelivery::Hint { hint, dedupe_key: None } => {
+            agent.arrive_hint(&hint).map(|()| anew)
+        }
+        delivery::AdmittedDelivery::Hint { hint, dedupe_key: Some(key) } => {
             let (now, window) = (session.clock.now(), policy.limits.dedupe_window);
             let locked = agent.change(now)?;
             let state = locked.state()?;
@@ -106,7 +110,7 @@ fn arrive(
                 return Ok(repeat(&entry, false));
             }
             locked.forget_old_keys(now, window)?;
-            let desk = Desk::new(session, agent);
+            let desk = Context::new(session, agent);
             let mut draft = desk.draft_of(&seen, state)?;
             admit_hint(&mut draft, *hint, key);
             desk.commit(&locked, draft)?;
@@ -124,7 +128,7 @@ pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option
     let now = session.clock.now();
     let records = agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
-        load::records(agent, &seen, state, Lease::Free, now, Purpose::Look)
+        load::records(agent, &seen, state, LeaseState::Free, now, Purpose::Look)
     });
     records.ok().map(|records| of_hint(&records, hint))
 }
@@ -145,7 +149,7 @@ pub fn note_if_in_vain(session: &Session, name: &AgentName, forecast: &Forecast)
 
 /// A delivery in the inbox and, for a hint, its expected effect.
 pub struct Delivered {
-    pub admitted: Admitted,
+    pub admitted: AdmittedArrival,
     pub forecast: Option<Forecast>,
 }
 

@@ -1,13 +1,13 @@
 //! The context in which a command changes one agent's records: all commits are made here.
 //!
-//! Each commit notes the transitions and attentions that it makes; [`Desk::tell`] notifies the
+//! Each commit notes the transitions and attentions that it makes; [`Context::tell`] notifies the
 //! hooks of them.
 
 use crate::error::{Error, Result};
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::State;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Change, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
 use super::load::{self, Purpose};
 use super::sections;
@@ -15,7 +15,7 @@ use super::session::Session;
 
 /// A command and the agent that it works on.
 #[derive(Clone, Copy)]
-pub struct Desk<'a> {
+pub struct Context<'a> {
     pub session: &'a Session,
     pub agent: &'a Agent<'a>,
 }
@@ -31,15 +31,15 @@ pub struct Committed<T> {
 }
 
 /// Transaction on an agent: its lock, and the draft of its changed records.
-pub struct Open<'a> {
-    desk: Desk<'a>,
-    pub locked: Change<'a>,
+pub struct OpenTxn<'a> {
+    desk: Context<'a>,
+    pub locked: AgentTxn<'a>,
     pub draft: Draft,
 }
 
-impl<'a> Desk<'a> {
-    pub fn new(session: &'a Session, agent: &'a Agent<'a>) -> Desk<'a> {
-        Desk { session, agent }
+impl<'a> Context<'a> {
+    pub fn new(session: &'a Session, agent: &'a Agent<'a>) -> Context<'a> {
+        Context { session, agent }
     }
 
     pub fn store(self) -> &'a Store {
@@ -47,32 +47,32 @@ impl<'a> Desk<'a> {
     }
 
     /// Takes the lock and loads the records.
-    pub fn open(self) -> Result<Open<'a>> {
+    pub fn open(self) -> Result<OpenTxn<'a>> {
         self.session.is_about(self.agent.name());
         self.load(self.agent.change(self.session.clock.now())?)
     }
 
     /// Takes the lock without waiting, and loads the records. `None` if another process has the
     /// lock.
-    pub fn try_open(self) -> Result<Option<Open<'a>>> {
+    pub fn try_open(self) -> Result<Option<OpenTxn<'a>>> {
         self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }
 
-    fn load(self, locked: Change<'a>) -> Result<Open<'a>> {
+    fn load(self, locked: AgentTxn<'a>) -> Result<OpenTxn<'a>> {
         let state = locked.state()?;
         let draft = self.draft(&locked, state)?;
-        Ok(Open { desk: self, locked, draft })
+        Ok(OpenTxn { desk: self, locked, draft })
     }
 
     /// Returns a draft of the records around a state that was read under this lock.
-    pub fn draft(self, locked: &Change<'_>, state: State) -> Result<Draft> {
+    pub fn draft(self, locked: &AgentTxn<'_>, state: State) -> Result<Draft> {
         self.draft_of(&locked.look(&state)?, state)
     }
 
     /// Returns a draft from a snapshot that was already opened.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
-        let records = load::records(self.agent, seen, state, Lease::Free, now, Purpose::Look)?;
+        let records = load::records(self.agent, seen, state, LeaseState::Free, now, Purpose::Look)?;
         let mut draft = Draft::new(records, self.session.clock.stamp()?);
         sections::close_abandoned(self.agent, &mut draft);
         Ok(draft)
@@ -97,12 +97,12 @@ impl<'a> Desk<'a> {
     }
 
     /// Commits the draft, unless it is unchanged, and notes its transitions and attentions for
-    /// [`Desk::tell`]. Returns the records after the commit.
-    pub fn commit(self, locked: &Change<'_>, mut draft: Draft) -> Result<Records> {
+    /// [`Context::tell`]. Returns the records after the commit.
+    pub fn commit(self, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
             return Ok(draft.records);
         }
-        let Desk { session, agent } = self;
+        let Context { session, agent } = self;
         if let Some(waited) = locked.take_wait() {
             draft.waited_for_lock(waited);
         }
@@ -119,7 +119,7 @@ impl<'a> Desk<'a> {
     }
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenTxn<'a> {
     /// Changes the draft by a rule, commits it, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,

@@ -13,9 +13,9 @@ use crate::rules::admission;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::rejected as rules;
-use crate::store::{Agent, Aside, Change, Dropped, Said, Snapshot, Taken};
+use crate::store::{Agent, AgentTxn, Aside, Dropped, HandWritten, Snapshot, TakenFile};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::load;
 use super::lookup::check_named;
 use super::session::Session;
@@ -68,7 +68,7 @@ pub struct TakenIn {
 pub fn take_in(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     mut draft: Draft,
 ) -> Result<TakenIn> {
     forget_changed(agent, &mut draft);
@@ -83,9 +83,9 @@ pub fn take_in(
             break;
         }
         let taken = match locked.local().take_drop(&file)? {
-            Taken::As(taken) => taken,
-            Taken::NotNow => continue,
-            Taken::Not(why) => {
+            TakenFile::As(taken) => taken,
+            TakenFile::NotNow => continue,
+            TakenFile::Not(why) => {
                 stuck.push(pass_over(agent, &mut draft, &file, &why));
                 continue;
             }
@@ -104,7 +104,7 @@ pub fn take_in(
         count += 1;
     }
     let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
-    Desk::new(session, agent).commit(locked, draft)?;
+    Context::new(session, agent).commit(locked, draft)?;
     admitted.iter().try_for_each(|taken| locked.local().remove_drop(taken))?;
     Ok(TakenIn { any, stuck })
 }
@@ -115,7 +115,7 @@ pub fn take_in(
 pub fn set_aside(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     mut draft: Draft,
 ) -> Result<Vec<String>> {
     forget_changed(agent, &mut draft);
@@ -124,14 +124,14 @@ pub fn set_aside(
     for misfit in std::mem::take(&mut draft.records.inbox.misfits).into_iter().take(most) {
         stuck.extend(reject(agent, locked, &mut draft, &Dropped::from(&misfit), &misfit.reason)?);
     }
-    Desk::new(session, agent).commit(locked, draft)?;
+    Context::new(session, agent).commit(locked, draft)?;
     Ok(stuck)
 }
 
 /// Quarantines a file. Returns its name if it can't be moved.
 fn reject(
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     draft: &mut Draft,
     file: &Dropped,
     reason: &str,
@@ -170,7 +170,7 @@ pub fn read_drop(
     policy: &Policy,
     file: &Dropped,
 ) -> Result<Option<std::result::Result<Message, String>>> {
-    let Said { bytes, user, id } = match seen.read_dropped(file)? {
+    let HandWritten { bytes, user, id } = match seen.read_dropped(file)? {
         Some(Ok(said)) => said,
         Some(Err(why)) => return Ok(Some(Err(why))),
         None => return Ok(None),

@@ -9,7 +9,7 @@ use crate::model::time::Time;
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::task::{self as rules, End};
+use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, Snapshot, Store, Subject};
 
 use super::load;
@@ -22,7 +22,7 @@ pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
 
 /// Action that an open task needs from a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Due {
+pub enum TaskAction {
     /// Start its supervisor, which was never started.
     Begin,
     /// Settle the task, whose supervisor is gone.
@@ -42,7 +42,7 @@ pub fn due(
     seen: &Snapshot<'_>,
     state: &State,
     now: Time,
-) -> Result<Vec<(Task, Due)>> {
+) -> Result<Vec<(Task, TaskAction)>> {
     if state.open_tasks == 0 {
         return Ok(Vec::new());
     }
@@ -55,7 +55,7 @@ fn due_with(
     tasks: Vec<Task>,
     state: &State,
     now: Time,
-) -> Result<Vec<(Task, Due)>> {
+) -> Result<Vec<(Task, TaskAction)>> {
     let mut found = Vec::new();
     for task in tasks {
         let due = match &task.job {
@@ -63,19 +63,19 @@ fn due_with(
             TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
         };
         // A stopped agent sends nothing new to a child.
-        let due = due.filter(|due| *due != Due::HandOver || state.status != Status::Stopped);
+        let due = due.filter(|due| *due != TaskAction::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
     Ok(found)
 }
 
-fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) -> Result<Option<Due>> {
+fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) -> Result<Option<TaskAction>> {
     if task.status.is_terminal() || !is_ours(agent, task, now)? || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
     // A stopped agent starts no task, because `stop` is about to end it.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
-    Ok(Some(if begins { Due::Begin } else { Due::Settle }))
+    Ok(Some(if begins { TaskAction::Begin } else { TaskAction::Settle }))
 }
 
 /// True if this machine may look after the task: where machines share a store, its lease says
@@ -110,25 +110,25 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
 }
 
 /// Returns the action that a delegation needs.
-pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<Due>> {
+pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<TaskAction>> {
     let TaskJob::ChildAgent { child, message_id, assignment } = &task.job else { return Ok(None) };
     match task.status {
         TaskStatus::Cancelling => {
-            return Ok(Some(Due::StopChild(ChildEnd::without_brief(TaskStatus::Cancelled, None))));
+            return Ok(Some(TaskAction::StopChild(ChildEnd::without_brief(TaskStatus::Cancelled, None))));
         }
-        TaskStatus::Queued if assignment.is_some() => return Ok(Some(Due::HandOver)),
+        TaskStatus::Queued if assignment.is_some() => return Ok(Some(TaskAction::HandOver)),
         TaskStatus::Queued | TaskStatus::Running => {}
         TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled | TaskStatus::Interrupted => {
             return Ok(None);
         }
     }
     if let Some(end) = how_it_ended(store, child, *message_id, now)? {
-        return Ok(Some(Due::End(end)));
+        return Ok(Some(TaskAction::End(end)));
     }
     let limit = task.timeout.filter(|limit| task.created_at.after(*limit) <= now);
     Ok(limit.map(|limit| {
         let reason = Some(format!("timed out after {limit}"));
-        Due::StopChild(ChildEnd::without_brief(TaskStatus::Failed, reason))
+        TaskAction::StopChild(ChildEnd::without_brief(TaskStatus::Failed, reason))
     }))
 }
 
@@ -182,10 +182,10 @@ pub fn never_begun(error: &Error) -> ChildEnd {
 
 /// Returns the end of a task whose supervisor is gone: the one that the supervisor has noted, else
 /// an unknown end with the reason `why`.
-pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<End> {
+pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
     Ok(match agent.workdir().task(id).noted_end()? {
-        Some(seen) => End::Seen(seen),
-        None => End::Lost(why.to_owned()),
+        Some(seen) => TaskEnding::Seen(seen),
+        None => TaskEnding::Lost(why.to_owned()),
     })
 }
 
@@ -196,13 +196,13 @@ pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bo
     let is_any = !due.is_empty();
     for (task, due) in due {
         let end = match due {
-            Due::Begin => continue,
-            Due::HandOver => match hindrance(store, agent.name(), &task)? {
+            TaskAction::Begin => continue,
+            TaskAction::HandOver => match hindrance(store, agent.name(), &task)? {
                 None => continue,
-                Some(error) => End::Child(never_begun(&error)),
+                Some(error) => TaskEnding::Child(never_begun(&error)),
             },
-            Due::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
-            Due::End(end) | Due::StopChild(end) => End::Child(end),
+            TaskAction::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
+            TaskAction::End(end) | TaskAction::StopChild(end) => TaskEnding::Child(end),
         };
         rules::finish(draft, task.id, end)?;
     }

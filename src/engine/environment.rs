@@ -6,15 +6,15 @@ use std::path::PathBuf;
 use crate::error::Result;
 use crate::model::policy::Policy;
 use crate::model::state::CurrentRun;
-use crate::model::turn::Claimant;
+use crate::model::turn::RunClaimant;
 use crate::process::git::is_of_caller;
 use crate::process::{self, host};
 use crate::store::{Agent, Store};
 
 /// Returns the identity of this process as the claimant of a run or task.
-pub fn claimant(store: &Store) -> Result<Claimant> {
+pub fn claimant(store: &Store) -> Result<RunClaimant> {
     let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
-    Ok(Claimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
+    Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 
 /// Returns the workspace path that the turn is given. Symbolic links are resolved if it exists.

@@ -11,12 +11,12 @@ use crate::model::time::Time;
 use crate::rules::step::Before;
 use crate::store::{Agent, Snapshot, Store};
 
-use super::due::{self, Due};
+use super::due::{self, TaskAction};
 
 /// One effect. If a process is killed while it runs an effect, the next step finds the effect
 /// again.
 #[derive(Debug)]
-pub enum Errand {
+pub enum Effect {
     /// Notify the hooks of what this process has committed.
     Tell,
     /// Notify the hooks of what a killed process has committed.
@@ -28,7 +28,7 @@ pub enum Errand {
     /// Move the messages in the outbox into the inboxes of other agents.
     Deliver,
     /// Do what an open task needs.
-    Task(Box<Task>, Due),
+    Task(Box<Task>, TaskAction),
     /// End the tasks of an agent that its own failure has stopped.
     EndTasks,
     /// Clear the directory of a settled run, after the hooks were notified of the settlement.
@@ -43,34 +43,34 @@ pub fn before(
     state: &State,
     now: Time,
     before: Before,
-) -> Result<Vec<Errand>> {
+) -> Result<Vec<Effect>> {
     Ok(match before {
-        Before::Tell => vec![Errand::TellAbandoned],
-        Before::Settle(run_id) => vec![Errand::Settle(run_id)],
-        Before::Deliver => vec![Errand::Deliver],
+        Before::Tell => vec![Effect::TellAbandoned],
+        Before::Settle(run_id) => vec![Effect::Settle(run_id)],
+        Before::Deliver => vec![Effect::Deliver],
         Before::LookAfterTasks => {
             let found = due::due(store, agent, seen, state, now)?;
-            found.into_iter().map(|(task, due)| Errand::Task(Box::new(task), due)).collect()
+            found.into_iter().map(|(task, due)| Effect::Task(Box::new(task), due)).collect()
         }
     })
 }
 
 /// Returns the effects that follow the end of a turn. `run`: its record, if this process has
 /// settled it.
-pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Errand> {
+pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Effect> {
     let mut errands = Vec::new();
     if !state.outbox.is_empty() {
-        errands.push(Errand::Deliver);
+        errands.push(Effect::Deliver);
     }
     // Tasks and messages that the last outcome of a stopped agent asked for are not started.
     if state.status != Status::Stopped {
         let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
         errands.extend(queued.map(|task| {
             let due = match task.job {
-                TaskJob::Command { .. } => Due::Begin,
-                TaskJob::ChildAgent { .. } => Due::HandOver,
+                TaskJob::Command { .. } => TaskAction::Begin,
+                TaskJob::ChildAgent { .. } => TaskAction::HandOver,
             };
-            Errand::Task(Box::new(task.clone()), due)
+            Effect::Task(Box::new(task.clone()), due)
         }));
     }
     errands.extend(after_settlement(state, run, retention));
@@ -79,16 +79,16 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
 
 /// Returns the effects that follow the settlement of a run, for a step that then looks at
 /// everything else again.
-pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Errand> {
-    let clear = run.map(|run| Errand::Clear(Box::new(run), retention));
-    [Errand::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
+pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Effect> {
+    let clear = run.map(|run| Effect::Clear(Box::new(run), retention));
+    [Effect::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
 /// Returns the effect that ends the tasks of an agent that its own failure has stopped. `stop` ends
 /// them itself.
-pub fn after_failure(state: &State) -> Option<Errand> {
+pub fn after_failure(state: &State) -> Option<Effect> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
     let is_left = state.status == Status::Stopped && state.open_tasks > 0 && !was_stopped;
-    is_left.then_some(Errand::EndTasks)
+    is_left.then_some(Effect::EndTasks)
 }

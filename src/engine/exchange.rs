@@ -17,11 +17,13 @@ use crate::model::json;
 use crate::model::state::TickedBy;
 use crate::model::tree::{Blob, Tree};
 use crate::process::git::Repository;
-use crate::process::git::exchange::{Change, Line, Pushed};
-use crate::process::jobs::{self, End, Work};
+use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
+use crate::process::jobs::{self, JobEnd, Work};
 use crate::rules::transition::taken::take;
 use crate::store::Store;
-use crate::store::git::{self, Around, Brought, Kept, Scratch, agent_of, converge, refuse_foreign};
+use crate::store::git::{
+    self, Around, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,
+};
 
 use super::merging;
 use super::session::Session;
@@ -33,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(600);
 pub struct Exchange<'s> {
     store: &'s Store,
     repository: Repository<'s>,
-    pub line: Line,
+    pub line: RemoteBranch,
 }
 
 /// Result of a sync.
@@ -88,7 +90,7 @@ impl<'s> Exchange<'s> {
     }
 
     /// Returns a sync with a remote that this process has already opened.
-    pub fn again(store: &'s Store, line: Line) -> Exchange<'s> {
+    pub fn again(store: &'s Store, line: RemoteBranch) -> Exchange<'s> {
         Exchange { store, repository: repository(store), line }
     }
 
@@ -150,7 +152,8 @@ impl<'s> Exchange<'s> {
         if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
             return Ok(false);
         }
-        let count = |changes: &[Change]| changes.iter().filter(|change| line.is_inside(&change.path)).count();
+        let count =
+            |changes: &[PathChange]| changes.iter().filter(|change| line.is_inside(&change.path)).count();
         found.sent += count(&sent);
         found.aside.extend(aside);
         if head != target {
@@ -247,8 +250,8 @@ impl<'s> Exchange<'s> {
             .collect();
         for (path, kept) in merged.files {
             let blob = match kept {
-                Kept::As(blob) => blob,
-                Kept::Made(bytes) => repository.keep(&bytes)?,
+                MergedFile::As(blob) => blob,
+                MergedFile::Made(bytes) => repository.keep(&bytes)?,
             };
             if text.get(&path) != Some(&blob) {
                 changes.insert(path, Some(blob));
@@ -288,7 +291,7 @@ impl<'s> Exchange<'s> {
 
     /// Runs `doctor` on the agents that these changes touch, in a scratch directory with the files
     /// of the commit.
-    fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
+    fn check<'c>(&self, target: &str, changes: impl Iterator<Item = &'c PathChange>) -> Result<()> {
         let (repository, line) = (&self.repository, &self.line);
         let inside = changes.filter_map(|change| change.path.strip_prefix(&line.prefix));
         let names: BTreeSet<&str> = inside.filter_map(agent_of).collect();
@@ -302,7 +305,7 @@ impl<'s> Exchange<'s> {
                 blob.is_file() && agent_of(path).map_or(git::is_settings(path), |name| names.contains(name))
             })
             .collect();
-        let scratch = Scratch::make(&line.git_dir, "dormouse-check")?;
+        let scratch = ScratchStore::make(&line.git_dir, "dormouse-check")?;
         let ids: Vec<&str> = wanted.iter().map(|(_, blob)| blob.id.as_str()).collect();
         for ((path, _), bytes) in wanted.iter().zip(repository.contents(&ids)?) {
             scratch.put(path, &bytes?)?;
@@ -323,9 +326,9 @@ impl<'s> Exchange<'s> {
     }
 
     /// Applies the changes to the records. Returns false if a file is not as it was committed.
-    fn bring_in(&self, session: &Session, changes: &[Change]) -> Result<bool> {
+    fn bring_in(&self, session: &Session, changes: &[PathChange]) -> Result<bool> {
         let line = &self.line;
-        let inside: Vec<&Change> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
+        let inside: Vec<&PathChange> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
         let ids: Vec<&str> = inside
             .iter()
             .flat_map(|change| [&change.before, &change.after])
@@ -334,8 +337,8 @@ impl<'s> Exchange<'s> {
             .collect();
         let mut contents = self.repository.contents(&ids)?;
         let mut content = |blob: &Option<Blob>| blob.as_ref().and_then(|_| contents.next()).transpose();
-        let brought = |change: &&Change| -> Result<Brought> {
-            Ok(Brought {
+        let brought = |change: &&PathChange| -> Result<RemoteFile> {
+            Ok(RemoteFile {
                 path: change.path.strip_prefix(&line.prefix).unwrap_or_default().to_owned(),
                 before: content(&change.before)?,
                 after: content(&change.after)?,
@@ -359,7 +362,7 @@ pub fn publish(session: &Session, store: &Store, subject: &str) {
 }
 
 /// Returns an error if `doctor` has found damage in the merged records.
-fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
+fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(lines);
     let found = text.lines().filter_map(|line| json::value(line.as_bytes()).ok());
     // A message that two clones have settled needs a person, but its records are valid.
@@ -378,7 +381,7 @@ fn verdict(lines: &[u8], end: End, scratch: &Path, root: &Path) -> Result<()> {
                  `dormouse doctor`",
             ))
         }
-        (None, End::Exit(0 | 6)) => Ok(()),
+        (None, JobEnd::Exit(0 | 6)) => Ok(()),
         (None, _) => {
             let message = format!("what came from the remote could not be looked at: {}", text.trim());
             Err(Error::failed(message).with_hint("nothing has changed here"))

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::error::Result;
 use crate::model::decision::{Decision, DecisionReport};
 use crate::model::id::RunId;
-use crate::model::records::Lease;
+use crate::model::records::LeaseState;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::rules::due::next_due;
@@ -42,7 +42,7 @@ pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(St
 }
 
 /// Expected next step of an agent.
-pub struct Outlook {
+pub struct NextStep {
     /// Time of the next step that has something to do; `now` if it has something to do at once.
     pub due: Option<Time>,
     /// True if the decision of the last step is still valid.
@@ -55,25 +55,25 @@ pub struct Outlook {
 }
 
 /// Returns the expected next step, without a lock and without changing a file.
-pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Outlook> {
+pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<NextStep> {
     if let Some((state, _)) = at_rest(store, agent, now)? {
         let has_tasks = state.open_tasks > 0;
-        return Ok(Outlook { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
+        return Ok(NextStep { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
     }
     let foreseen = foresee(session, store, agent, now)?;
     let records = &foreseen.draft.records;
     let given_up_at = given_up_at(agent, &records.state, now)?;
     let due = next_due(records).or(given_up_at);
-    Ok(Outlook {
+    Ok(NextStep {
         due: if foreseen.is_due() { Some(now) } else { due },
         is_at_rest: false,
-        is_beside: records.lease == Lease::Held || given_up_at.is_some(),
+        is_beside: records.lease == LeaseState::Held || given_up_at.is_some(),
         has_tasks: records.state.open_tasks > 0,
     })
 }
 
 /// Result of a dry run.
-pub struct Foreseen {
+pub struct Preview {
     pub decision: Decision,
     /// Records that the decision was made from.
     pub draft: Draft,
@@ -85,7 +85,7 @@ pub struct Foreseen {
     pub has_errands: bool,
 }
 
-impl Foreseen {
+impl Preview {
     /// True if a step is due.
     pub fn is_due(&self) -> bool {
         // A claim with a missing resource needs one step, which stores the time of the next look.
@@ -95,7 +95,7 @@ impl Foreseen {
 }
 
 /// Runs a step on a copy of the records, without a lock and without changing a file.
-pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Foreseen> {
+pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Preview> {
     let (records, waiting) = load::foresee(agent, now)?;
     let mut waiting = VecDeque::from(waiting);
     let mut draft = Draft::new(records, session.clock.stamp()?);
@@ -105,11 +105,11 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         draft.look_ahead();
         let state = &draft.records.state;
         let is_elsewhere = is_elsewhere(agent, state, now)?;
-        if draft.records.lease == Lease::Held || is_elsewhere {
+        if draft.records.lease == LeaseState::Held || is_elsewhere {
             match step::beside(state, is_elsewhere, draft.records.away.clone(), now) {
                 Beside::SetLeaseRight(run_id) => has_errands |= set_lease_right(&mut draft, run_id),
                 Beside::Leave(decision) => {
-                    return Ok(Foreseen { decision, draft, recovered, overdue, has_errands });
+                    return Ok(Preview { decision, draft, recovered, overdue, has_errands });
                 }
             }
             continue;
@@ -147,7 +147,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             Next::Decided(decision) => {
                 draft.look_ahead();
                 has_errands |= !draft.is_empty();
-                return Ok(Foreseen { decision, draft, recovered, overdue, has_errands });
+                return Ok(Preview { decision, draft, recovered, overdue, has_errands });
             }
         }
         has_errands = true;

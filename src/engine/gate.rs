@@ -16,16 +16,16 @@ use crate::model::time::{Span, Time};
 use crate::process::is_past;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
-use crate::process::{Mark, Patience};
+use crate::process::{Patience, ProcessMark};
 use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
-use crate::store::{Agent, Store, Subject, Watch};
+use crate::store::{Agent, RecordWatch, Store, Subject};
 
-use super::desk::Desk;
-use super::hooks::{self, Hook, Occasion};
+use super::desk::Context;
+use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed;
 use super::litter;
 use super::oversee::Grace;
@@ -55,7 +55,7 @@ pub fn open_gate(
     agent: &Agent<'_>,
     by: &Origin,
 ) -> Result<(AgentStatus, State)> {
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let mut open = desk.open()?;
     let previous = open.draft.records.state.status;
     lifecycle::refuse_without_command(&open.draft)?;
@@ -65,7 +65,7 @@ pub fn open_gate(
         lifecycle::begin_start(&mut open.draft, by)?;
         let limit = Some(open.draft.records.policy.timeouts.init);
         let state = open.commit()?;
-        let occasion = Occasion::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
+        let occasion = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
         if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
             if desk.change(lifecycle::end_late_start)?.is_changed {
                 desk.tell();
@@ -207,8 +207,8 @@ fn close_gate<'a>(
     store: &'a Store,
     agent: &'a Agent<'a>,
     how: &Stop,
-) -> Result<(Closed, Option<(Hook<'a>, Occasion)>)> {
-    let desk = Desk::new(session, agent);
+) -> Result<(Closed, Option<(InstalledHook<'a>, HookEvent)>)> {
+    let desk = Context::new(session, agent);
     let mut open = desk.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
@@ -226,7 +226,7 @@ fn close_gate<'a>(
     }
     let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
     let mut beside = None;
-    let occasion = |state: &State| Occasion::of(state, ExecutionState::ShuttingDown, how.reason.clone());
+    let occasion = |state: &State| HookEvent::of(state, ExecutionState::ShuttingDown, how.reason.clone());
     let state = match hook.filter(|_| is_to_be_shut_down(&draft.records.state)) {
         Some(hook) if how.now => {
             beside = Some((hook, occasion(&draft.records.state)));
@@ -277,7 +277,7 @@ pub fn end_run(
         return agent.peek();
     }
     let killed = end_processes(agent, run.run_id, grace, first)?;
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     let draft = &mut open.draft;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
@@ -327,7 +327,7 @@ pub fn wait_for_section(
         return Ok(());
     }
     let mut grace = Grace::default();
-    let mut watch = Watch::new();
+    let mut watch = RecordWatch::new();
     watch.follow_records(agent);
     loop {
         let now = session.clock.now();
@@ -353,7 +353,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
     let mut killed = false;
     let mut quiet = 0;
     loop {
-        let mut remains = Remains::find(&Mark::run(run_id), &leader)?;
+        let mut remains = Remains::find(&ProcessMark::run(run_id), &leader)?;
         remains.ask(first)?;
         let ended = remains.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;

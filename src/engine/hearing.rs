@@ -9,7 +9,7 @@ use crate::model::event::Event;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 use crate::report::text::Characters;
-use crate::store::{Agent, Watch};
+use crate::store::{Agent, RecordWatch};
 use crate::workdir::{Dir, Stream};
 
 use super::session::Session;
@@ -103,7 +103,7 @@ impl Heard<'_> {
         }
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();
-        let mut watch = is_followed.then(Watch::new);
+        let mut watch = is_followed.then(RecordWatch::new);
         loop {
             if let Some(watch) = &mut watch {
                 watch.follow_records(self.agent);

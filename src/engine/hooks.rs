@@ -10,22 +10,22 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Limit;
 use crate::model::run::Exit;
-use crate::model::state::{CurrentRun, FailureTold, State, Untold};
+use crate::model::state::{CurrentRun, FailureTold, PendingTransition, State};
 use crate::model::time::Span;
 use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
-use crate::process::turn::{Ended, Nobody, Overseer};
+use crate::process::turn::{Monitor, Nobody, TurnResult};
 use crate::rules::telling as rules;
 use crate::store::{Agent, Store};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::environment::{environment, set, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
@@ -35,7 +35,7 @@ const OUTPUT_MAX: usize = 4096;
 
 /// Event that a hook is told of.
 #[derive(Debug, Clone)]
-pub struct Occasion {
+pub struct HookEvent {
     agent: AgentName,
     pub from: Option<ExecutionState>,
     to: Option<ExecutionState>,
@@ -50,14 +50,14 @@ pub struct Occasion {
     attention: Option<Attention>,
 }
 
-impl Occasion {
+impl HookEvent {
     /// Returns the event of an agent that enters or leaves a state.
-    pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> Occasion {
+    pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> HookEvent {
         let run = state.current_run.as_ref();
         let is_recovering = state.execution.state == ExecutionState::Recovering;
         let failure = rules::failure(state).filter(|_| is_recovering);
         let failed = failure.as_ref();
-        Occasion {
+        HookEvent {
             agent: state.agent.clone(),
             from: Some(state.execution.state),
             to: Some(to),
@@ -74,8 +74,8 @@ impl Occasion {
     }
 
     /// Returns the event of an attention.
-    pub fn about(agent: &AgentName, attention: &Attention) -> Occasion {
-        Occasion {
+    pub fn about(agent: &AgentName, attention: &Attention) -> HookEvent {
+        HookEvent {
             agent: agent.clone(),
             from: None,
             to: None,
@@ -89,8 +89,8 @@ impl Occasion {
     }
 
     /// Returns the event of a transition, for `on-state-change`.
-    pub fn transition(agent: &AgentName, untold: &Untold) -> Occasion {
-        Occasion {
+    pub fn transition(agent: &AgentName, untold: &PendingTransition) -> HookEvent {
+        HookEvent {
             agent: agent.clone(),
             from: Some(untold.from),
             to: Some(untold.to),
@@ -104,25 +104,27 @@ impl Occasion {
     }
 
     /// Returns the event for `on-recovery-complete`, if this transition ends a recovery.
-    pub fn end_of_recovery(&self) -> Option<Occasion> {
+    pub fn end_of_recovery(&self) -> Option<HookEvent> {
         let ends = |state| self.from == Some(ExecutionState::Recovering) && self.to == Some(state);
         let went_well = ends(ExecutionState::Runnable);
         let has_ended = went_well || ends(ExecutionState::Failed);
-        has_ended.then(|| Occasion { success: Some(went_well), ..self.clone() })
+        has_ended.then(|| HookEvent { success: Some(went_well), ..self.clone() })
     }
 }
 
 /// Prints the failure of a hook that changes nothing else.
-pub fn recorded(session: &Session, ran: Result<Ran>) {
+pub fn recorded(session: &Session, ran: Result<HookResult>) {
     match ran {
-        Ok(Ran { failure: None }) => {}
-        Ok(Ran { failure: Some(failure) }) => session.out.note(&format!("{}: {failure}", failure.agent)),
+        Ok(HookResult { failure: None }) => {}
+        Ok(HookResult { failure: Some(failure) }) => {
+            session.out.note(&format!("{}: {failure}", failure.agent))
+        }
         Err(error) => session.out.note(&error.to_string()),
     }
 }
 
 /// An installed hook.
-pub struct Hook<'a> {
+pub struct InstalledHook<'a> {
     store: &'a Store,
     agent: &'a Agent<'a>,
     name: &'static str,
@@ -132,12 +134,12 @@ pub struct Hook<'a> {
 }
 
 /// Returns the hook of an agent: its own, else that of the state directory.
-pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<Hook<'a>> {
+pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<InstalledHook<'a>> {
     if is_nested() {
         return None;
     }
     let program = program(agent, name)?;
-    Some(Hook { store, agent, name, program, fence: None })
+    Some(InstalledHook { store, agent, name, program, fence: None })
 }
 
 /// Identity under which the commands of a hook act.
@@ -149,12 +151,12 @@ enum Speaks {
 
 /// Result of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
-    pub failure: Option<Failure>,
+pub struct HookResult {
+    pub failure: Option<HookFailure>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
+pub struct HookFailure {
     agent: AgentName,
     hook: &'static str,
     how: String,
@@ -163,7 +165,7 @@ pub struct Failure {
     was_killed: bool,
 }
 
-impl Failure {
+impl HookFailure {
     /// True if a signal ended the hook before its timeout.
     pub fn was_killed(&self) -> bool {
         self.was_killed
@@ -175,23 +177,23 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for HookFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} failed: {}", self.hook, self.how)?;
         self.said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
     }
 }
 
-impl Hook<'_> {
+impl InstalledHook<'_> {
     /// Sets the fencing token of a run: changes that the hook makes for the run are refused once
     /// the lease is lost.
     pub fn under(self, fence: Option<u64>) -> Self {
-        Hook { fence, ..self }
+        InstalledHook { fence, ..self }
     }
 
     /// Runs the hook to its end, without the lock. Its failure is logged in the ledger, and so is
     /// its output, if it has no run with a log.
-    pub fn run(&self, session: &Session, occasion: &Occasion) -> Result<Ran> {
+    pub fn run(&self, session: &Session, occasion: &HookEvent) -> Result<HookResult> {
         self.run_within(session, occasion, None, &mut Nobody)
     }
 
@@ -199,10 +201,10 @@ impl Hook<'_> {
     pub fn run_within(
         &self,
         session: &Session,
-        occasion: &Occasion,
+        occasion: &HookEvent,
         limit: Option<Limit>,
-        overseer: &mut dyn Overseer,
-    ) -> Result<Ran> {
+        overseer: &mut dyn Monitor,
+    ) -> Result<HookResult> {
         let (spec, timeout) = self.spec(occasion, limit, Speaks::AsItsRun)?;
         let ran = hook::run(&spec, overseer)?;
         self.conclude(session, occasion, timeout, ran)
@@ -213,9 +215,9 @@ impl Hook<'_> {
     pub fn run_beside<T>(
         &self,
         session: &Session,
-        occasion: &Occasion,
+        occasion: &HookEvent,
         act: impl FnOnce() -> T,
-    ) -> (T, Result<Ran>) {
+    ) -> (T, Result<HookResult>) {
         let (spec, timeout) = match self.spec(occasion, None, Speaks::AsOperator) {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
@@ -236,12 +238,12 @@ impl Hook<'_> {
     fn conclude(
         &self,
         session: &Session,
-        occasion: &Occasion,
+        occasion: &HookEvent,
         timeout: Option<Span>,
-        (ended, said): (Ended, String),
-    ) -> Result<Ran> {
+        (ended, said): (TurnResult, String),
+    ) -> Result<HookResult> {
         session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
-        let failure = failure(&ended, timeout).map(|how| Failure {
+        let failure = failure(&ended, timeout).map(|how| HookFailure {
             agent: occasion.agent.clone(),
             hook: self.name,
             how,
@@ -252,17 +254,17 @@ impl Hook<'_> {
         if failure.is_some() || unheard {
             self.record(session, occasion, failure.as_ref(), unheard.then_some(said.as_str()))?;
         }
-        Ok(Ran { failure })
+        Ok(HookResult { failure })
     }
 
     /// Returns the program of the hook, and its timeout.
     fn spec(
         &self,
-        occasion: &Occasion,
+        occasion: &HookEvent,
         limit: Option<Limit>,
         speaks: Speaks,
     ) -> Result<(HookSpec, Option<Span>)> {
-        let Hook { store, agent, .. } = self;
+        let InstalledHook { store, agent, .. } = self;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook act as its turn only while the run is the current one.
@@ -291,7 +293,7 @@ impl Hook<'_> {
 
     /// Returns the log of its run; `None` if the hook has no run, or the directory of the run is
     /// gone.
-    fn log(&self, occasion: &Occasion) -> Option<Spot> {
+    fn log(&self, occasion: &HookEvent) -> Option<Spot> {
         let dir = self.agent.workdir().run(occasion.run_id?);
         dir.exists().then(|| dir.hook_log())
     }
@@ -299,8 +301,8 @@ impl Hook<'_> {
     fn record(
         &self,
         session: &Session,
-        occasion: &Occasion,
-        failure: Option<&Failure>,
+        occasion: &HookEvent,
+        failure: Option<&HookFailure>,
         said: Option<&str>,
     ) -> Result<()> {
         let mut data = json!({ "hook": self.name, "success": failure.is_none() });
@@ -311,13 +313,13 @@ impl Hook<'_> {
         if let Some(said) = said {
             data["output"] = json!(end_of(said));
         }
-        let mut open = Desk::new(session, self.agent).open()?;
+        let mut open = Context::new(session, self.agent).open()?;
         open.draft.event(EventKind::HookEnded, occasion.run_id, data);
         open.commit().map(drop)
     }
 }
 
-fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
+fn document(hook: &str, occasion: &HookEvent) -> Vec<u8> {
     if let Some(attention) = &occasion.attention {
         let mut document = json!({ "hook": hook, "agent": occasion.agent, "at": attention.at });
         document["subject"] = json!(attention.subject);
@@ -351,7 +353,7 @@ fn document(hook: &str, occasion: &Occasion) -> Vec<u8> {
 }
 
 /// Returns the reason for which a hook counts as failed.
-fn failure(ended: &Ended, timeout: Option<Span>) -> Option<String> {
+fn failure(ended: &TurnResult, timeout: Option<Span>) -> Option<String> {
     if ended.timed_out {
         let limit = timeout.map(|limit| format!(" after {limit}")).unwrap_or_default();
         return Some(format!("timed out{limit}"));

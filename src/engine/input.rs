@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::TaskId;
 use crate::model::task::Task;
-use crate::process::supervisor::{Input, Written};
-use crate::process::turn::{Fate, Overseer};
+use crate::process::supervisor::{TaskInputPipe, Written};
+use crate::process::turn::{Fate, Monitor};
 use crate::store::Agent;
-use crate::store::elsewhere::input::{Said, TaskInput};
+use crate::store::elsewhere::input::{InputAnswer, TaskInput};
 
 use super::oversee::LOOKS_BESIDE;
 use super::session::Session;
@@ -32,9 +32,9 @@ pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> R
     let Some(input) = agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
     match input.say(words, bytes)? {
-        Said::Waits => {}
-        Said::Nobody => return Err(nobody(task, "its supervisor is gone, or the task has ended")),
-        Said::Full => return Err(nobody(task, "more than that waits for it already, or would")),
+        InputAnswer::Waits => {}
+        InputAnswer::Nobody => return Err(nobody(task, "its supervisor is gone, or the task has ended")),
+        InputAnswer::Full => return Err(nobody(task, "more than that waits for it already, or would")),
     }
     let until = Instant::now().checked_add(session.patience().as_std().saturating_add(HEARD_IN));
     loop {
@@ -74,7 +74,7 @@ pub fn nobody(task: &Task, why: &str) -> Error {
 /// Passes input that was sent from other machines to the command of a task. If the records are
 /// files, there is no other machine.
 pub struct Hearing<'a> {
-    input: Input,
+    input: TaskInputPipe,
     agent: &'a Agent<'a>,
     id: TaskId,
     /// Input that was taken; it is written up to `at`.
@@ -87,7 +87,7 @@ pub struct Hearing<'a> {
 }
 
 impl<'a> Hearing<'a> {
-    pub fn new(input: Input, agent: &'a Agent<'a>, id: TaskId) -> Hearing<'a> {
+    pub fn new(input: TaskInputPipe, agent: &'a Agent<'a>, id: TaskId) -> Hearing<'a> {
         Hearing { input, agent, id, taken: Vec::new(), at: 0, last: 0, written: 0, next: Instant::now() }
     }
 
@@ -137,7 +137,7 @@ impl<'a> Hearing<'a> {
     }
 }
 
-impl Overseer for Hearing<'_> {
+impl Monitor for Hearing<'_> {
     fn ask(&mut self) -> Fate {
         let fate = self.input.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };

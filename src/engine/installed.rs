@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::model::execution::ExecutionState;
-use crate::model::records::Onlookers;
+use crate::model::records::InstalledHooks;
 use crate::model::state::State;
 use crate::process;
 use crate::process::hook;
@@ -45,11 +45,11 @@ pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
 }
 
 /// Returns which installed hooks run before a turn is `running`.
-pub fn onlookers(agent: &Agent<'_>, state: &State) -> Onlookers {
+pub fn onlookers(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended
         || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
-    Onlookers {
+    InstalledHooks {
         on_scheduled: !goes_on && is_there(ON_SCHEDULED),
         on_resume: goes_on && is_there(ON_RESUME),
         on_state_change: is_there(ON_STATE_CHANGE),

@@ -4,12 +4,12 @@ use crate::model::retention::Retention;
 use crate::model::run::Run;
 use crate::model::time::Time;
 use crate::process::hook;
-use crate::store::{Agent, Change};
+use crate::store::{Agent, AgentTxn};
 
 /// Removes stale files of killed commands, and a part of the expired history, as far as possible.
 /// Errors are ignored, because stale files do no harm. Only for a step that holds the agent's
 /// lease.
-pub fn sweep(agent: &Agent<'_>, locked: Change<'_>, retention: Retention, now: Time) {
+pub fn sweep(agent: &Agent<'_>, locked: AgentTxn<'_>, retention: Retention, now: Time) {
     let has_hooks = locked.local().sweep().unwrap_or(false);
     let _ = locked.sweep_some(retention, now);
     drop(locked);

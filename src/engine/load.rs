@@ -6,7 +6,7 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId, TriggerId};
 use crate::model::message::{Message, MessageKind};
 use crate::model::policy::Policy;
-use crate::model::records::{BrokenWait, Inbox, Lease, Onlookers, Records, Staleness};
+use crate::model::records::{BrokenWait, Inbox, InstalledHooks, LeaseState, Records, Staleness};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::Time;
@@ -40,7 +40,7 @@ pub fn records(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: State,
-    lease: Lease,
+    lease: LeaseState,
     now: Time,
     purpose: Purpose,
 ) -> Result<Records> {
@@ -49,49 +49,49 @@ pub fn records(
 }
 
 /// Open records without the inbox.
-pub struct Open {
+pub struct OpenRecordSet {
     works: Vec<WorkItem>,
     waits: Vec<Wait>,
     timers: Vec<Timer>,
     tasks: Vec<Task>,
 }
 
-impl From<Records> for Open {
-    fn from(Records { works, waits, timers, tasks, .. }: Records) -> Open {
-        Open { works, waits, timers, tasks }
+impl From<Records> for OpenRecordSet {
+    fn from(Records { works, waits, timers, tasks, .. }: Records) -> OpenRecordSet {
+        OpenRecordSet { works, waits, timers, tasks }
     }
 }
 
-pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<Open> {
+pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
     // The directory also has the output of ended tasks, so it is listed only if a task is open.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
-    Ok(Open { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
+    Ok(OpenRecordSet { works: seen.open()?, waits: seen.open()?, timers: seen.open()?, tasks })
 }
 
 /// Loads the remaining records at the revision of `open`.
 pub fn around(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
-    (state, open): (State, Open),
-    lease: Lease,
+    (state, open): (State, OpenRecordSet),
+    lease: LeaseState,
     now: Time,
     purpose: Purpose,
 ) -> Result<Records> {
-    let Open { works, waits, timers, tasks } = open;
+    let OpenRecordSet { works, waits, timers, tasks } = open;
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
     // A run whose lease a process of this machine holds is here, so that no other store has to be
     // asked.
-    let away = if lease == Lease::Held { None } else { away_run(agent, &state, now)? };
+    let away = if lease == LeaseState::Held { None } else { away_run(agent, &state, now)? };
     Ok(Records {
         away,
         policy,
         state,
         lease,
         shortage: None,
-        onlookers: Onlookers::default(),
+        onlookers: InstalledHooks::default(),
         inbox,
         works,
         waits,
@@ -265,7 +265,7 @@ pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
 pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.look(|seen, state| {
         let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
-        let lease = if is_held { Lease::Held } else { Lease::Free };
+        let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
         records(agent, &seen.without_passed_over(&state), state, lease, now, Purpose::Look)
     })
 }
@@ -273,7 +273,7 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
 /// Loads all records at one revision for a dry run, with the hand-written files in the inbox.
 pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
-        let lease = if agent.is_leased(Subject::Run)? { Lease::Held } else { Lease::Free };
+        let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
         let seen = seen.without_unchanged(&state);
         Ok((records(agent, &seen, state, lease, now, Purpose::Foresee)?, seen.dropped()?))
     })

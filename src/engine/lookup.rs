@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use crate::model::message::Message;
-use crate::model::record::Kept;
+use crate::model::record::OpenRecord;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::trigger::Trigger;
@@ -18,7 +18,7 @@ use crate::store::{Agent, Snapshot, Store};
 use super::load;
 
 /// Id and agent that a part of an id stands for.
-pub struct Named<Id> {
+pub struct ResolvedId<Id> {
     pub agent: AgentName,
     pub id: Id,
 }
@@ -31,7 +31,7 @@ fn find<Id: std::fmt::Display + Ord + Copy>(
     what: &'static str,
     part: &str,
     ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<Named<Id>> {
+) -> Result<ResolvedId<Id>> {
     let wrong = match find_in(store, agent.as_ref(), what, part, &ids) {
         Err(error @ (Error::Usage { .. } | Error::NoRecord { .. } | Error::NoAgent { .. })) => error,
         found => return found,
@@ -60,7 +60,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     what: &'static str,
     part: &str,
     ids: &impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<Named<Id>> {
+) -> Result<ResolvedId<Id>> {
     if part.len() < 4 {
         let message = format!("`{part}` is too short for an id: give at least four characters of it");
         return Err(Error::usage(message));
@@ -69,7 +69,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
         Some(name) => vec![name.clone()],
         None => store.agents()?,
     };
-    let mut found: Vec<Named<Id>> = Vec::new();
+    let mut found: Vec<ResolvedId<Id>> = Vec::new();
     for name in names {
         let mut matching: Vec<Id> = match store.agent(&name).and_then(|agent| ids(&agent)) {
             Err(error) if agent.is_none() && error.has_left() => continue,
@@ -78,7 +78,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
         matching.retain(|id| matches_id(&id.to_string(), part));
         matching.sort();
         matching.dedup();
-        found.extend(matching.into_iter().map(|id| Named { agent: name.clone(), id }));
+        found.extend(matching.into_iter().map(|id| ResolvedId { agent: name.clone(), id }));
     }
     match found.len() {
         0 => Err(Error::NoRecord { what, id: part.to_owned() }),
@@ -113,7 +113,7 @@ pub fn whereabouts(agent: &Agent<'_>, id: MessageId) -> Result<Whereabouts> {
 }
 
 /// Looks up a message, queued or in the archive.
-pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<MessageId>> {
+pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<MessageId>> {
     find(store, agent, "message", part, |agent| {
         agent.look(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
@@ -134,22 +134,22 @@ pub fn message(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Na
 }
 
 /// Looks up an open record of a kind.
-pub fn open<T: Kept>(
+pub fn open<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-) -> Result<Named<T::Id>> {
+) -> Result<ResolvedId<T::Id>> {
     find(store, agent, what, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
 }
 
 /// Looks up an open or archived record of a kind.
-pub fn open_or_archived<T: Kept>(
+pub fn open_or_archived<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-) -> Result<Named<T::Id>> {
+) -> Result<ResolvedId<T::Id>> {
     find(store, agent, what, part, |agent| {
         agent.look(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
@@ -166,7 +166,7 @@ pub fn open_or_archived<T: Kept>(
 }
 
 /// Looks up a run, live or settled.
-pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<Named<RunId>> {
+pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<ResolvedId<RunId>> {
     find(store, agent, "run", part, |agent| {
         agent.look(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);

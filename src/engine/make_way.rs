@@ -8,8 +8,8 @@ use crate::rules::priority::to_make_way;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
-use super::desk::Desk;
-use super::hooks::{self, Occasion};
+use super::desk::Context;
+use super::hooks::{self, HookEvent};
 use super::installed;
 use super::resources::occupying;
 use super::session::Session;
@@ -35,7 +35,7 @@ fn try_to_ask(
     let turns = occupying(store, agent, lacked, session.clock.now())?;
     let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;
-    let asked = Desk::new(session, &other).try_change(|draft| {
+    let asked = Context::new(session, &other).try_change(|draft| {
         let grace = draft.records.policy.preemption.grace;
         rules::request_resource(draft, turn.run_id, agent.name(), lacked, grace)
     })?;
@@ -50,7 +50,7 @@ pub fn requested(session: &Session, store: &Store, agent: &Agent<'_>, state: &St
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
     if let Some(hook) = hooks::find(store, agent, installed::ON_PREEMPT_REQUEST) {
         let reason = request.map(|request| request.reason.clone());
-        let occasion = Occasion::of(state, ExecutionState::Suspended, reason);
+        let occasion = HookEvent::of(state, ExecutionState::Suspended, reason);
         hooks::recorded(session, hook.run(session, &occasion));
     }
 }

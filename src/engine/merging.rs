@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::process::git::Repository;
 use crate::store::Store;
 use crate::store::git::MERGED;

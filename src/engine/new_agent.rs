@@ -5,7 +5,7 @@ use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
 use crate::rules::transition::lifecycle;
-use crate::store::{Hook, NewAgent, Store};
+use crate::store::{HookFile, NewAgent, Store};
 
 use super::session::Session;
 
@@ -13,7 +13,7 @@ use super::session::Session;
 pub const SETTINGS: &str = "agent.toml";
 
 /// An agent to create.
-pub struct New {
+pub struct AgentRequest {
     pub name: AgentName,
     /// Parent, of which the agent becomes a child.
     pub parent: Option<AgentName>,
@@ -22,7 +22,7 @@ pub struct New {
     /// Text of its `agent.toml`.
     pub policy: String,
     /// Its own hooks.
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<HookFile>,
     /// SHA-256 of the secret of its trigger.
     pub secret_sha256: String,
 }
@@ -34,8 +34,8 @@ pub struct Made {
 }
 
 /// Creates an agent with all its files, atomically.
-pub fn make(session: &Session, store: &Store, new: New) -> Result<Made> {
-    let New { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
+pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Made> {
+    let AgentRequest { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
     let policy = store.local().policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
     let mut stamp = session.clock.stamp()?;

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::store::Store;
 
 /// A new file. Dropping this value removes it, unless `keep` was called.
@@ -79,12 +79,12 @@ pub struct Replacement {
     file: File,
     place: PathBuf,
     beside: PathBuf,
-    named: Named,
+    named: FileName,
 }
 
 /// Name that a file has.
 #[derive(PartialEq)]
-enum Named {
+enum FileName {
     Nothing,
     Beside,
     Place,
@@ -103,11 +103,11 @@ impl Replacement {
         beside.push(".new-dormouse");
         let beside = place.with_file_name(beside);
         let (file, named) = if fs::metadata(place).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            (File::options().write(true).open(place).context("open", place)?, Named::Place)
+            (File::options().write(true).open(place).context("open", place)?, FileName::Place)
         } else if let Some(file) = nameless(dir_of(place), mode) {
-            (file, Named::Nothing)
+            (file, FileName::Nothing)
         } else {
-            (beside_it(&beside, place, mode)?, Named::Beside)
+            (beside_it(&beside, place, mode)?, FileName::Beside)
         };
         Ok(Replacement { file, place: place.to_owned(), beside, named })
     }
@@ -120,29 +120,29 @@ impl Replacement {
     /// Moves the file to its place, replacing the previous one.
     pub fn place(mut self) -> Result<()> {
         match self.named {
-            Named::Place => return Ok(()),
-            Named::Nothing | Named::Beside => self.file.sync_all().context("sync", &self.place)?,
+            FileName::Place => return Ok(()),
+            FileName::Nothing | FileName::Beside => self.file.sync_all().context("sync", &self.place)?,
         }
-        if self.named == Named::Nothing && give_name(&self.file, &self.place)? {
+        if self.named == FileName::Nothing && give_name(&self.file, &self.place)? {
             return sync_dir_of(&self.place);
         }
         let began = Instant::now();
-        while self.named == Named::Nothing {
+        while self.named == FileName::Nothing {
             if give_name(&self.file, &self.beside)? {
-                self.named = Named::Beside;
+                self.named = FileName::Beside;
             } else {
                 remove_abandoned(&self.beside, began)?;
             }
         }
         fs::rename(&self.beside, &self.place).context("rename to", &self.place)?;
-        self.named = Named::Place;
+        self.named = FileName::Place;
         sync_dir_of(&self.place)
     }
 }
 
 impl Drop for Replacement {
     fn drop(&mut self) {
-        if self.named == Named::Beside {
+        if self.named == FileName::Beside {
             // The error that led here is more useful than one of this removal.
             let _ = fs::remove_file(&self.beside);
         }

@@ -11,14 +11,14 @@ use crate::rules::transition::inbox::not_delivered;
 use crate::store::{Agent, Store};
 
 use super::authority;
-use super::desk::Desk;
+use super::desk::Context;
 use super::session::Session;
 
 /// Maximum number of messages that are delivered under one lock. The lock is the receiving agent's,
 /// and other commands wait for it.
 const UNDER_ONE_LOCK: usize = 1000;
 
-impl Desk<'_> {
+impl Context<'_> {
     /// Delivers the messages in the outbox to other agents. Must be called without the lock.
     pub fn deliver(self) -> Result<()> {
         let outbox = self.agent.look(|seen, _| seen.open::<Message>())?;
@@ -57,7 +57,7 @@ fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Messag
     if dealt_with.is_empty() && unheard.is_empty() && !outbox.is_empty() {
         return Ok(());
     }
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     for (message, reason) in unheard {
         not_delivered(&mut open.draft, message, &reason);
         dealt_with.insert(message.id);

@@ -10,15 +10,15 @@ use crate::model::policy::PreemptionPolicy;
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::process::turn::{Fate, Overseer};
+use crate::process::turn::{Fate, Monitor};
 use crate::process::{is_past, machine};
 use crate::report::progress::Age;
-use crate::rules::critical::{Left, first_to_go, lacks};
+use crate::rules::critical::{FreeResources, first_to_go, lacks};
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, request, tell_to_end};
-use crate::store::{Agent, Leased, StoreVersion};
+use crate::store::{Agent, HeldLease, StoreVersion};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::resources::making_way_when_low;
 use super::sections;
 use super::session::Session;
@@ -40,25 +40,25 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const TRIES_TO_TELL: u32 = 25;
 
 /// Keeps a lease alive around another monitor, and ends the command when the lease is lost.
-pub struct Kept<'a, O> {
+pub struct LeaseKeeper<'a, O> {
     inner: O,
-    lease: Option<&'a Leased>,
+    lease: Option<&'a HeldLease>,
 }
 
-impl<'a, O> Kept<'a, O> {
-    pub fn new(inner: O, lease: impl Into<Option<&'a Leased>>) -> Kept<'a, O> {
-        Kept { inner, lease: lease.into() }
+impl<'a, O> LeaseKeeper<'a, O> {
+    pub fn new(inner: O, lease: impl Into<Option<&'a HeldLease>>) -> LeaseKeeper<'a, O> {
+        LeaseKeeper { inner, lease: lease.into() }
     }
 }
 
-impl<O: Overseer> Overseer for Kept<'_, O> {
+impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
     fn ask(&mut self) -> Fate {
-        if !self.lease.is_none_or(Leased::beat) {
+        if !self.lease.is_none_or(HeldLease::beat) {
             return Fate::Ends;
         }
         let fate = self.inner.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };
-        if self.lease.and_then(Leased::fence).is_none() {
+        if self.lease.and_then(HeldLease::fence).is_none() {
             return fate;
         }
         let soon = Instant::now() + BEATS;
@@ -66,7 +66,7 @@ impl<O: Overseer> Overseer for Kept<'_, O> {
     }
 
     fn late(&mut self) -> Fate {
-        if self.lease.is_none_or(Leased::beat) { self.inner.late() } else { Fate::Ends }
+        if self.lease.is_none_or(HeldLease::beat) { self.inner.late() } else { Fate::Ends }
     }
 
     fn signalled(&mut self, signal: i32) {
@@ -103,7 +103,7 @@ impl<'a, O> OfTask<'a, O> {
     }
 }
 
-impl<O: Overseer> Overseer for OfTask<'_, O> {
+impl<O: Monitor> Monitor for OfTask<'_, O> {
     fn ask(&mut self) -> Fate {
         let fate = self.inner.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };
@@ -156,7 +156,7 @@ impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
     }
 }
 
-impl<L: FnMut(&State) -> Fate> Overseer for Overseen<'_, L> {
+impl<L: FnMut(&State) -> Fate> Monitor for Overseen<'_, L> {
     fn ask(&mut self) -> Fate {
         let now = Instant::now();
         if now >= self.next {
@@ -180,7 +180,7 @@ pub fn of_run<'a>(
     agent: &'a Agent<'a>,
     run_id: RunId,
     max_section: Span,
-) -> impl Overseer + 'a {
+) -> impl Monitor + 'a {
     let mut grace = Grace::default();
     Overseen::new(agent, move |state: &State| {
         let settled = sections::settled(session, agent, state.clone());
@@ -235,7 +235,7 @@ pub fn of_turn<'a>(
     agent: &'a Agent<'a>,
     run_id: RunId,
     preemption: PreemptionPolicy,
-) -> OfTurn<'a, impl Overseer + 'a> {
+) -> OfTurn<'a, impl Monitor + 'a> {
     let max_section = preemption.max_section;
     let run = of_run(session, agent, run_id, max_section);
     let age = Age::new(agent.name(), session.out.is_quiet());
@@ -270,12 +270,12 @@ impl<O> OfTurn<'_, O> {
         self.measured_at = Instant::now().checked_add(MEASURES);
         let store = self.agent.store();
         let dir = store.anchor().path();
-        let left = Left { memory: machine::available_memory(), disk: machine::free_disk(dir) };
+        let left = FreeResources { memory: machine::available_memory(), disk: machine::free_disk(dir) };
         let Some(reason) = lacks(&self.preemption.critical, &left) else { return };
         let turns = making_way_when_low(store, self.session.clock.now()).unwrap_or_default();
         if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {
             let grace = self.preemption.grace;
-            let _ = Desk::new(self.session, self.agent)
+            let _ = Context::new(self.session, self.agent)
                 .try_change(|draft| request(draft, reason, grace, Some(RELIEF)));
         }
     }
@@ -284,7 +284,7 @@ impl<O> OfTurn<'_, O> {
     /// If another process keeps the record locked, the signal is sent without the note.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
-            let told = Desk::new(self.session, self.agent).try_change(|draft| {
+            let told = Context::new(self.session, self.agent).try_change(|draft| {
                 tell_to_end(draft, self.run_id, why);
                 Ok::<_, Error>(())
             });
@@ -296,7 +296,7 @@ impl<O> OfTurn<'_, O> {
     }
 }
 
-impl<O: Overseer> Overseer for OfTurn<'_, O> {
+impl<O: Monitor> Monitor for OfTurn<'_, O> {
     fn ask(&mut self) -> Fate {
         // The tick looks at the records often enough to need no timer for this.
         self.age.show();
@@ -353,6 +353,7 @@ impl Grace {
 /// Commits that the run is forced to end, before any signal is sent; after that no section can
 /// begin.
 fn force_under_lock(session: &Session, agent: &Agent<'_>, run_id: RunId, over: Time) -> Result<bool> {
-    let forced = Desk::new(session, agent).try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
+    let forced =
+        Context::new(session, agent).try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
     Ok(forced.is_some_and(|forced| forced.made))
 }

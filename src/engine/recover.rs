@@ -8,7 +8,7 @@ use crate::model::id::RunId;
 use crate::model::records::Records;
 use crate::model::state::State;
 use crate::model::turn::TurnEnd;
-use crate::process::Mark;
+use crate::process::ProcessMark;
 use crate::process::remains::Remains;
 use crate::process::turn::Fate;
 use crate::rules::execution::{deadline, is_over};
@@ -16,13 +16,13 @@ use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::{Agent, Change, Leased, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Store};
 
-use super::desk::{Desk, Open};
-use super::errand::{Errand, after_settlement};
-use super::hooks::{self, Failure, Occasion};
+use super::desk::{Context, OpenTxn};
+use super::errand::{Effect, after_settlement};
+use super::hooks::{self, HookEvent, HookFailure};
 use super::installed;
-use super::oversee::{Kept, Overseen};
+use super::oversee::{LeaseKeeper, Overseen};
 use super::owner::TICK_GONE;
 use super::session::Session;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
@@ -35,11 +35,11 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 pub fn repair_lease(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     state: State,
     run_id: RunId,
 ) -> Result<()> {
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let mut draft = desk.draft(locked, state)?;
     set_lease_right(&mut draft, run_id);
     desk.commit(locked, draft).map(drop)
@@ -53,18 +53,18 @@ pub fn settle_abandoned(
     store: &Store,
     agent: &Agent<'_>,
     run_id: RunId,
-) -> Result<Option<Vec<Errand>>> {
+) -> Result<Option<Vec<Effect>>> {
     let leader = agent.workdir().run(run_id).leader();
-    Remains::find(&Mark::run(run_id), &leader)?.end(LAST_GRACE)?;
+    Remains::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id, None)?;
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
     }
     let noted = agent.workdir().run(run_id).noted_end()?;
-    let make = |locked: &Change<'_>, state: State, noted: Option<TurnEnd>| {
+    let make = |locked: &AgentTxn<'_>, state: State, noted: Option<TurnEnd>| {
         let mut draft = desk.draft(locked, state)?;
         let seen = locked.look_past_inbox();
         account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
@@ -120,37 +120,37 @@ pub fn carry_out(
     session: &Session,
     store: &Store,
     agent: &Agent<'_>,
-    locked: Change<'_>,
+    locked: AgentTxn<'_>,
     mut draft: Draft,
     cause: &str,
-    lease: Option<&Leased>,
+    lease: Option<&HeldLease>,
 ) -> Result<Recovery> {
     let Some(hook) = hooks::find(store, agent, installed::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
-        let records = ended(Desk::new(session, agent), locked, draft)?;
+        let records = ended(Context::new(session, agent), locked, draft)?;
         return Ok(Recovery { records, failure: None });
     };
     recovery::begin(&mut draft, cause)?;
     let limit = Some(draft.records.policy.timeouts.recovery);
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let begun = desk.commit(&locked, draft)?.state;
     drop(locked);
     desk.tell();
-    let occasion = Occasion::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
+    let occasion = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
     // A `stop` ends the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
-    let mut overseer = Kept::new(Overseen::new(agent, lasts), lease);
+    let mut overseer = LeaseKeeper::new(Overseen::new(agent, lasts), lease);
     let failure = hook.run_within(session, &occasion, limit, &mut overseer)?.failure;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
-    let Open { locked, mut draft, .. } = desk.open()?;
+    let OpenTxn { locked, mut draft, .. } = desk.open()?;
     if draft.records.state.execution != begun.execution {
         return Ok(Recovery { records: draft.records, failure: None });
     }
     let overdue = deadline(&draft.records.state, &draft.records.policy.timeouts)
         .filter(|(limit, _)| is_over(*limit, draft.now()));
-    let reason = overdue.map(|(_, reason)| reason).or(failure.as_ref().map(Failure::reason));
+    let reason = overdue.map(|(_, reason)| reason).or(failure.as_ref().map(HookFailure::reason));
     match reason {
         None => recovery::complete(&mut draft)?,
         Some(reason) => recovery::fail(&mut draft, reason)?,
@@ -160,7 +160,7 @@ pub fn carry_out(
 }
 
 /// Commits the end of a recovery, and notifies the hooks.
-fn ended(desk: Desk<'_>, locked: Change<'_>, draft: Draft) -> Result<Records> {
+fn ended(desk: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
     let records = desk.commit(&locked, draft)?;
     drop(locked);
     desk.tell();

@@ -13,7 +13,7 @@ use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
-use crate::process::Mark;
+use crate::process::ProcessMark;
 use crate::process::remains::Remains;
 use crate::rules::preemption::is_leaving;
 use crate::rules::priority::Occupying;
@@ -21,26 +21,26 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
-use crate::store::{Agent, Guard, Leased, Occupant, Sharing, Slot, Store, Subject};
+use crate::store::{Agent, HeldLease, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::owner::away;
 use super::patience::wait_until;
 use super::session::Session;
 
 /// Resources of one turn. They are released when this is dropped, or its process ends.
 #[derive(Debug, Default)]
-pub struct Grant {
-    _workspace: Option<Guard>,
+pub struct TurnResources {
+    _workspace: Option<LockGuard>,
     _slot: Option<Slot>,
 }
 
 /// Locks that a tick holds for its turn.
 #[derive(Debug)]
-pub struct Hold {
+pub struct ResourceLocks {
     /// Lease of the run. It is released first, as soon as the run is settled.
-    pub lease: Leased,
-    pub grant: Grant,
+    pub lease: HeldLease,
+    pub grant: TurnResources,
 }
 
 /// Purpose of looking for the resources.
@@ -60,15 +60,15 @@ pub fn step(
     draft: Draft,
     tried: Tried,
     purpose: Intent,
-) -> Result<(Step, Grant)> {
+) -> Result<(Step, TurnResources)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
     if !is_claim {
-        return Ok((step, Grant::default()));
+        return Ok((step, TurnResources::default()));
     }
     Ok(match take(store, agent, &step.draft.records, step.draft.now(), purpose)? {
         Ok(grant) => (step, grant),
-        Err(shortage) => (step.lacking(shortage, tried), Grant::default()),
+        Err(shortage) => (step.lacking(shortage, tried), TurnResources::default()),
     })
 }
 
@@ -78,9 +78,9 @@ fn take(
     records: &Records,
     now: Time,
     purpose: Intent,
-) -> Result<std::result::Result<Grant, Shortage>> {
+) -> Result<std::result::Result<TurnResources, Shortage>> {
     let policy = &records.policy;
-    let mut grant = Grant::default();
+    let mut grant = TurnResources::default();
     if policy.turn.command.is_none() {
         let evidence = vec![format!("{} names no turn.command", agent.settings())];
         return Ok(Err(Shortage { resource: Resource::Command, evidence, back_at: None, is_occupied: true }));
@@ -108,7 +108,7 @@ fn take(
 }
 
 /// `None`: the resource is free, and was not to be taken.
-type Granted<T> = std::result::Result<Option<T>, Shortage>;
+type GrantedResource<T> = std::result::Result<Option<T>, Shortage>;
 
 fn workspace(
     store: &Store,
@@ -117,7 +117,7 @@ fn workspace(
     mode: WorkspaceMode,
     now: Time,
     purpose: Intent,
-) -> Result<Granted<Guard>> {
+) -> Result<GrantedResource<LockGuard>> {
     let lacks = |evidence, is_occupied| Shortage {
         resource: Resource::Workspace,
         evidence,
@@ -159,7 +159,13 @@ fn workspace(
     Ok(Ok(held))
 }
 
-fn slot(store: &Store, agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Granted<Slot>> {
+fn slot(
+    store: &Store,
+    agent: &Agent<'_>,
+    slots: u32,
+    now: Time,
+    purpose: Intent,
+) -> Result<GrantedResource<Slot>> {
     let (is_free, held) = match purpose {
         Intent::Take => {
             let held = store.take_slot(slots, agent.name(), now)?;
@@ -294,7 +300,7 @@ fn left_behind(
         return Ok(None);
     }
     let leader = other.workdir().run(run.run_id).leader();
-    if Remains::find(&Mark::run(run.run_id), &leader)?.is_gone() {
+    if Remains::find(&ProcessMark::run(run.run_id), &leader)?.is_gone() {
         return Ok(None);
     }
     Ok(Some(vec![
@@ -329,7 +335,7 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
         ))
         .with_hint("the agent is stopped; end that process"));
     }
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     released(&mut open.draft, run_id, &workspace.path().to_string_lossy());
     open.commit().map(drop)
 }

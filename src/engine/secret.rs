@@ -18,11 +18,11 @@ use super::session::Session;
 /// A new secret. Only its hash is stored.
 pub struct Secret {
     word: String,
-    place: Place,
+    place: SecretPlace,
 }
 
 /// The one place where the secret can be found.
-enum Place {
+enum SecretPlace {
     /// The output of the command.
     Shown,
     File(NewFile),
@@ -39,8 +39,8 @@ impl Secret {
     pub fn draw(session: &Session, store: &Store, verify: &Verify, into: Option<&Path>) -> Result<Secret> {
         let word = signature::new_secret(verify, session.clock.secret()?);
         let place = match into {
-            Some(path) => Place::File(secret_file(store, path, &word)?),
-            None => Place::Shown,
+            Some(path) => SecretPlace::File(secret_file(store, path, &word)?),
+            None => SecretPlace::Shown,
         };
         Ok(Secret { word, place })
     }
@@ -49,7 +49,7 @@ impl Secret {
     pub fn given(verify: &Verify, word: String) -> Result<Secret> {
         signature::check_secret(verify, &word)
             .map_err(|why| Error::usage(format!("--secret-from: the secret can't be used: {why}")))?;
-        Ok(Secret { word, place: Place::Sender })
+        Ok(Secret { word, place: SecretPlace::Sender })
     }
 
     /// True if the secret is short enough to be guessed.
@@ -59,7 +59,7 @@ impl Secret {
 
     /// True if the command prints the secret.
     pub fn is_shown(&self, out: &Output) -> bool {
-        matches!(self.place, Place::Shown) && !out.is_quiet()
+        matches!(self.place, SecretPlace::Shown) && !out.is_quiet()
     }
 
     pub fn sha256(&self) -> String {
@@ -74,18 +74,18 @@ impl Secret {
     /// Keeps the file, because a trigger now depends on the secret.
     pub fn keep(&mut self) {
         match &mut self.place {
-            Place::File(file) => file.keep(),
-            Place::Shown | Place::Sender => {}
+            SecretPlace::File(file) => file.keep(),
+            SecretPlace::Shown | SecretPlace::Sender => {}
         }
     }
 
     /// Adds the secret, or the file in which it is, to the JSON output under `field`.
     pub fn add_to(&self, object: &mut Value, field: &str, out: &Output) {
         match &self.place {
-            Place::File(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
-            Place::Shown if out.is_quiet() => {}
-            Place::Shown => object[field] = json!(self.word),
-            Place::Sender => {}
+            SecretPlace::File(file) => object["secret_file"] = json!(file.path().to_string_lossy()),
+            SecretPlace::Shown if out.is_quiet() => {}
+            SecretPlace::Shown => object[field] = json!(self.word),
+            SecretPlace::Sender => {}
         }
     }
 
@@ -94,11 +94,11 @@ impl Secret {
     pub fn line(&self, out: &Output) -> String {
         match &self.place {
             _ if out.is_quiet() => String::new(),
-            Place::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
-            Place::Sender => "secret  as the sender has made it".to_owned(),
-            Place::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
+            SecretPlace::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
+            SecretPlace::Sender => "secret  as the sender has made it".to_owned(),
+            SecretPlace::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
             // On a pipe it could end up in a log or a mail of cron.
-            Place::Shown => {
+            SecretPlace::Shown => {
                 "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned()
             }
         }

@@ -8,7 +8,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::Agent;
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::owner::away;
 use super::session::Session;
 
@@ -42,6 +42,6 @@ pub fn settled(session: &Session, agent: &Agent<'_>, state: State) -> Result<Sta
         return Ok(state);
     }
     // Opening the records closes the sections.
-    let opened = Desk::new(session, agent).try_open()?;
+    let opened = Context::new(session, agent).try_open()?;
     opened.map_or(Ok(state), |open| open.commit())
 }

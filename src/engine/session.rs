@@ -12,7 +12,7 @@ use crate::model::refusal::Refusal;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::process::git::exchange::Line;
+use crate::process::git::exchange::RemoteBranch;
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
@@ -39,10 +39,10 @@ pub struct Session {
     /// addition to the turn.
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which a claim is pushed before its turn runs.
-    pub publishes_to: RefCell<Option<Line>>,
+    pub publishes_to: RefCell<Option<RemoteBranch>>,
     /// Agent of the command, once it is known; JSON errors name it.
     subject: RefCell<Option<AgentName>>,
-    said: Said,
+    said: GlobalOptions,
 }
 
 /// Agents of a command that lists.
@@ -56,7 +56,7 @@ pub struct Chosen {
 }
 
 /// Global options of the command line.
-pub struct Said {
+pub struct GlobalOptions {
     /// Name of the command, shown to those that wait for its locks.
     pub command: &'static str,
     /// State directory, if it was named.
@@ -67,7 +67,7 @@ pub struct Said {
 
 impl Session {
     /// Returns the session of one command.
-    pub fn new(clock: Clock, out: Output, said: Said) -> Session {
+    pub fn new(clock: Clock, out: Output, said: GlobalOptions) -> Session {
         Session {
             clock,
             out,

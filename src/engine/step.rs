@@ -7,7 +7,7 @@ use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::id::MessageId;
 use crate::model::message::Message;
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -21,14 +21,14 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
-use crate::store::{Agent, Change, Store, Subject, moved_away};
+use crate::store::{Agent, AgentTxn, Store, Subject, moved_away};
 
-use super::desk::Desk;
+use super::desk::Context;
 use super::drops;
 use super::environment;
 use super::errand;
 use super::exchange;
-use super::foresee::{Foreseen, at_rest, foresee};
+use super::foresee::{Preview, at_rest, foresee};
 use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
@@ -36,7 +36,7 @@ use super::make_way;
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
 use super::past;
 use super::recover::{Recovery, carry_out, repair_lease};
-use super::resources::{self, Grant, Hold};
+use super::resources::{self, ResourceLocks, TurnResources};
 use super::session::Session;
 use super::turn::{self, Turn};
 
@@ -57,7 +57,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
     // Names of unmovable files, which this step does not try again.
     let mut stuck = Vec::<String>::new();
     loop {
-        let desk = Desk::new(session, agent);
+        let desk = Context::new(session, agent);
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
@@ -79,7 +79,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             }
         }
         let seen = locked.look_for_step(&state, &stuck)?;
-        let records = load::records(agent, &seen, state, Lease::Free, now, Purpose::Step)?;
+        let records = load::records(agent, &seen, state, LeaseState::Free, now, Purpose::Step)?;
         drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
         let (step, grant) = resources::step(store, agent, draft, tried, resources::Intent::Take)?;
@@ -95,9 +95,9 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             Next::SetAside => stuck.extend(drops::set_aside(session, agent, &locked, step.draft)?),
             Next::DropStale => drop(desk.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
-                let hold = Hold { lease, grant };
+                let hold = ResourceLocks { lease, grant };
                 let mut report = act(session, store, agent, locked, step.draft, decision, hold)?;
-                Desk::new(session, agent).tell();
+                Context::new(session, agent).tell();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
                 report.duration_ms = millis_since(started);
@@ -141,10 +141,10 @@ fn act(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    locked: Change<'_>,
+    locked: AgentTxn<'_>,
     mut draft: Draft,
     decision: Decision,
-    hold: Hold,
+    hold: ResourceLocks,
 ) -> Result<StepReport> {
     let decision_report = decision.report();
     match decision {
@@ -158,13 +158,13 @@ fn act(
             // Read before the claim is committed, because a database releases the lock with the
             // commit.
             let past = past::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
-            let desk = Desk::new(session, agent);
+            let desk = Context::new(session, agent);
             let records = desk.commit(&locked, draft)?;
             let touched = locked.look_past_inbox().touched(&records.state);
             drop(locked);
             desk.tell();
             exchange::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
-            let Hold { lease, grant } = hold;
+            let ResourceLocks { lease, grant } = hold;
             let turn = Turn { store, agent, claimed, records, touched, lease };
             run_turn(session, turn, past, decision_report, grant)
         }
@@ -173,7 +173,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
             let priority = i32::from(draft.records.policy.scheduler.priority);
-            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
+            let report = commit(Context::new(session, agent), &locked, draft, decision_report)?;
             drop(locked);
             make_way::ask_for(session, store, agent, priority, shortage.resource);
             Ok(report)
@@ -191,7 +191,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             arrivals::reduce(&mut draft, message, continuation);
-            let mut records = Desk::new(session, agent).commit(&locked, draft)?;
+            let mut records = Context::new(session, agent).commit(&locked, draft)?;
             records.inbox.head = None;
             load::offer_first(&locked.look_again()?, &mut records.inbox)?;
             let posture = posture(&records).posture;
@@ -201,13 +201,13 @@ fn act(
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
-            commit(Desk::new(session, agent), &locked, draft, decision_report)
+            commit(Context::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             ignore_duplicate_hint(&mut draft);
-            commit(Desk::new(session, agent), &locked, draft, decision_report)
+            commit(Context::new(session, agent), &locked, draft, decision_report)
         }
         Decision::Stop
         | Decision::NotStarted
@@ -222,14 +222,19 @@ fn act(
             hold.lease.release_along();
             rest(&mut draft, &decision);
             let retention = draft.records.policy.retention;
-            let report = commit(Desk::new(session, agent), &locked, draft, decision_report)?;
+            let report = commit(Context::new(session, agent), &locked, draft, decision_report)?;
             litter::sweep(agent, locked, retention, session.clock.now());
             Ok(report)
         }
     }
 }
 
-fn commit(desk: Desk<'_>, locked: &Change<'_>, draft: Draft, decision: DecisionReport) -> Result<StepReport> {
+fn commit(
+    desk: Context<'_>,
+    locked: &AgentTxn<'_>,
+    draft: Draft,
+    decision: DecisionReport,
+) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
     let state = desk.commit(locked, draft)?.state;
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
@@ -248,7 +253,7 @@ fn run_turn(
     turn: Turn<'_>,
     past: Result<History>,
     decision: DecisionReport,
-    grant: Grant,
+    grant: TurnResources,
 ) -> Result<StepReport> {
     let agent = turn.agent;
     let run_id = turn.claimed.run.run_id;
@@ -257,7 +262,7 @@ fn run_turn(
     let cancelled_by = end.cancelled_by;
     let (settled, after, run) = turn::settle(session, turn, end)?;
     drop(grant);
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     // After a signal the tick runs no hook, so the hooks are called first.
     desk.carry_out(errand::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
@@ -317,7 +322,7 @@ pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<S
     store.refuse_other_pool(agent)?;
     let started = Instant::now();
     let now = session.clock.now();
-    let Foreseen { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
+    let Preview { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
     if let Some(moved) = &draft.records.state.moved {
         return Err(moved_away(agent, moved));
     }

@@ -9,12 +9,12 @@ use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskStatus};
 use crate::model::time::Span;
 use crate::rules::authority as rights;
-use crate::rules::transition::task::End;
+use crate::rules::transition::task::TaskEnding;
 use crate::store::{Agent, Store};
 
 use super::background::{self, KILL_GRACE};
 use super::delegate::{self, Withdrawn};
-use super::desk::Desk;
+use super::desk::Context;
 use super::gate::{EndedRun, Halted, Stop, halt};
 use super::owner::away_task;
 use super::resources;
@@ -48,7 +48,7 @@ pub fn stop_tasks(
     tasks: &[Task],
     grace: Span,
 ) -> Result<()> {
-    let mut ending = Ending::new(store.agent(agent.name())?, grace);
+    let mut ending = EndingTasks::new(store.agent(agent.name())?, grace);
     ending.begin(session, tasks);
     carry_out(session, store, ending).ended
 }
@@ -61,20 +61,20 @@ pub fn stop_child(
     task: Task,
     end: ChildEnd,
 ) -> Result<()> {
-    let mut ending = Ending::new(store.agent(agent.name())?, Span::from_secs(KILL_GRACE.as_secs()));
+    let mut ending = EndingTasks::new(store.agent(agent.name())?, Span::from_secs(KILL_GRACE.as_secs()));
     ending.children.push_back((task, end));
     carry_out(session, store, ending).ended
 }
 
 /// Ends every task of an agent that its own failure has stopped.
 pub fn end_tasks(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
-    let mut ending = Ending::new(store.agent(agent.name())?, agent.policy()?.timeouts.shutdown);
+    let mut ending = EndingTasks::new(store.agent(agent.name())?, agent.policy()?.timeouts.shutdown);
     ending.begin_all(session)?;
     carry_out(session, store, ending).ended
 }
 
 /// Tasks of an agent that are being ended.
-struct Ending<'s> {
+struct EndingTasks<'s> {
     agent: Agent<'s>,
     grace: Span,
     tasks: Vec<TaskId>,
@@ -93,9 +93,9 @@ struct Awaited {
 }
 
 /// Stops the children, and before them their own children. Each parent stops one child at a time.
-fn carry_out<'s>(session: &Session, store: &'s Store, ending: Ending<'s>) -> Ending<'s> {
+fn carry_out<'s>(session: &Session, store: &'s Store, ending: EndingTasks<'s>) -> EndingTasks<'s> {
     let mut current = ending;
-    let mut parents: Vec<(Ending<'s>, Awaited)> = Vec::new();
+    let mut parents: Vec<(EndingTasks<'s>, Awaited)> = Vec::new();
     loop {
         if let Some((task, end)) = current.children.pop_front() {
             match current.begin_child(session, store, &task) {
@@ -128,9 +128,9 @@ fn begin_stop<'s>(
     store: &Store,
     agent: Agent<'s>,
     how: &Stop,
-) -> Result<(Ending<'s>, Halted)> {
+) -> Result<(EndingTasks<'s>, Halted)> {
     let halted = halt(session, store, &agent, how)?;
-    let mut ending = Ending::new(agent, halted.grace);
+    let mut ending = EndingTasks::new(agent, halted.grace);
     if halted.is_stopped() {
         ending.begin_all(session)?;
     }
@@ -141,15 +141,15 @@ fn begin_stop<'s>(
 fn conclude<'s>(
     session: &Session,
     store: &Store,
-    ending: Ending<'s>,
+    ending: EndingTasks<'s>,
     halted: Halted,
 ) -> Result<(Agent<'s>, Stopped)> {
-    let Ending { agent, tasks, ended, .. } = ending;
+    let EndingTasks { agent, tasks, ended, .. } = ending;
     let is_stopped = halted.is_stopped();
     let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
     // The hooks are notified only now, because they would use up the turn's grace, and other
     // processes could start work meanwhile.
-    Desk::new(session, &agent).tell();
+    Context::new(session, &agent).tell();
     let mut cleared = Ok(());
     if is_stopped {
         if !tasks.is_empty() {
@@ -161,9 +161,9 @@ fn conclude<'s>(
     Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
 }
 
-impl<'s> Ending<'s> {
-    fn new(agent: Agent<'s>, grace: Span) -> Ending<'s> {
-        Ending { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
+impl<'s> EndingTasks<'s> {
+    fn new(agent: Agent<'s>, grace: Span) -> EndingTasks<'s> {
+        EndingTasks { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
     }
 
     /// Begins to end every task. Results are kept.
@@ -207,7 +207,7 @@ impl<'s> Ending<'s> {
         session: &Session,
         store: &'s Store,
         task: &Task,
-    ) -> Result<Option<(Ending<'s>, Withdrawn, Halted)>> {
+    ) -> Result<Option<(EndingTasks<'s>, Withdrawn, Halted)>> {
         let Some((child, withdrawn)) = delegate::begin_withdrawal(session, store, &self.agent, task)? else {
             return Ok(None);
         };
@@ -220,7 +220,7 @@ impl<'s> Ending<'s> {
 
     /// Ends a delegation whose child is stopped. `cleared`: error of that stop.
     fn finish(&mut self, session: &Session, task: TaskId, end: ChildEnd, cleared: Result<()>) {
-        let finished = background::finish(session, &self.agent, task, End::Child(end));
+        let finished = background::finish(session, &self.agent, task, TaskEnding::Child(end));
         self.note(finished.and(cleared));
     }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId};
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
@@ -35,7 +35,7 @@ impl Summary {
         store: &Store,
         agent: &Agent<'_>,
         now: Time,
-        past: Past,
+        past: ArchiveSearch,
         all_children: bool,
     ) -> Result<Summary> {
         let (records, arrivals) = look(agent, now, past)?;
@@ -67,7 +67,7 @@ impl Summary {
 
 /// Returns the line of an agent in a list. `identity` is `None` if the line is not to show it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
-    let (records, arrivals) = look(agent, now, Past::Counted)?;
+    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
     Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
 }
 
@@ -96,24 +96,24 @@ pub fn readings(
 
 fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
     let visibility = agent.identity()?.visibility;
-    let (records, arrivals) = look(agent, now, Past::Counted)?;
+    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
     Ok(Reading::new(visibility, records, &arrivals, now))
 }
 
 /// Loads the records and all arrivals at one revision. `past`: also which messages were reduced.
-fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)> {
+fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
         let mut queued = seen.keys()?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         queued.retain(|key| Some(key.id) != claimed);
         let reduced = match past {
-            Past::Counted => Vec::new(),
-            Past::Named => reduced(&seen, &state, now)?,
+            ArchiveSearch::Counted => Vec::new(),
+            ArchiveSearch::Named => reduced(&seen, &state, now)?,
         };
         let rejected = seen.count_rejected(&state)?;
         let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
-        let lease = if is_held { Lease::Held } else { Lease::Free };
+        let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
         let records = load::records(agent, &seen, state, lease, now, Purpose::Look)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })
@@ -121,7 +121,7 @@ fn look(agent: &Agent<'_>, now: Time, past: Past) -> Result<(Records, Arrivals)>
 
 /// Tells whether the archive is searched for reduced messages.
 #[derive(Debug, Clone, Copy)]
-pub enum Past {
+pub enum ArchiveSearch {
     Counted,
     Named,
 }

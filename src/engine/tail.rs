@@ -4,24 +4,24 @@ use crate::error::Result;
 use crate::model::id::RunId;
 use crate::report::text::Characters;
 use crate::store::Agent;
-use crate::workdir::{Log, Stream};
+use crate::workdir::{GrowingLog, Stream};
 
 /// Follows the output of a turn by lines.
-pub struct Tail {
+pub struct OutputTail {
     streams: [Followed; 2],
 }
 
 struct Followed {
     stream: Stream,
-    log: Log,
+    log: GrowingLog,
     characters: Characters,
     /// Text of a line without its end yet.
     begun: String,
 }
 
-impl Tail {
+impl OutputTail {
     /// Returns a follower of both streams of a run. `last`: maximum of earlier output, in bytes.
-    pub fn of(agent: &Agent<'_>, run: RunId, last: Option<u64>) -> Tail {
+    pub fn of(agent: &Agent<'_>, run: RunId, last: Option<u64>) -> OutputTail {
         let dir = agent.workdir().run(run);
         let followed = |stream: Stream| Followed {
             stream,
@@ -29,7 +29,7 @@ impl Tail {
             characters: Characters::default(),
             begun: String::new(),
         };
-        Tail { streams: [Stream::Stdout, Stream::Stderr].map(followed) }
+        OutputTail { streams: [Stream::Stdout, Stream::Stderr].map(followed) }
     }
 
     /// Returns the new lines since the last look. `ended`: no more output comes.

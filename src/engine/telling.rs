@@ -6,21 +6,21 @@
 //! step runs the hook.
 
 use crate::error::Result;
-use crate::model::state::Untold;
-use crate::store::{Agent, Guard, Sharing, Store};
+use crate::model::state::PendingTransition;
+use crate::store::{Agent, LockGuard, Sharing, Store};
 
 use super::attention;
-use super::desk::Desk;
-use super::hooks::{self, Failure, Hook, Occasion, find};
+use super::desk::Context;
+use super::hooks::{self, HookEvent, HookFailure, InstalledHook, find};
 use super::installed::{ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_nested};
 use super::session::Session;
 use super::untold::Move;
 
-impl Desk<'_> {
+impl Context<'_> {
     /// Notifies the hooks of all transitions since the last call, and people of attentions. Must be
     /// called without the lock.
     pub fn tell(self) {
-        let Desk { session, agent } = self;
+        let Context { session, agent } = self;
         // Attentions come first, because the hooks that follow may take long, or be killed.
         attention::tell(session, self.store(), agent);
         tell(session, self.store(), agent);
@@ -29,7 +29,7 @@ impl Desk<'_> {
     /// Notifies the hooks of the pending transitions of killed processes. Must be called without
     /// the lock.
     pub fn tell_abandoned(self) {
-        let Desk { session, agent } = self;
+        let Context { session, agent } = self;
         attention::tell_abandoned(session, self.store(), agent);
         tell_abandoned(session, self.store(), agent);
     }
@@ -52,10 +52,10 @@ fn tell_in_order(
     store: &Store,
     agent: &Agent<'_>,
     moves: Vec<Move>,
-    mut held: Option<Guard>,
+    mut held: Option<LockGuard>,
 ) -> Result<()> {
     let is_heard = moves.iter().any(|one| one.is_heard);
-    let moves: Vec<Untold> = moves.into_iter().map(|one| one.untold).collect();
+    let moves: Vec<PendingTransition> = moves.into_iter().map(|one| one.untold).collect();
     let changed = is_heard.then(|| find(store, agent, ON_STATE_CHANGE)).flatten();
     let has_recovered = moves.iter().any(|untold| end_of_recovery(agent, untold).is_some());
     let recovered = has_recovered.then(|| find(store, agent, ON_RECOVERY_COMPLETE)).flatten();
@@ -103,9 +103,9 @@ fn tell_left(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> 
 fn tell_each(
     session: &Session,
     agent: &Agent<'_>,
-    moves: &[Untold],
-    changed: Option<&Hook<'_>>,
-    recovered: Option<&Hook<'_>>,
+    moves: &[PendingTransition],
+    changed: Option<&InstalledHook<'_>>,
+    recovered: Option<&InstalledHook<'_>>,
 ) -> Result<()> {
     let (mut told, mut killed_at) = (Vec::new(), None);
     for untold in moves {
@@ -114,9 +114,9 @@ fn tell_each(
             break;
         }
         if let Some(hook) = changed.filter(|_| killed_at.is_none()) {
-            let ran = hook.run(session, &Occasion::transition(agent.name(), untold));
+            let ran = hook.run(session, &HookEvent::transition(agent.name(), untold));
             let was_killed =
-                ran.as_ref().map_or(true, |ran| ran.failure.as_ref().is_some_and(Failure::was_killed));
+                ran.as_ref().map_or(true, |ran| ran.failure.as_ref().is_some_and(HookFailure::was_killed));
             hooks::recorded(session, ran);
             if was_killed && session.cancelled_by.get().is_some() {
                 break;
@@ -134,15 +134,15 @@ fn tell_each(
     strike_off(session, agent, &told, killed_at)
 }
 
-fn end_of_recovery(agent: &Agent<'_>, untold: &Untold) -> Option<Occasion> {
-    Occasion::transition(agent.name(), untold).end_of_recovery()
+fn end_of_recovery(agent: &Agent<'_>, untold: &PendingTransition) -> Option<HookEvent> {
+    HookEvent::transition(agent.name(), untold).end_of_recovery()
 }
 
 fn strike_off(session: &Session, agent: &Agent<'_>, told: &[u64], killed_at: Option<u64>) -> Result<()> {
     if told.is_empty() && killed_at.is_none() {
         return Ok(());
     }
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     open.draft.strike_off(|untold| told.contains(&untold.seq), killed_at);
     open.commit().map(drop)
 }

@@ -6,20 +6,20 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::action::Action;
 use crate::model::bound::PROMPT;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::{Exit, Run};
 use crate::model::trigger::Trigger;
 use crate::model::turn::{Outcome, TurnEnd};
 use crate::model::wait::WaitKind;
-use crate::process::turn::{Ended, Nobody, Stdin, TurnSpec};
-use crate::process::{self, Mark};
+use crate::process::turn::{Nobody, Stdin, TurnResult, TurnSpec};
+use crate::process::{self, ProcessMark};
 use crate::report::context::{self, History};
 use crate::report::output;
 use crate::report::prompt;
@@ -30,19 +30,19 @@ use crate::rules::transition::outcome::Surroundings;
 use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
-use crate::store::{Agent, Leased, Snapshot, Store, Touched};
+use crate::store::{Agent, HeldLease, Snapshot, Store, Touched};
 use crate::workdir::Stream;
 
 use super::authority;
-use super::desk::Desk;
+use super::desk::Context;
 use super::due;
 use super::environment::{claimant, environment, set, workspace_path};
-use super::hooks::{self, Occasion};
+use super::hooks::{self, HookEvent};
 use super::installed;
 use super::load::{self, Purpose};
 use super::lookup::{check_named, ended_task};
 use super::outcome;
-use super::oversee::{self, Kept};
+use super::oversee::{self, LeaseKeeper};
 use super::session::Session;
 
 /// Default time between SIGTERM and SIGKILL.
@@ -58,7 +58,7 @@ pub struct Turn<'a> {
     /// File stamps of the directories of open records.
     pub touched: Option<Touched>,
     /// Lease of the run. It is released first, as soon as the run is settled.
-    pub lease: Leased,
+    pub lease: HeldLease,
 }
 
 /// Restarts a turn from the beginning if its checkpoint is missing, because it could otherwise
@@ -95,7 +95,7 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
-        process::turn::run(&spec, &mut Kept::new(overseer, &turn.lease)).map(Ok)
+        process::turn::run(&spec, &mut LeaseKeeper::new(overseer, &turn.lease)).map(Ok)
     });
     let end = match ended {
         Ok(Ok(ended)) => end_of(session, turn, ended),
@@ -147,11 +147,11 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
         };
         let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
-            let mut occasion = Occasion::of(&turn.records.state, to, None);
+            let mut occasion = HookEvent::of(&turn.records.state, to, None);
             occasion.from = Some(from);
             let max_section = turn.records.policy.preemption.max_section;
             let overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
-            let mut overseer = Kept::new(overseer, &turn.lease);
+            let mut overseer = LeaseKeeper::new(overseer, &turn.lease);
             let hook = hook.under(turn.lease.fence());
             if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
                 return Err(Error::failed(failure.to_string()));
@@ -173,7 +173,7 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 
 /// Commits that the agent is `running`, after the hooks of a claim.
 fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let desk = Desk::new(session, turn.agent);
+    let desk = Context::new(session, turn.agent);
     if desk.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
         desk.tell();
     }
@@ -194,21 +194,24 @@ pub fn before_suspension(
     store: &Store,
     agent: &Agent<'_>,
     run_id: RunId,
-    lease: Option<&Leased>,
+    lease: Option<&HeldLease>,
 ) -> Result<()> {
     let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
         let reason = why_suspended(run).to_owned();
-        let occasion = Occasion::of(&state, ExecutionState::Suspended, Some(reason));
-        let hook = hook.under(lease.and_then(Leased::fence));
-        hooks::recorded(session, hook.run_within(session, &occasion, None, &mut Kept::new(Nobody, lease)));
+        let occasion = HookEvent::of(&state, ExecutionState::Suspended, Some(reason));
+        let hook = hook.under(lease.and_then(HeldLease::fence));
+        hooks::recorded(
+            session,
+            hook.run_within(session, &occasion, None, &mut LeaseKeeper::new(Nobody, lease)),
+        );
     }
     Ok(())
 }
 
-fn end_of(session: &Session, turn: &Turn<'_>, ended: Ended) -> TurnEnd {
+fn end_of(session: &Session, turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
     let path = turn.agent.workdir().run(turn.claimed.run.run_id).outcome();
     let (outcome, notes) = match outcome::read(&path, &turn.records.policy.limits) {
         Ok((outcome, notes)) => (Ok(outcome), notes),
@@ -243,7 +246,7 @@ pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settle
     let Turn { store, agent, claimed, records, touched, lease } = turn;
     let run_id = claimed.run.run_id;
     let known = touched.map(|touched| (records, touched));
-    let settlement = Settlement { session, store, agent, run_id, lease: &lease };
+    let settlement = TurnSettlement { session, store, agent, run_id, lease: &lease };
     let settled = match settlement.make(known, end.clone()) {
         Err(error) if is_refusal(&error) => settlement.make(None, without_outcome(end, &error)),
         settled => settled,
@@ -264,21 +267,21 @@ pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
     TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
 }
 
-struct Settlement<'a> {
+struct TurnSettlement<'a> {
     session: &'a Session,
     store: &'a Store,
     agent: &'a Agent<'a>,
     run_id: RunId,
-    lease: &'a Leased,
+    lease: &'a HeldLease,
 }
 
-impl Settlement<'_> {
+impl TurnSettlement<'_> {
     fn make(
         &self,
         known: Option<(Records, Touched)>,
         end: TurnEnd,
     ) -> Result<(Settled, Records, Option<Run>)> {
-        let Settlement { session, store, agent, run_id, lease } = *self;
+        let TurnSettlement { session, store, agent, run_id, lease } = *self;
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
@@ -291,7 +294,7 @@ impl Settlement<'_> {
             Some((records, _)) => records.into(),
             None => load::open(&seen, &state)?,
         };
-        let records = load::around(agent, &seen, (state, open), Lease::Held, now, Purpose::Look)?;
+        let records = load::around(agent, &seen, (state, open), LeaseState::Held, now, Purpose::Look)?;
         let mut draft = Draft::new(records, session.clock.stamp()?);
         let around = surroundings(session, store, agent, &seen, &end)?;
         let current = draft.records.state.current_run.as_ref();
@@ -303,7 +306,7 @@ impl Settlement<'_> {
         let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
         let run = draft.settled_run().cloned();
         lease.release_along();
-        let after = Desk::new(session, agent).commit(&locked, draft)?;
+        let after = Context::new(session, agent).commit(&locked, draft)?;
         Ok((settled, after, run))
     }
 }
@@ -451,7 +454,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<
         argv,
         workdir: store.anchor().leads_to(&policy.turn.workdir),
         env,
-        mark: Mark::run(run_id),
+        mark: ProcessMark::run(run_id),
         stdin,
         stdout: dir.stream(Stream::Stdout),
         stderr: dir.stream(Stream::Stderr),

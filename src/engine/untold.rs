@@ -6,11 +6,11 @@
 use crate::error::Result;
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
-use crate::model::records::Onlookers;
-use crate::model::state::Untold;
+use crate::model::records::InstalledHooks;
+use crate::model::state::PendingTransition;
 use crate::model::transaction::Transaction;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Guard, Sharing};
+use crate::store::{Agent, LockGuard, Sharing};
 
 use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 
@@ -19,14 +19,14 @@ use super::installed::{ON_ATTENTION, ON_STATE_CHANGE, is_nested, program};
 pub struct Moves {
     moves: Vec<Move>,
     /// While this is held, no other process treats the agent's transitions as abandoned.
-    held: Vec<(AgentName, Guard)>,
+    held: Vec<(AgentName, LockGuard)>,
 }
 
 /// One transition.
 #[derive(Debug)]
 pub struct Move {
     agent: AgentName,
-    pub untold: Untold,
+    pub untold: PendingTransition,
     /// True if `on-state-change` was installed when it was committed.
     pub is_heard: bool,
 }
@@ -38,7 +38,7 @@ impl Moves {
 
     /// Takes the transitions of one agent. Those of others remain: a parent starts and stops
     /// children while its own are pending.
-    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<Guard>) {
+    pub fn take(&mut self, agent: &AgentName) -> (Vec<Move>, Option<LockGuard>) {
         let (ours, others) =
             std::mem::take(&mut self.moves).into_iter().partition(|one: &Move| one.agent == *agent);
         self.moves = others;
@@ -52,7 +52,7 @@ impl Moves {
         &mut self,
         agent: &Agent<'_>,
         transaction: &mut Transaction,
-        onlookers: Onlookers,
+        onlookers: InstalledHooks,
     ) -> Result<Vec<Move>> {
         let moves = std::mem::take(&mut transaction.moves);
         // No hook is notified of the changes of a command that a hook has called.
@@ -79,7 +79,7 @@ impl Moves {
 pub struct ToTell {
     pub attentions: Vec<(AgentName, Attention)>,
     /// While these are held, no other process treats the attentions of their agents as abandoned.
-    pub held: Vec<(AgentName, Guard)>,
+    pub held: Vec<(AgentName, LockGuard)>,
 }
 
 impl ToTell {

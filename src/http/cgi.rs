@@ -1,10 +1,10 @@
 //! A request in the environment, with the body on stdin (CGI/1.1, RFC 3875).
 
-use super::{Answer, Request, Status, head};
+use super::{HttpAnswer, HttpRequest, HttpStatus, head};
 
 /// Parses the request of an environment, without its body, and the length of that.
-pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request, u64), Answer> {
-    let mut request = Request::default();
+pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
+    let mut request = HttpRequest::default();
     let mut target = None;
     for (name, value) in vars {
         match name.as_str() {
@@ -26,7 +26,7 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request,
     // In its own variable the server has removed the query from the path.
     request.path = target.unwrap_or_default();
     if request.method.is_empty() {
-        return Err(Answer::new(Status::BadRequest, "the server names no REQUEST_METHOD"));
+        return Err(HttpAnswer::new(HttpStatus::BadRequest, "the server names no REQUEST_METHOD"));
     }
     // Some servers decode a chunked body without knowing its length; the remaining header must not
     // contradict the length that they pass.
@@ -37,13 +37,17 @@ pub fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(Request,
 }
 
 /// Reads the body from stdin.
-pub fn receive(mut request: Request, length: u64, by: super::Deadline) -> Result<Request, Answer> {
+pub fn receive(
+    mut request: HttpRequest,
+    length: u64,
+    by: super::IoDeadline,
+) -> Result<HttpRequest, HttpAnswer> {
     super::wire::read_body(rustix::stdio::stdin(), &mut request.body, length, by)?;
     Ok(request)
 }
 
 /// Writes the answer in the format that a server reads.
-pub fn answer(answer: &Answer, method: &str, by: super::Deadline) {
+pub fn answer(answer: &HttpAnswer, method: &str, by: super::IoDeadline) {
     let first = format!("Status: {}", answer.status.line());
     super::wire::send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use rustix::net::{Shutdown, getpeername, shutdown};
 use rustix::stdio::{stdin, stdout};
 
-use super::wire::{Deadline, drain, read_body, read_some, send};
-use super::{Answer, MAX_HEAD, Request, head};
+use super::wire::{IoDeadline, drain, read_body, read_some, send};
+use super::{HttpAnswer, HttpRequest, MAX_HEAD, head};
 
 /// Maximum time, and number of bytes, for reading after the answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
 /// Reads one request. Bytes that come after it on the connection are not read as another request.
-pub fn receive(by: Deadline) -> Result<Request, Answer> {
+pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = head::end(&bytes)? {
@@ -21,10 +21,10 @@ pub fn receive(by: Deadline) -> Result<Request, Answer> {
         }
         let most = MAX_HEAD - bytes.len();
         if read_some(stdin(), &mut bytes, most, by)? == 0 {
-            return Err(Answer::new(super::Status::BadRequest, "the request breaks off"));
+            return Err(HttpAnswer::new(super::HttpStatus::BadRequest, "the request breaks off"));
         }
     };
-    let head::Head { mut request, length, waits } = head::parse(&bytes[..end])?;
+    let head::RequestHead { mut request, length, waits } = head::parse(&bytes[..end])?;
     bytes.drain(..end);
     bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     if waits && (bytes.len() as u64) < length {
@@ -36,12 +36,12 @@ pub fn receive(by: Deadline) -> Result<Request, Answer> {
 }
 
 /// Sends the answer, and ends the connection.
-pub fn answer(answer: &Answer, method: &str, by: Deadline) {
+pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.line());
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
     // If this is a pipe, there is nothing to shut down.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
-        drain(stdin(), LINGER_BYTES, Deadline::after(LINGER));
+        drain(stdin(), LINGER_BYTES, IoDeadline::after(LINGER));
     }
 }
 

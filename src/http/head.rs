@@ -1,16 +1,16 @@
 //! Strict parser of the first line and the headers of a request: a head that two programs could
 //! read in two ways is refused.
 
-use super::{Answer, MAX_BODY, MAX_HEAD, Request, Status};
+use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_BODY, MAX_HEAD};
 
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
 /// Request of a head, and the length of its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestHead {
     /// Request without its body.
-    pub request: Request,
+    pub request: HttpRequest,
     /// Length of the body, in bytes.
     pub length: u64,
     /// True if the client waits for an interim answer before it sends the body.
@@ -19,8 +19,8 @@ pub struct Head {
 
 /// Returns the length of the head in the bytes received so far; `None` if more bytes are needed.
 /// `Err`: these bytes can't become a head.
-pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
-    let bad = |message: &str| Err(Answer::new(Status::BadRequest, message));
+pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
+    let bad = |message: &str| Err(HttpAnswer::new(HttpStatus::BadRequest, message));
     let mut last = 0;
     for (at, byte) in bytes.iter().enumerate().take(MAX_HEAD) {
         match (last, *byte) {
@@ -40,28 +40,34 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, Answer> {
         last = *byte;
     }
     if bytes.len() >= MAX_HEAD {
-        return Err(Answer::new(Status::HeadTooLarge, format!("more than {MAX_HEAD} bytes before the body")));
+        return Err(HttpAnswer::new(
+            HttpStatus::HeadTooLarge,
+            format!("more than {MAX_HEAD} bytes before the body"),
+        ));
     }
     Ok(None)
 }
 
 /// Parses a complete head.
-pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
-    let bad = |message: String| Answer::new(Status::BadRequest, message);
+pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
+    let bad = |message: String| HttpAnswer::new(HttpStatus::BadRequest, message);
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Err(bad("the request is not whole".to_owned())),
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Answer::new(Status::HeadTooLarge, format!("more than {MAX_HEADERS} headers")));
+            return Err(HttpAnswer::new(
+                HttpStatus::HeadTooLarge,
+                format!("more than {MAX_HEADERS} headers"),
+            ));
         }
         Err(error) => return Err(bad(error.to_string())),
     }
-    let mut request = Request {
+    let mut request = HttpRequest {
         method: parsed.method.unwrap_or_default().to_owned(),
         path: path(parsed.path.unwrap_or_default())?,
-        ..Request::default()
+        ..HttpRequest::default()
     };
     for header in parsed.headers.iter() {
         let value = std::str::from_utf8(header.value)
@@ -75,26 +81,28 @@ pub fn parse(bytes: &[u8]) -> Result<Head, Answer> {
     let waits = match request.header("Expect")? {
         None => false,
         Some(word) if word.eq_ignore_ascii_case("100-continue") => parsed.version == Some(1),
-        Some(_) => return Err(Answer::new(Status::ExpectationFailed, "only 100-continue can be expected")),
+        Some(_) => {
+            return Err(HttpAnswer::new(HttpStatus::ExpectationFailed, "only 100-continue can be expected"));
+        }
     };
-    Ok(Head { request, length, waits })
+    Ok(RequestHead { request, length, waits })
 }
 
 /// Returns the path of a target, without its query. Error when the target is no plain path.
-pub fn path(target: &str) -> Result<String, Answer> {
+pub fn path(target: &str) -> Result<String, HttpAnswer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
-        return Err(Answer::new(Status::BadRequest, "the target is not a path"));
+        return Err(HttpAnswer::new(HttpStatus::BadRequest, "the target is not a path"));
     }
     Ok(path.to_owned())
 }
 
 /// Returns the length of the body. Error when the request marks the end of its body in another way.
-pub fn length(request: &Request) -> Result<u64, Answer> {
+pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
-        let status = if length.is_some() { Status::BadRequest } else { Status::LengthRequired };
-        return Err(Answer::new(
+        let status = if length.is_some() { HttpStatus::BadRequest } else { HttpStatus::LengthRequired };
+        return Err(HttpAnswer::new(
             status,
             "a body comes with its Content-Length, and with no Transfer-Encoding",
         ));
@@ -102,12 +110,12 @@ pub fn length(request: &Request) -> Result<u64, Answer> {
     let Some(word) = length else { return Ok(0) };
     let is_number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number {
-        return Err(Answer::new(Status::BadRequest, "Content-Length is not a number"));
+        return Err(HttpAnswer::new(HttpStatus::BadRequest, "Content-Length is not a number"));
     }
     match word.parse::<u64>() {
         Ok(length) if length <= MAX_BODY => Ok(length),
         Ok(_) | Err(_) => {
-            Err(Answer::new(Status::TooLarge, format!("the body has more than {MAX_BODY} bytes")))
+            Err(HttpAnswer::new(HttpStatus::TooLarge, format!("the body has more than {MAX_BODY} bytes")))
         }
     }
 }

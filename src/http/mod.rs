@@ -5,7 +5,7 @@ pub mod connection;
 pub mod head;
 mod wire;
 
-pub use wire::Deadline;
+pub use wire::IoDeadline;
 
 /// Maximum size of the first line and the headers of a request together, in bytes.
 pub const MAX_HEAD: usize = 16 << 10;
@@ -15,7 +15,7 @@ pub const MAX_BODY: u64 = 4 << 20;
 
 /// A complete request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Request {
+pub struct HttpRequest {
     pub method: String,
     /// Path without the query.
     pub path: String,
@@ -23,16 +23,16 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-impl Request {
+impl HttpRequest {
     /// Returns the value of a header. `Err`: the header occurs more than once, so that its value is
     /// ambiguous.
-    pub fn header(&self, name: &str) -> Result<Option<&str>, Answer> {
+    pub fn header(&self, name: &str) -> Result<Option<&str>, HttpAnswer> {
         let mut found = self.headers.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
             (None, _) => Ok(None),
             (Some((_, value)), None) => Ok(Some(value)),
             (Some(_), Some(_)) => {
-                Err(Answer::new(Status::BadRequest, format!("more than one header {name}")))
+                Err(HttpAnswer::new(HttpStatus::BadRequest, format!("more than one header {name}")))
             }
         }
     }
@@ -40,7 +40,7 @@ impl Request {
 
 /// Status of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
+pub enum HttpStatus {
     Ok,
     Accepted,
     BadRequest,
@@ -57,57 +57,57 @@ pub enum Status {
     Unavailable,
 }
 
-impl Status {
+impl HttpStatus {
     /// Returns the number and its phrase.
     pub const fn line(self) -> &'static str {
         match self {
-            Status::Ok => "200 OK",
-            Status::Accepted => "202 Accepted",
-            Status::BadRequest => "400 Bad Request",
-            Status::Unauthorized => "401 Unauthorized",
-            Status::NotFound => "404 Not Found",
-            Status::MethodNotAllowed => "405 Method Not Allowed",
-            Status::RequestTimeout => "408 Request Timeout",
-            Status::LengthRequired => "411 Length Required",
-            Status::TooLarge => "413 Content Too Large",
-            Status::UnsupportedType => "415 Unsupported Media Type",
-            Status::ExpectationFailed => "417 Expectation Failed",
-            Status::TooMany => "429 Too Many Requests",
-            Status::HeadTooLarge => "431 Request Header Fields Too Large",
-            Status::Unavailable => "503 Service Unavailable",
+            HttpStatus::Ok => "200 OK",
+            HttpStatus::Accepted => "202 Accepted",
+            HttpStatus::BadRequest => "400 Bad Request",
+            HttpStatus::Unauthorized => "401 Unauthorized",
+            HttpStatus::NotFound => "404 Not Found",
+            HttpStatus::MethodNotAllowed => "405 Method Not Allowed",
+            HttpStatus::RequestTimeout => "408 Request Timeout",
+            HttpStatus::LengthRequired => "411 Length Required",
+            HttpStatus::TooLarge => "413 Content Too Large",
+            HttpStatus::UnsupportedType => "415 Unsupported Media Type",
+            HttpStatus::ExpectationFailed => "417 Expectation Failed",
+            HttpStatus::TooMany => "429 Too Many Requests",
+            HttpStatus::HeadTooLarge => "431 Request Header Fields Too Large",
+            HttpStatus::Unavailable => "503 Service Unavailable",
         }
     }
 }
 
 /// An answer. A line feed is added to its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    pub status: Status,
+pub struct HttpAnswer {
+    pub status: HttpStatus,
     pub content_type: &'static str,
     pub body: String,
     /// Headers in addition to those of every answer.
     pub headers: Vec<(&'static str, String)>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// Returns an answer with an error message.
-    pub fn new(status: Status, message: impl Into<String>) -> Answer {
+    pub fn new(status: HttpStatus, message: impl Into<String>) -> HttpAnswer {
         let body = serde_json::json!({ "error": { "message": message.into() } }).to_string();
-        Answer::json(status, body)
+        HttpAnswer::json(status, body)
     }
 
-    pub fn json(status: Status, body: String) -> Answer {
-        Answer { status, content_type: "application/json", body, headers: Vec::new() }
+    pub fn json(status: HttpStatus, body: String) -> HttpAnswer {
+        HttpAnswer { status, content_type: "application/json", body, headers: Vec::new() }
     }
 
     /// Returns an answer with numbers in the text format of Prometheus.
-    pub fn metrics(text: &str) -> Answer {
+    pub fn metrics(text: &str) -> HttpAnswer {
         let body = text.trim_end().to_owned();
         let content_type = "text/plain; version=0.0.4; charset=utf-8";
-        Answer { status: Status::Ok, content_type, body, headers: Vec::new() }
+        HttpAnswer { status: HttpStatus::Ok, content_type, body, headers: Vec::new() }
     }
 
-    pub fn with(mut self, name: &'static str, value: impl ToString) -> Answer {
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> HttpAnswer {
         self.headers.push((name, value.to_string()));
         self
     }

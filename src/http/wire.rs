@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::{Answer, Status};
+use super::{HttpAnswer, HttpStatus};
 
 /// Time by which a read or write has to be done.
 #[derive(Debug, Clone, Copy)]
-pub struct Deadline(Instant);
+pub struct IoDeadline(Instant);
 
-impl Deadline {
-    pub fn after(span: Duration) -> Deadline {
-        Deadline(Instant::now() + span)
+impl IoDeadline {
+    pub fn after(span: Duration) -> IoDeadline {
+        IoDeadline(Instant::now() + span)
     }
 
     /// Waits until a descriptor is ready. Returns false after the deadline.
@@ -33,12 +33,17 @@ impl Deadline {
 }
 
 /// Reads the bytes that have come, at most `most`. Returns 0 at the end.
-pub fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Deadline) -> Result<usize, Answer> {
+pub fn read_some(
+    from: impl AsFd,
+    into: &mut Vec<u8>,
+    most: usize,
+    by: IoDeadline,
+) -> Result<usize, HttpAnswer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());
     loop {
         if !by.ready(from.as_fd(), PollFlags::IN) {
-            return Err(Answer::new(Status::RequestTimeout, "the request has not come in time"));
+            return Err(HttpAnswer::new(HttpStatus::RequestTimeout, "the request has not come in time"));
         }
         match rustix::io::read(from.as_fd(), &mut buffer[..most]) {
             Ok(count) => {
@@ -47,26 +52,29 @@ pub fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Deadline)
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(error) => {
-                return Err(Answer::new(Status::BadRequest, format!("the request breaks off: {error}")));
+                return Err(HttpAnswer::new(
+                    HttpStatus::BadRequest,
+                    format!("the request breaks off: {error}"),
+                ));
             }
         }
     }
 }
 
 /// Reads until a body has this length.
-pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Deadline) -> Result<(), Answer> {
+pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadline) -> Result<(), HttpAnswer> {
     while (body.len() as u64) < length {
         let left = usize::try_from(length - body.len() as u64).unwrap_or(usize::MAX);
         if read_some(from.as_fd(), body, left, by)? == 0 {
             let message = format!("the body breaks off after {} of {length} bytes", body.len());
-            return Err(Answer::new(Status::BadRequest, message));
+            return Err(HttpAnswer::new(HttpStatus::BadRequest, message));
         }
     }
     Ok(())
 }
 
 /// Writes all bytes. If that is not possible in time, or the peer does not read, drops the rest.
-pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
+pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
     while !bytes.is_empty() {
         if !by.ready(to.as_fd(), PollFlags::OUT) {
             return;
@@ -82,7 +90,7 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: Deadline) {
 
 /// Reads the rest of a request for a moment, because a connection that is closed on unread bytes
 /// may lose the answer.
-pub fn drain(from: impl AsFd, most: usize, by: Deadline) {
+pub fn drain(from: impl AsFd, most: usize, by: IoDeadline) {
     let mut left = most;
     while left > 0 {
         let mut nothing = Vec::new();

@@ -57,7 +57,7 @@ impl Subject {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct About {
+pub struct AttentionSubject {
     pub message_id: Option<MessageId>,
     pub run_id: Option<RunId>,
     pub wait_id: Option<WaitId>,
@@ -67,14 +67,14 @@ pub struct About {
     pub file: Option<String>,
 }
 
-impl About {
-    pub fn message(id: MessageId) -> About {
-        About { message_id: Some(id), ..About::default() }
+impl AttentionSubject {
+    pub fn message(id: MessageId) -> AttentionSubject {
+        AttentionSubject { message_id: Some(id), ..AttentionSubject::default() }
     }
 
     /// Returns all ids and names as text; a message id comes before the id of its run.
     pub fn ids(&self) -> Vec<String> {
-        let About { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
+        let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, file } = self;
         let ids = [
             message_id.map(|id| id.to_string()),
             run_id.map(|id| id.to_string()),
@@ -86,8 +86,8 @@ impl About {
         ids.into_iter().flatten().collect()
     }
 
-    pub fn file(name: &str) -> About {
-        About { file: Some(name.to_owned()), ..About::default() }
+    pub fn file(name: &str) -> AttentionSubject {
+        AttentionSubject { file: Some(name.to_owned()), ..AttentionSubject::default() }
     }
 }
 
@@ -101,7 +101,7 @@ pub struct Attention {
     pub subject: Subject,
     /// Records of the attention. With a `count` these are the records of the first attention.
     #[serde(flatten)]
-    pub about: About,
+    pub about: AttentionSubject,
     /// Reason. A question has its text here, cut after [`Attention::QUESTION`] characters.
     pub reason: String,
     /// Answers that the turn offered with its question.
@@ -169,7 +169,7 @@ const NEWEST: usize = 10;
 /// Mark of an agent that a person should look at. It stays until it is acknowledged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Mark {
+pub struct AttentionMark {
     /// Number of unacknowledged attentions.
     pub count: u64,
     /// Time at which the first of them was raised.
@@ -178,10 +178,10 @@ pub struct Mark {
     pub newest: Vec<Attention>,
 }
 
-impl Mark {
+impl AttentionMark {
     /// Returns the mark with one more attention.
-    pub fn with(mark: Option<Mark>, attention: Attention) -> Mark {
-        let mut mark = mark.unwrap_or(Mark { count: 0, since: attention.at, newest: Vec::new() });
+    pub fn with(mark: Option<AttentionMark>, attention: Attention) -> AttentionMark {
+        let mut mark = mark.unwrap_or(AttentionMark { count: 0, since: attention.at, newest: Vec::new() });
         mark.count = mark.count.saturating_add(attention.count);
         mark.newest.push(attention);
         if mark.newest.len() > NEWEST {
@@ -192,7 +192,7 @@ impl Mark {
 
     /// Returns the mark without the attentions for which the predicate is true; `None` if none is
     /// left.
-    pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<Mark> {
+    pub fn without(mut self, is_dealt_with: impl Fn(&Attention) -> bool) -> Option<AttentionMark> {
         let (gone, newest): (Vec<_>, Vec<_>) = self.newest.into_iter().partition(is_dealt_with);
         self.newest = newest;
         self.count = self.count.saturating_sub(counted(&gone));

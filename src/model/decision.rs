@@ -147,7 +147,7 @@ impl DuplicateTick {
 
 /// Event for which the agent rests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rest {
+pub enum RestReason {
     AgentOperatorWait {
         wait_id: WaitId,
     },
@@ -178,7 +178,7 @@ pub enum Rest {
 
 /// Origin and kind of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct About {
+pub struct MessageSummary {
     pub work_item_id: Option<WorkId>,
     pub task_id: Option<TaskId>,
 }
@@ -205,7 +205,7 @@ pub enum Decision {
     },
     Resume {
         message_id: MessageId,
-        about: About,
+        about: MessageSummary,
         cause: ResumeCause,
         continuation: Continuation,
     },
@@ -223,19 +223,19 @@ pub enum Decision {
     },
     StartTurn {
         message_id: MessageId,
-        about: About,
+        about: MessageSummary,
         kind: MessageKind,
         continuation: Continuation,
     },
     Reduce {
         message_id: MessageId,
-        about: About,
+        about: MessageSummary,
         kind: MessageKind,
         continuation: Option<Continuation>,
     },
     EmitTick(Tick),
     Duplicate(DuplicateTick),
-    Rest(Rest),
+    Rest(RestReason),
     StayIdle,
     Sleep,
 }
@@ -329,16 +329,16 @@ impl Decision {
     }
 }
 
-impl Rest {
+impl RestReason {
     fn words(&self) -> (DecisionKind, &'static str) {
         use DecisionKind as Kind;
         match self {
-            Rest::AgentOperatorWait { .. } => (Kind::WaitForOperator, "agent_operator_wait"),
-            Rest::AgentExternalWait { .. } => (Kind::WaitForExternalChange, "agent_external_wait"),
-            Rest::Timers { .. } => (Kind::WaitForTimer, "active_timers"),
-            Rest::AgentTaskWait { .. } => (Kind::WaitForTask, "agent_task_wait"),
-            Rest::SystemWait { .. } => (Kind::WaitForResources, "system_wait"),
-            Rest::WorkItem { reason, .. } => match reason {
+            RestReason::AgentOperatorWait { .. } => (Kind::WaitForOperator, "agent_operator_wait"),
+            RestReason::AgentExternalWait { .. } => (Kind::WaitForExternalChange, "agent_external_wait"),
+            RestReason::Timers { .. } => (Kind::WaitForTimer, "active_timers"),
+            RestReason::AgentTaskWait { .. } => (Kind::WaitForTask, "agent_task_wait"),
+            RestReason::SystemWait { .. } => (Kind::WaitForResources, "system_wait"),
+            RestReason::WorkItem { reason, .. } => match reason {
                 WaitingReason::AwaitingOperatorInput => (Kind::WaitForOperator, "work_item_needs_input"),
                 WaitingReason::AwaitingExternalChange => {
                     (Kind::WaitForExternalChange, "work_item_external_wait")
@@ -351,12 +351,12 @@ impl Rest {
 
     fn subjects(&self) -> (Option<WorkId>, Option<TaskId>) {
         match self {
-            Rest::AgentOperatorWait { .. } | Rest::AgentExternalWait { .. } | Rest::Timers { .. } => {
-                (None, None)
-            }
-            Rest::AgentTaskWait { task_id, .. } => (None, *task_id),
-            Rest::SystemWait { work_item_id, .. } => (*work_item_id, None),
-            Rest::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
+            RestReason::AgentOperatorWait { .. }
+            | RestReason::AgentExternalWait { .. }
+            | RestReason::Timers { .. } => (None, None),
+            RestReason::AgentTaskWait { task_id, .. } => (None, *task_id),
+            RestReason::SystemWait { work_item_id, .. } => (*work_item_id, None),
+            RestReason::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
         }
     }
 }

@@ -7,9 +7,9 @@ use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
-use super::record::{Extra, Kept, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, Record};
 use super::scheduler_tick::SchedulerTick;
-use super::setbacks::{Failure, Setbacks};
+use super::setbacks::{FailedAttempt, Setbacks};
 use super::task::TaskStatus;
 use super::time::Time;
 
@@ -265,7 +265,7 @@ pub struct Message {
     /// Continuation that the first attempt derived; a retry keeps it.
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failures: Vec<Failure>,
+    pub failures: Vec<FailedAttempt>,
     /// Consecutive setbacks since the last failed attempt. While a run is live or held,
     /// `state.json` has them instead.
     #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
@@ -354,7 +354,7 @@ impl Record for Message {
 }
 
 /// A turn's message to another agent is open until it is delivered.
-impl Kept for Message {
+impl OpenRecord for Message {
     type Id = MessageId;
     const PLANE: Plane = Plane::Outbox;
 

@@ -52,7 +52,7 @@ impl Plane {
 }
 
 /// Record that is stored with its agent until it ends, and then in the archive.
-pub trait Kept: Record {
+pub trait OpenRecord: Record {
     type Id: Copy + Ord + Hash + Display + FromStr;
     const PLANE: Plane;
 

@@ -15,7 +15,7 @@ use super::work::WorkItem;
 
 /// Liveness of a run: a process holds its lease, or none does (contract, execution §9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lease {
+pub enum LeaseState {
     Free,
     Held,
 }
@@ -33,7 +33,7 @@ pub enum Staleness {
 /// Malformed inbox file: it has the name of a message or hint, but can't be read or belongs to
 /// another agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misfit {
+pub struct MalformedFile {
     /// File name in the store.
     pub name: String,
     pub reason: String,
@@ -54,7 +54,7 @@ pub struct Inbox {
     pub hints: Vec<WakeHint>,
     /// Malformed files before the head, or in the place of a hint or of the claimed message. The
     /// step quarantines them.
-    pub misfits: Vec<Misfit>,
+    pub misfits: Vec<MalformedFile>,
     /// Number of dropped files that no step has taken in yet.
     pub drops: usize,
     /// Modification time of the first of them. Only readers get it.
@@ -89,7 +89,7 @@ impl Inbox {
 
 /// Installed hooks that run between the claim of a turn and its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Onlookers {
+pub struct InstalledHooks {
     pub on_scheduled: bool,
     pub on_resume: bool,
     pub on_state_change: bool,
@@ -100,13 +100,13 @@ pub struct Onlookers {
 pub struct Records {
     pub policy: Policy,
     pub state: State,
-    pub lease: Lease,
+    pub lease: LeaseState,
     /// Place of the current run, if that is not here and its lease has not ended.
     pub away: Option<Away>,
     /// Resource that a claim would lack. It is determined only if a claim comes next.
     pub shortage: Option<Shortage>,
     /// Determined only if a turn is claimed.
-    pub onlookers: Onlookers,
+    pub onlookers: InstalledHooks,
     pub inbox: Inbox,
     /// In order of creation.
     pub works: Vec<WorkItem>,

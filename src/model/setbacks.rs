@@ -58,7 +58,7 @@ impl Setbacks {
 /// Attempt that did not complete.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Failure {
+pub struct FailedAttempt {
     pub attempt: u32,
     /// Last run of the attempt; absent if none had begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]

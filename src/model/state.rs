@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent::Status;
-use super::attention::{Attention, Mark};
+use super::attention::{Attention, AttentionMark};
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
@@ -126,7 +126,7 @@ pub struct Retry {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Held {
+pub struct HeldRun {
     pub message_id: MessageId,
     /// Missing resource, or the cause of the suspension.
     pub missing: String,
@@ -161,9 +161,9 @@ pub struct Held {
     pub made_way_for: Option<AgentName>,
 }
 
-impl Held {
-    pub const fn new(message_id: MessageId, continuation: Continuation) -> Held {
-        Held {
+impl HeldRun {
+    pub const fn new(message_id: MessageId, continuation: Continuation) -> HeldRun {
+        HeldRun {
             message_id,
             missing: String::new(),
             resource: None,
@@ -186,7 +186,7 @@ impl Held {
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Untold {
+pub struct PendingTransition {
     pub seq: u64,
     pub from: ExecutionState,
     pub to: ExecutionState,
@@ -337,7 +337,7 @@ pub struct State {
     pub current_run: Option<CurrentRun>,
     /// Clone that steps the agent now, where several clones tick it by `tick --push`.
     pub ticked_by: Option<TickedBy>,
-    pub held: Option<Held>,
+    pub held: Option<HeldRun>,
     pub retry: Option<Retry>,
     /// Number of consecutive failed recoveries.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -382,7 +382,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Spending::is_nothing")]
     pub spending: Spending,
     /// Unacknowledged attentions.
-    pub attention: Option<Mark>,
+    pub attention: Option<AttentionMark>,
     /// Open questions to the operator that a person has been told of, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Attention>,
@@ -395,7 +395,7 @@ pub struct State {
     /// Transitions that the hook `on-state-change` has not been told of yet, oldest first. Empty
     /// for an agent without that hook.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub untold: Vec<Untold>,
+    pub untold: Vec<PendingTransition>,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -425,12 +425,12 @@ impl State {
     /// Returns everything that a person should look at as one mark: failures first, open questions
     /// last unless the agent is stopped. Readers show it in reverse order, so that questions come
     /// first.
-    pub fn to_look_at(&self) -> Option<Mark> {
+    pub fn to_look_at(&self) -> Option<AttentionMark> {
         let questions = self.asked.iter().filter(|_| self.status != Status::Stopped);
         questions.fold(self.attention.clone(), |mark, question| {
             let question = question.clone().shown(&self.agent);
             let since = mark.as_ref().map_or(question.at, |mark| mark.since.min(question.at));
-            let mut mark = mark.unwrap_or(Mark { count: 0, since, newest: Vec::new() });
+            let mut mark = mark.unwrap_or(AttentionMark { count: 0, since, newest: Vec::new() });
             (mark.count, mark.since) = (mark.count.saturating_add(1), since);
             mark.newest.push(question);
             Some(mark)

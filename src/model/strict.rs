@@ -13,17 +13,17 @@ pub fn from_toml<T: de::DeserializeOwned>(text: &str) -> Result<T, toml::de::Err
 }
 
 /// Visitor that forwards to `inner`. `of_object` is true while the fields of an object are read.
-struct Guard<V> {
+struct StrictVisitor<V> {
     inner: V,
     of_object: bool,
 }
 
-fn any<V>(inner: V) -> Guard<V> {
-    Guard { inner, of_object: false }
+fn any<V>(inner: V) -> StrictVisitor<V> {
+    StrictVisitor { inner, of_object: false }
 }
 
-fn object<V>(inner: V) -> Guard<V> {
-    Guard { inner, of_object: true }
+fn object<V>(inner: V) -> StrictVisitor<V> {
+    StrictVisitor { inner, of_object: true }
 }
 
 macro_rules! pass_on {
@@ -105,7 +105,7 @@ macro_rules! visit {
     )*};
 }
 
-impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<V> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for StrictVisitor<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,7 +151,7 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Guard<V> {
     }
 }
 
-impl<'de, S: de::DeserializeSeed<'de>> de::DeserializeSeed<'de> for Guard<S> {
+impl<'de, S: de::DeserializeSeed<'de>> de::DeserializeSeed<'de> for StrictVisitor<S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
@@ -159,7 +159,7 @@ impl<'de, S: de::DeserializeSeed<'de>> de::DeserializeSeed<'de> for Guard<S> {
     }
 }
 
-impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<A> {
+impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for StrictVisitor<A> {
     type Error = A::Error;
 
     fn next_element_seed<S: de::DeserializeSeed<'de>>(
@@ -174,7 +174,7 @@ impl<'de, A: de::SeqAccess<'de>> de::SeqAccess<'de> for Guard<A> {
     }
 }
 
-impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<A> {
+impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for StrictVisitor<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
@@ -190,9 +190,9 @@ impl<'de, A: de::MapAccess<'de>> de::MapAccess<'de> for Guard<A> {
     }
 }
 
-impl<'de, A: de::EnumAccess<'de>> de::EnumAccess<'de> for Guard<A> {
+impl<'de, A: de::EnumAccess<'de>> de::EnumAccess<'de> for StrictVisitor<A> {
     type Error = A::Error;
-    type Variant = Guard<A::Variant>;
+    type Variant = StrictVisitor<A::Variant>;
 
     fn variant_seed<S: de::DeserializeSeed<'de>>(
         self,
@@ -202,7 +202,7 @@ impl<'de, A: de::EnumAccess<'de>> de::EnumAccess<'de> for Guard<A> {
     }
 }
 
-impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for Guard<A> {
+impl<'de, A: de::VariantAccess<'de>> de::VariantAccess<'de> for StrictVisitor<A> {
     type Error = A::Error;
 
     fn unit_variant(self) -> Result<(), A::Error> {

@@ -6,7 +6,7 @@ use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::json::tagged;
 use super::message::Message;
 use super::place::StatePlace;
-use super::record::{Extra, Kept, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, Record};
 use super::run::Exit;
 use super::time::{Span, Time};
 
@@ -167,7 +167,7 @@ impl Record for Task {
     }
 }
 
-impl Kept for Task {
+impl OpenRecord for Task {
     type Id = TaskId;
     const PLANE: Plane = Plane::Tasks;
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::{AgentName, TimerId};
 use super::json::tagged;
 use super::message::{Body, Message};
-use super::record::{Extra, Kept, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, Record};
 use super::time::{Span, Time};
 
 tagged! {
@@ -105,7 +105,7 @@ impl Record for Timer {
     }
 }
 
-impl Kept for Timer {
+impl OpenRecord for Timer {
     type Id = TimerId;
     const PLANE: Plane = Plane::Timers;
 

@@ -7,7 +7,7 @@ use super::message::{InboxKey, Message, WakeHint};
 use super::preemption::Checkpoint;
 use super::record::size;
 use super::run::{Brief, Run};
-use super::state::{State, Untold};
+use super::state::{PendingTransition, State};
 use super::task::Task;
 use super::timer::Timer;
 use super::trigger::Trigger;
@@ -128,5 +128,5 @@ pub struct Transaction {
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
     /// Transitions among the events, in order, of which `on-state-change` is notified.
-    pub moves: Vec<Untold>,
+    pub moves: Vec<PendingTransition>,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::UnknownName;
 use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
-use super::record::{Extra, Kept, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, Record};
 use super::text;
 use super::time::{Span, Time};
 
@@ -312,7 +312,7 @@ impl Record for Trigger {
     }
 }
 
-impl Kept for Trigger {
+impl OpenRecord for Trigger {
     type Id = TriggerId;
     const PLANE: Plane = Plane::Triggers;
 

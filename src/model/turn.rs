@@ -54,7 +54,7 @@ pub struct TurnEnd {
 
 /// Machine, its boot, the state directory and the process that claim a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claimant {
+pub struct RunClaimant {
     pub host: String,
     pub boot_id: String,
     pub place: StatePlace,

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
-use super::record::{Extra, Kept, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, Record};
 use super::time::{Span, Time};
 
 names! {
@@ -192,7 +192,7 @@ impl Wait {
     }
 }
 
-impl Kept for Wait {
+impl OpenRecord for Wait {
     type Id = WaitId;
     const PLANE: Plane = Plane::Waits;
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, WorkId};
-use super::record::{Extra, Kept, MOST_REVISIONS, Plane, Record};
+use super::record::{Extra, MOST_REVISIONS, OpenRecord, Plane, Record};
 use super::time::Time;
 
 names! {
@@ -112,7 +112,7 @@ impl Record for WorkItem {
     }
 }
 
-impl Kept for WorkItem {
+impl OpenRecord for WorkItem {
     type Id = WorkId;
     const PLANE: Plane = Plane::Work;
 

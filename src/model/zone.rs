@@ -28,13 +28,13 @@ pub struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Summer {
     offset: i64,
-    begins: Change,
-    ends: Change,
+    begins: ZoneChange,
+    ends: ZoneChange,
 }
 
 /// Day of every year, and the time of that day in seconds, at which summer time begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Change {
+struct ZoneChange {
     day: Day,
     time: i64,
 }
@@ -137,7 +137,7 @@ impl Rule {
     }
 }
 
-impl Change {
+impl ZoneChange {
     /// Returns the local time of this change in a year, as seconds since 1970.
     fn shown_in(&self, year: i32) -> i64 {
         let first = |month| NaiveDate::from_ymd_opt(year, month, 1).unwrap_or_default();
@@ -224,7 +224,7 @@ impl Parser<'_> {
         Some(sign * seconds)
     }
 
-    fn change(&mut self) -> Option<Change> {
+    fn change(&mut self) -> Option<ZoneChange> {
         self.take(',')?;
         let day = if self.take('J').is_some() {
             Day::Julian(self.number(1, 365)?)
@@ -238,19 +238,19 @@ impl Parser<'_> {
             Day::Ordinal(self.number(0, 365)?)
         };
         let time = if self.take('/').is_some() { self.time(167)? } else { 2 * HOUR };
-        Some(Change { day, time })
+        Some(ZoneChange { day, time })
     }
 }
 
 /// Function that finds the local time zone, or returns the reason for which it is not known.
-pub type Source = fn() -> Result<Zone, String>;
+pub type ZoneSource = fn() -> Result<Zone, String>;
 
-static SOURCE: OnceLock<Source> = OnceLock::new();
+static SOURCE: OnceLock<ZoneSource> = OnceLock::new();
 static LOCAL: OnceLock<Result<Zone, String>> = OnceLock::new();
 
 /// Sets the source of the local time zone. It is called at most once, when the zone is first
 /// needed.
-pub fn set_source(source: Source) {
+pub fn set_source(source: ZoneSource) {
     let _ = SOURCE.set(source);
 }
 

@@ -7,7 +7,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::model::time::Time;
 
 /// A kernel timer. It counts the time during which the machine was suspended, which a wait with a
@@ -45,12 +45,12 @@ impl Alarm {
 
     /// Tells whether the alarm has fired: at its time, or because the clock was set. It must be set
     /// again after that.
-    pub fn has_rung(&mut self) -> Rung {
+    pub fn has_rung(&mut self) -> AlarmStage {
         let mut count = [0; 8];
         let rung = match rustix::io::read(&self.timer, &mut count[..]) {
-            Ok(_) => Rung::Due,
-            Err(rustix::io::Errno::CANCELED) => Rung::ClockSet,
-            Err(_) => return Rung::No,
+            Ok(_) => AlarmStage::Due,
+            Err(rustix::io::Errno::CANCELED) => AlarmStage::ClockSet,
+            Err(_) => return AlarmStage::No,
         };
         self.at = None;
         rung
@@ -58,7 +58,7 @@ impl Alarm {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
+pub enum AlarmStage {
     No,
     Due,
     ClockSet,
@@ -77,12 +77,12 @@ mod tests {
     #[test]
     fn a_moment_that_is_past_rings_at_once_and_none_never() {
         let mut alarm = Alarm::new().unwrap();
-        assert_eq!(alarm.has_rung(), Rung::No);
+        assert_eq!(alarm.has_rung(), AlarmStage::No);
         alarm.set(Some(Time::from_millis(5))).unwrap();
-        assert_eq!(alarm.has_rung(), Rung::Due);
-        assert_eq!(alarm.has_rung(), Rung::No);
+        assert_eq!(alarm.has_rung(), AlarmStage::Due);
+        assert_eq!(alarm.has_rung(), AlarmStage::No);
         alarm.set(Some(Time::from_millis(5))).unwrap();
         alarm.set(None).unwrap();
-        assert_eq!(alarm.has_rung(), Rung::No);
+        assert_eq!(alarm.has_rung(), AlarmStage::No);
     }
 }

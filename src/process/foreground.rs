@@ -15,9 +15,9 @@ use rustix::process::Pid;
 use super::patience::is_past;
 use super::patience::timespec;
 use super::signals::Signals;
-use super::turn::{Fate, Overseer};
+use super::turn::{Fate, Monitor};
 use super::{Patience, Signal, kernel, spawn};
-use crate::error::{Context, Result, describe};
+use crate::error::{IoContext, Result, describe};
 
 /// Exit statuses of a shell for a command that is not found, and for one that can't be run.
 const NOT_FOUND: u8 = 127;
@@ -25,7 +25,7 @@ const NOT_RUN: u8 = 126;
 
 /// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ran {
+pub struct CommandResult {
     /// Exit status as a shell reports it: 128 plus the signal's number if a signal ended the
     /// command.
     pub status: u8,
@@ -39,7 +39,7 @@ pub struct Ran {
 
 /// Options for ending a command early.
 #[derive(Debug, Clone, Copy)]
-pub struct Ending {
+pub struct EndOptions {
     pub signal: Signal,
     /// Time between the signal and SIGKILL.
     pub grace: Duration,
@@ -47,17 +47,21 @@ pub struct Ending {
     pub orphaned: Option<Signal>,
 }
 
-impl Default for Ending {
-    fn default() -> Ending {
-        Ending { signal: Signal::TERM, grace: Duration::ZERO, orphaned: None }
+impl Default for EndOptions {
+    fn default() -> EndOptions {
+        EndOptions { signal: Signal::TERM, grace: Duration::ZERO, orphaned: None }
     }
 }
 
 /// Runs a command until it ends, or its monitor ends it. A signal that asks this process to end is
 /// passed on to the command, because this process has work to do after the command.
-pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> Result<Ran> {
-    let failed =
-        |status, trouble| Ran { status, trouble: Some(trouble), was_signalled: false, was_ended: false };
+pub fn run(argv: &[OsString], overseer: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
+    let failed = |status, trouble| CommandResult {
+        status,
+        trouble: Some(trouble),
+        was_signalled: false,
+        was_ended: false,
+    };
     let Some((program, arguments)) = argv.split_first() else {
         return Ok(failed(NOT_FOUND, "no command".to_owned()));
     };
@@ -71,7 +75,7 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
         Ok(child) => {
             let (status, was_ended) = watch(child, &signals, overseer, ending)?;
             let was_signalled = status.signal().is_some();
-            Ran { status: code(status), trouble: None, was_signalled, was_ended }
+            CommandResult { status: code(status), trouble: None, was_signalled, was_ended }
         }
         Err(error) => {
             let status = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_RUN };
@@ -86,8 +90,8 @@ pub fn run(argv: &[OsString], overseer: &mut dyn Overseer, ending: &Ending) -> R
 fn watch(
     mut child: Child,
     signals: &Signals,
-    overseer: &mut dyn Overseer,
-    ending: &Ending,
+    overseer: &mut dyn Monitor,
+    ending: &EndOptions,
 ) -> Result<(ExitStatus, bool)> {
     let pid = Pid::from_child(&child);
     let this = Path::new("the command");

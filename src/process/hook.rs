@@ -12,11 +12,11 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use super::remains::Remains;
-use super::table::Process;
-use super::turn::{self, Ended, Overseer, Stdin, TurnSpec};
-use super::{HOOK, Mark};
+use super::table::ProcessStat;
+use super::turn::{self, Monitor, Stdin, TurnResult, TurnSpec};
+use super::{HOOK, ProcessMark};
 use crate::beneath::Spot;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
 /// Maximum of each stream that is kept, in bytes.
@@ -50,9 +50,9 @@ pub fn is_there(path: &Path) -> bool {
 
 /// Runs a hook until none of its processes is left. Returns its result and output. First ends
 /// leftover processes of earlier hooks whose command was killed.
-pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
+pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     end_abandoned(&hook.tmp)?;
-    let scratch = Scratch::make(&hook.tmp)?;
+    let scratch = HookScratch::make(&hook.tmp)?;
     run_in(hook, &scratch.spot, overseer)
 }
 
@@ -60,16 +60,16 @@ pub fn run(hook: &HookSpec, overseer: &mut dyn Overseer) -> Result<(Ended, Strin
 /// commands, even in other containers, can tell when that command was killed. The directory is
 /// removed when the hook has ended. Its name is never reused, so that a command that finds it at
 /// that moment can't remove a later one by mistake.
-struct Scratch {
+struct HookScratch {
     spot: Spot,
     _lock: File,
 }
 
-impl Scratch {
-    fn make(tmp: &Spot) -> Result<Scratch> {
+impl HookScratch {
+    fn make(tmp: &Spot) -> Result<HookScratch> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
-        let start = Process::read(this).map_or(0, |process| process.start);
+        let start = ProcessStat::read(this).map_or(0, |process| process.start);
         loop {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let spot = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
@@ -82,7 +82,7 @@ impl Scratch {
             };
             // From here on, dropping `scratch` removes the directory, even if it could not be
             // locked.
-            let scratch = Scratch { spot, _lock: lock };
+            let scratch = HookScratch { spot, _lock: lock };
             locked?;
             if rustix::fs::fstat(&scratch._lock).context("look at", &scratch.spot)?.st_nlink > 0 {
                 return Ok(scratch);
@@ -91,14 +91,14 @@ impl Scratch {
     }
 
     /// Returns the locked scratch directory of a hook whose command is gone.
-    fn abandoned(spot: Spot) -> Option<Scratch> {
+    fn abandoned(spot: Spot) -> Option<HookScratch> {
         let lock = spot.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some(Scratch { spot, _lock: lock })
+        Some(HookScratch { spot, _lock: lock })
     }
 }
 
-impl Drop for Scratch {
+impl Drop for HookScratch {
     fn drop(&mut self) {
         // A directory that can't be removed does no harm.
         let _ = self.spot.remove_tree();
@@ -109,14 +109,14 @@ impl Drop for Scratch {
 pub fn end_abandoned(tmp: &Spot) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
-        if let Some(scratch) = is_one.then(|| Scratch::abandoned(tmp.join(entry.name))).flatten() {
-            Remains::find(&Mark::hook(&scratch.spot), &scratch.spot.join(LEADER))?.end(KILL_GRACE)?;
+        if let Some(scratch) = is_one.then(|| HookScratch::abandoned(tmp.join(entry.name))).flatten() {
+            Remains::find(&ProcessMark::hook(&scratch.spot), &scratch.spot.join(LEADER))?.end(KILL_GRACE)?;
         }
     }
     Ok(())
 }
 
-fn run_in(hook: &HookSpec, scratch: &Spot, overseer: &mut dyn Overseer) -> Result<(Ended, String)> {
+fn run_in(hook: &HookSpec, scratch: &Spot, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     let file = |name: &str| scratch.join(name);
     let mut env = hook.env.clone();
     env.push((HOOK.into(), hook.name.into()));
@@ -126,7 +126,7 @@ fn run_in(hook: &HookSpec, scratch: &Spot, overseer: &mut dyn Overseer) -> Resul
         argv: vec![hook.program.clone().into()],
         workdir: hook.workdir.clone(),
         env,
-        mark: Mark::hook(scratch),
+        mark: ProcessMark::hook(scratch),
         stdin: Stdin::File(document),
         stdout: file("stdout"),
         stderr: file("stderr"),
@@ -163,7 +163,7 @@ mod tests {
     fn a_locked_directory_is_not_abandoned_whatever_its_name_says() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
-        let held = Scratch::make(&tmp).unwrap();
+        let held = HookScratch::make(&tmp).unwrap();
         // In another container its process may not be visible at all.
         let renamed = tmp.join("hook-1-1");
         held.spot.rename(&renamed).unwrap();
@@ -178,15 +178,15 @@ mod tests {
     fn a_directory_found_as_its_hook_ends_is_not_that_of_a_later_one() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
-        let first = Scratch::make(&tmp).unwrap();
+        let first = HookScratch::make(&tmp).unwrap();
         let (spot, opened) = (first.spot.clone(), first.spot.open_dir().unwrap().unwrap());
         drop(first);
         // The lock is free now. What its next holder does must not touch the directory of a later
         // hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
-        let second = Scratch::make(&tmp).unwrap();
+        let second = HookScratch::make(&tmp).unwrap();
         assert_ne!(second.spot.path(), spot.path());
-        drop(Scratch { spot, _lock: opened });
+        drop(HookScratch { spot, _lock: opened });
         assert!(second.spot.exists().unwrap());
     }
 }

@@ -17,7 +17,7 @@ use super::OF_MANAGER;
 use super::patience::timespec;
 use super::signals::Signals;
 use super::spawn;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 
 /// Size of the read buffer for a job's output, in bytes.
 const BUFFER: usize = 16 << 10;
@@ -41,7 +41,7 @@ pub enum Work {
 
 /// End of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum JobEnd {
     Exit(i32),
     Signal(i32),
     /// Unknown to the system.
@@ -49,10 +49,10 @@ pub enum End {
 }
 
 /// A job that has ended: its tag, its whole stdout, and its end.
-pub struct Ended<T> {
+pub struct EndedJob<T> {
     pub of: T,
     pub lines: Vec<u8>,
-    pub end: End,
+    pub end: JobEnd,
 }
 
 /// Runs all work, at most `at_once` jobs in parallel, or fewer if the machine lacks resources.
@@ -66,7 +66,7 @@ pub fn run(
     works: Vec<Work>,
     at_once: usize,
     relay: Option<Relay>,
-    mut done: impl FnMut(Ended<usize>),
+    mut done: impl FnMut(EndedJob<usize>),
 ) -> Result<Option<i32>> {
     let signals = Signals::hold()?;
     let mut jobs = Jobs { relay, ..Jobs::new()? };
@@ -111,7 +111,7 @@ pub struct Jobs<T> {
     relay: Option<Relay>,
     running: Vec<Job<T>>,
     /// Idle workers, the latest last, and the start of their idle time.
-    free: Vec<(Process, Instant)>,
+    free: Vec<(WorkerProcess, Instant)>,
 }
 
 impl<T> Jobs<T> {
@@ -127,7 +127,7 @@ impl<T> Jobs<T> {
     /// Starts work with a tag.
     pub fn start(&mut self, of: T, work: &Work) -> Result<()> {
         let process = match work {
-            Work::Process(arguments) => Process::start(&self.program, arguments, false, self.relay)?,
+            Work::Process(arguments) => WorkerProcess::start(&self.program, arguments, false, self.relay)?,
             Work::Line { worker, line } => self.worker(worker, line)?,
         };
         self.running.push(Job { of, process, lines: Vec::new() });
@@ -135,14 +135,14 @@ impl<T> Jobs<T> {
     }
 
     /// Returns a worker that has got this line.
-    fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<Process> {
+    fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<WorkerProcess> {
         while let Some((mut process, _)) = self.free.pop() {
             // The worker may have died meanwhile.
             if process.tell(line).is_ok() {
                 return Ok(process);
             }
         }
-        let mut process = Process::start(&self.program, arguments, true, self.relay)?;
+        let mut process = WorkerProcess::start(&self.program, arguments, true, self.relay)?;
         process.tell(line).context("talk to", &self.program)?;
         Ok(process)
     }
@@ -161,7 +161,7 @@ impl<T> Jobs<T> {
     /// Waits for the end of a job, for one of `others` to be readable, or until a time. Returns the
     /// jobs that have ended. Also reaps other ended children, because this process may adopt
     /// orphans.
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<Ended<T>>> {
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<EndedJob<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
         let said = self.running.iter().filter_map(|job| job.process.stderr.as_ref());
@@ -203,13 +203,13 @@ impl<T> Jobs<T> {
 
 struct Job<T> {
     of: T,
-    process: Process,
+    process: WorkerProcess,
     /// Output on stdout.
     lines: Vec<u8>,
 }
 
 /// Evidence that a job has ended.
-enum Sign {
+enum EndEvidence {
     /// Offset of the worker's last line, and the exit status in it.
     Over(usize, i32),
     /// End of output, or an error on reading it.
@@ -218,48 +218,48 @@ enum Sign {
 
 impl<T> Job<T> {
     /// Reads new output, and returns evidence of the end.
-    fn has_ended(&mut self) -> Option<Sign> {
+    fn has_ended(&mut self) -> Option<EndEvidence> {
         let mut buffer = [0; BUFFER];
         match self.process.stdout.read(&mut buffer) {
-            Ok(0) => Some(Sign::EndOfOutput),
+            Ok(0) => Some(EndEvidence::EndOfOutput),
             Ok(length) => {
                 self.lines.extend_from_slice(&buffer[..length]);
                 if self.process.is_worker { over(&self.lines) } else { None }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(_) => Some(Sign::EndOfOutput),
+            Err(_) => Some(EndEvidence::EndOfOutput),
         }
     }
 
     /// Returns the ended job, and its worker, if that is reusable.
-    fn end(self, sign: Sign) -> (Ended<T>, Option<Process>) {
+    fn end(self, sign: EndEvidence) -> (EndedJob<T>, Option<WorkerProcess>) {
         let Job { of, mut process, mut lines } = self;
         process.pass_on_words();
         match sign {
-            Sign::Over(at, status) => {
+            EndEvidence::Over(at, status) => {
                 lines.truncate(at);
                 let waits = process.stdin.is_some();
-                (Ended { of, lines, end: End::Exit(status) }, waits.then_some(process))
+                (EndedJob { of, lines, end: JobEnd::Exit(status) }, waits.then_some(process))
             }
-            Sign::EndOfOutput => {
+            EndEvidence::EndOfOutput => {
                 let end = process.end();
                 process.pass_on_words();
-                (Ended { of, lines, end }, None)
+                (EndedJob { of, lines, end }, None)
             }
         }
     }
 }
 
 /// Parses the worker's last line, which tells that a job has ended.
-fn over(lines: &[u8]) -> Option<Sign> {
+fn over(lines: &[u8]) -> Option<EndEvidence> {
     let whole = lines.strip_suffix(b"\n")?;
     let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let status = std::str::from_utf8(&whole[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
-    Some(Sign::Over(at, status))
+    Some(EndEvidence::Over(at, status))
 }
 
 /// A process of this program.
-struct Process {
+struct WorkerProcess {
     child: Child,
     is_worker: bool,
     /// Pipe for the lines of a worker.
@@ -271,7 +271,7 @@ struct Process {
     status: Option<ExitStatus>,
 }
 
-impl Process {
+impl WorkerProcess {
     /// Starts a process in its own process group, so that a signal from the terminal reaches it
     /// only once, through this process. If this process is killed, it gets SIGTERM.
     fn start(
@@ -279,7 +279,7 @@ impl Process {
         arguments: &[OsString],
         is_worker: bool,
         relay: Option<Relay>,
-    ) -> Result<Process> {
+    ) -> Result<WorkerProcess> {
         let mut command = Command::new(program);
         let stdin = if is_worker { Stdio::piped() } else { Stdio::null() };
         command.args(arguments).stdin(stdin).stdout(Stdio::piped()).process_group(0);
@@ -299,7 +299,7 @@ impl Process {
         if let Some((stderr, _)) = &stderr {
             rustix::io::ioctl_fionbio(stderr, true).context("listen to", program)?;
         }
-        Ok(Process { child, is_worker, stdin, stdout, stderr, status: None })
+        Ok(WorkerProcess { child, is_worker, stdin, stdout, stderr, status: None })
     }
 
     fn tell(&mut self, line: &str) -> io::Result<()> {
@@ -328,12 +328,12 @@ impl Process {
     }
 
     /// Waits for the end of the process.
-    fn end(&mut self) -> End {
+    fn end(&mut self) -> JobEnd {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
-        status.map_or(End::Unknown, |status| match (status.code(), status.signal()) {
-            (Some(code), _) => End::Exit(code),
-            (None, Some(signal)) => End::Signal(signal),
-            (None, None) => End::Unknown,
+        status.map_or(JobEnd::Unknown, |status| match (status.code(), status.signal()) {
+            (Some(code), _) => JobEnd::Exit(code),
+            (None, Some(signal)) => JobEnd::Signal(signal),
+            (None, None) => JobEnd::Unknown,
         })
     }
 }

@@ -46,7 +46,7 @@ pub struct Keys {
 }
 
 /// Result of parsing the beginning of some bytes.
-enum Found {
+enum ParsedKey {
     /// A key of so many bytes, or `None` for bytes without a meaning here.
     Whole(usize, Option<Key>),
     /// Start mark of a pasted text, of so many bytes.
@@ -72,16 +72,16 @@ impl Keys {
                 continue;
             }
             match first(rest) {
-                Found::Whole(length, key) => {
+                ParsedKey::Whole(length, key) => {
                     keys.extend(key);
                     rest = &rest[length..];
                 }
-                Found::Paste(length) => {
+                ParsedKey::Paste(length) => {
                     self.pastes = true;
                     rest = &rest[length..];
                 }
-                Found::Begun if rest.len() > LONGEST => rest = &[],
-                Found::Begun => break,
+                ParsedKey::Begun if rest.len() > LONGEST => rest = &[],
+                ParsedKey::Begun => break,
             }
         }
         self.begun = rest.to_vec();
@@ -90,8 +90,8 @@ impl Keys {
 }
 
 /// Parses the beginning of `bytes`, which must not be empty.
-fn first(bytes: &[u8]) -> Found {
-    let single = |key| Found::Whole(1, key);
+fn first(bytes: &[u8]) -> ParsedKey {
+    let single = |key| ParsedKey::Whole(1, key);
     match bytes[0] {
         ESCAPE => sequence(bytes),
         b'\r' => single(Some(Key::Enter)),
@@ -104,7 +104,7 @@ fn first(bytes: &[u8]) -> Found {
     }
 }
 
-fn letter(bytes: &[u8]) -> Found {
+fn letter(bytes: &[u8]) -> ParsedKey {
     let found = |text: &str| text.chars().next().map(|letter| (letter.len_utf8(), Some(Key::Char(letter))));
     let (length, key) = match str::from_utf8(&bytes[..bytes.len().min(4)]) {
         Ok(text) => found(text).unwrap_or((1, None)),
@@ -113,43 +113,43 @@ fn letter(bytes: &[u8]) -> Found {
         }
         Err(error) => match error.error_len() {
             Some(wrong) => (wrong, None),
-            None => return Found::Begun,
+            None => return ParsedKey::Begun,
         },
     };
-    Found::Whole(length, key)
+    ParsedKey::Whole(length, key)
 }
 
 /// Parses a sequence that begins with an escape.
-fn sequence(bytes: &[u8]) -> Found {
+fn sequence(bytes: &[u8]) -> ParsedKey {
     match bytes.get(1) {
-        None | Some(&ESCAPE) => Found::Whole(1, Some(Key::Escape)),
+        None | Some(&ESCAPE) => ParsedKey::Whole(1, Some(Key::Escape)),
         Some(b'O') => match bytes.get(2) {
-            Some(letter) => Found::Whole(3, by_letter(*letter)),
-            None => Found::Begun,
+            Some(letter) => ParsedKey::Whole(3, by_letter(*letter)),
+            None => ParsedKey::Begun,
         },
         // Function keys of the Linux console.
         Some(b'[') if bytes.get(2) == Some(&b'[') => match bytes.len() {
-            3 => Found::Begun,
-            _ => Found::Whole(4, None),
+            3 => ParsedKey::Begun,
+            _ => ParsedKey::Whole(4, None),
         },
         Some(b'[') => match bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte)) {
             Some(end) => control(&bytes[2..2 + end], bytes[2 + end], 3 + end),
-            None => Found::Begun,
+            None => ParsedKey::Begun,
         },
         // A letter with Alt.
         Some(_) => match letter(&bytes[1..]) {
-            Found::Whole(length, _) => Found::Whole(1 + length, None),
-            begun @ (Found::Paste(_) | Found::Begun) => begun,
+            ParsedKey::Whole(length, _) => ParsedKey::Whole(1 + length, None),
+            begun @ (ParsedKey::Paste(_) | ParsedKey::Begun) => begun,
         },
     }
 }
 
 /// Parses a control sequence of so many bytes: its numbers, and its last byte.
-fn control(numbers: &[u8], last: u8, length: usize) -> Found {
+fn control(numbers: &[u8], last: u8, length: usize) -> ParsedKey {
     let mut numbers = numbers.split(|byte| *byte == b';');
     let (number, held) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     if (number, last) == (b"200", b'~') {
-        return Found::Paste(length);
+        return ParsedKey::Paste(length);
     }
     let key = match (number, last) {
         (b"1" | b"7", b'~') => Some(Key::Home),
@@ -160,7 +160,7 @@ fn control(numbers: &[u8], last: u8, length: usize) -> Found {
         _ => None,
     };
     // Shift does not change the key, Alt and Ctrl do.
-    Found::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
+    ParsedKey::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
 }
 
 fn by_letter(letter: u8) -> Option<Key> {

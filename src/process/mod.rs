@@ -81,22 +81,22 @@ pub fn signal_named(name: &str) -> Option<Signal> {
 
 /// The variable that marks the processes of one run, task or hook, even in another process group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct ProcessMark {
     name: &'static str,
     id: String,
 }
 
-impl Mark {
-    pub fn run(id: impl ToString) -> Mark {
-        Mark { name: RUN, id: id.to_string() }
+impl ProcessMark {
+    pub fn run(id: impl ToString) -> ProcessMark {
+        ProcessMark { name: RUN, id: id.to_string() }
     }
 
-    pub fn task(id: impl ToString) -> Mark {
-        Mark { name: TASK, id: id.to_string() }
+    pub fn task(id: impl ToString) -> ProcessMark {
+        ProcessMark { name: TASK, id: id.to_string() }
     }
 
-    pub fn hook(scratch: &std::path::Path) -> Mark {
-        Mark { name: HOOK_SCRATCH, id: scratch.to_string_lossy().into_owned() }
+    pub fn hook(scratch: &std::path::Path) -> ProcessMark {
+        ProcessMark { name: HOOK_SCRATCH, id: scratch.to_string_lossy().into_owned() }
     }
 }
 
@@ -117,6 +117,6 @@ fn run_id() -> String {
 }
 
 #[cfg(test)]
-fn mark() -> Mark {
-    Mark::run(run_id())
+fn mark() -> ProcessMark {
+    ProcessMark::run(run_id())
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::beneath::Spot;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 
 /// Maximum length of the last line, in bytes.
 const LINE: usize = 4096;
@@ -27,7 +27,7 @@ pub struct Captured {
 /// the output is. `finish` puts the ring in order. Before that, and after a kill, the tail starts
 /// somewhere inside the ring. Logs are evidence and are not synced.
 #[derive(Debug)]
-pub struct Log {
+pub struct OutputLog {
     spot: Spot,
     /// Created with the first byte, so that a process without output has no log.
     file: Option<File>,
@@ -39,12 +39,12 @@ pub struct Log {
     failed: bool,
 }
 
-impl Log {
-    pub fn new(spot: &Spot, bound: u64) -> Log {
+impl OutputLog {
+    pub fn new(spot: &Spot, bound: u64) -> OutputLog {
         let head = bound / 2;
         let tail = bound - head;
         let (spot, last) = (spot.clone(), LastLine::default());
-        Log { spot, file: None, head, tail, seen: 0, last, failed: false }
+        OutputLog { spot, file: None, head, tail, seen: 0, last, failed: false }
     }
 
     pub fn path(&self) -> &Path {
@@ -189,7 +189,7 @@ mod tests {
     fn logged(bound: u64, pieces: &[&[u8]]) -> (String, Captured) {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("stdout.log");
-        let mut log = Log::new(&path, bound);
+        let mut log = OutputLog::new(&path, bound);
         for piece in pieces {
             log.take(piece).unwrap();
         }

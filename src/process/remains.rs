@@ -10,10 +10,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::patience::timespec;
-use super::table::{self, Environment, Process, immortal, process_path};
-use super::{KILL_TAKES, Mark, PLACE, Patience, Signal, host, kernel, place_of};
+use super::table::{self, Environment, ProcessStat, immortal, process_path};
+use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, kernel, place_of};
 use crate::beneath::Spot;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
 /// Maximum number of processes that are held at a time, because a fork bomb starts more than there
@@ -40,9 +40,9 @@ const HELD: usize = 256;
 /// it.
 #[derive(Debug)]
 pub struct Remains {
-    mark: Mark,
+    mark: ProcessMark,
     place: String,
-    leader: Option<Process>,
+    leader: Option<ProcessStat>,
     held: Vec<Pinned>,
     /// True if only the leader got SIGTERM.
     leads: bool,
@@ -60,7 +60,7 @@ pub enum EndedBy {
 impl Remains {
     /// Searches for the processes. `leader_file` is the file that the turn was started with. If it
     /// is missing or invalid, only the environment tells which processes belong to the run.
-    pub fn find(mark: &Mark, leader_file: &Spot) -> Result<Remains> {
+    pub fn find(mark: &ProcessMark, leader_file: &Spot) -> Result<Remains> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut remains = Remains { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
         remains.look_again()?;
@@ -184,7 +184,7 @@ impl Remains {
         Ok(())
     }
 
-    fn members(&self) -> Result<Vec<Process>> {
+    fn members(&self) -> Result<Vec<ProcessStat>> {
         let all = table::all()?;
         let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
         // A process that is older than the leader of the run can't have come from it.
@@ -204,7 +204,7 @@ impl Remains {
         }
         with_descendants(&all, &mut ours, &supervisors);
         let this = rustix::process::getpid();
-        let is_left = |process: &Process| {
+        let is_left = |process: &ProcessStat| {
             ours.contains(&process.pid.as_raw_pid()) && !process.zombie && process.pid != this
         };
         Ok(all.into_iter().filter(is_left).collect())
@@ -221,11 +221,11 @@ struct Pinned {
 impl Pinned {
     /// Returns `None` if the process has ended. It is compared after the handle was opened: from
     /// then on the handle refers to this process or none.
-    fn of(process: &Process) -> Result<Option<Pinned>> {
+    fn of(process: &ProcessStat) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match kernel::open(pid) {
             Ok(handle) => {
-                let still = Process::read(pid).is_some_and(|now| now.is_same(process) && !now.zombie);
+                let still = ProcessStat::read(pid).is_some_and(|now| now.is_same(process) && !now.zombie);
                 Ok(still.then_some(Pinned { pid, handle }))
             }
             Err(Errno::SRCH) => Ok(None),
@@ -244,7 +244,7 @@ impl Pinned {
 }
 
 /// Sends SIGTERM to one process. If it has ended, another process with its pid gets nothing.
-pub fn ask(process: &Process) {
+pub fn ask(process: &ProcessStat) {
     if let Ok(Some(held)) = Pinned::of(process) {
         // If this fails, the next search still finds the process.
         let _ = held.send(Signal::TERM).and_then(|()| held.send(Signal::CONT));
@@ -252,7 +252,7 @@ pub fn ask(process: &Process) {
 }
 
 /// Adds everything below these processes, except the processes in `own` and what is below those.
-fn with_descendants(all: &[Process], pids: &mut HashSet<i32>, own: &HashSet<i32>) {
+fn with_descendants(all: &[ProcessStat], pids: &mut HashSet<i32>, own: &HashSet<i32>) {
     let mut before = usize::MAX;
     while before != pids.len() {
         before = pids.len();
@@ -270,14 +270,14 @@ const MAX_LEADER: u64 = 64 << 10;
 /// Reads the leader of a turn's process group from the file that the turn was started with. `None`
 /// if the turn did not get that far, if the machine was rebooted since, or if the turn was started
 /// from another state directory.
-pub fn leader(spot: &Spot) -> Result<Option<Process>> {
+pub fn leader(spot: &Spot) -> Result<Option<ProcessStat>> {
     let Some(text) = spot.read(MAX_LEADER)? else { return Ok(None) };
     // A line without its end is incomplete, and so may be a number in it.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());
     let is_ours = boot == host::boot_id().as_bytes() && place == place_of(spot)?.to_string().as_bytes();
-    Ok(Process::parse(line).filter(|_| is_ours))
+    Ok(ProcessStat::parse(line).filter(|_| is_ours))
 }
 
 #[cfg(test)]
@@ -392,7 +392,7 @@ mod tests {
         }
         fs::remove_file(turn.leader.path()).unwrap();
         assert_eq!(turn.found().len(), 2);
-        let other = Remains::find(&Mark::run(&run_id()[..4]), &turn.leader).unwrap();
+        let other = Remains::find(&ProcessMark::run(&run_id()[..4]), &turn.leader).unwrap();
         assert!(other.is_gone());
     }
 

@@ -17,10 +17,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getpid, kill_current_process_group};
 
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 
 use super::keys::{Key, Keys};
-use super::table::Process;
+use super::table::ProcessStat;
 
 /// Name of the terminal in errors.
 const TERMINAL: &str = "the terminal";
@@ -178,8 +178,8 @@ fn silence() -> Option<OwnedFd> {
 /// stopped group is never continued. Uses /proc, where a session or group outside this container
 /// has the number 0, which is no `Pid`.
 fn has_shell() -> bool {
-    let parent = |process: &Process| Process::read(Pid::from_raw(process.parent)?);
-    Process::read(getpid()).is_some_and(|this| {
+    let parent = |process: &ProcessStat| ProcessStat::read(Pid::from_raw(process.parent)?);
+    ProcessStat::read(getpid()).is_some_and(|this| {
         iter::successors(parent(&this), parent)
             .take_while(|process| process.session == this.session)
             .any(|process| process.group != this.group)

@@ -12,7 +12,7 @@ use std::thread;
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 
 const CHILDREN: &str = "children";
 
@@ -20,7 +20,7 @@ const CHILDREN: &str = "children";
 /// they end it as before. A signal that was ignored from the start (`nohup`, a background job of a
 /// script) stays ignored.
 pub struct Signals {
-    watch: &'static Watch,
+    watch: &'static SignalHandlers,
 }
 
 impl Signals {
@@ -133,7 +133,7 @@ impl Drop for Signals {
 
 /// Signal handlers. They are installed once and never removed, because a removed one would leave
 /// its signal ignored. While no turn runs, they end the process as the signal would without them.
-struct Watch {
+struct SignalHandlers {
     /// True if signals end this process.
     idle: AtomicBool,
     /// True if signals end it in their handler, with nothing to be done before.
@@ -148,7 +148,7 @@ struct Watch {
     wake: UnixStream,
 }
 
-impl Watch {
+impl SignalHandlers {
     /// Sets whether signals end this process.
     fn rest(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
@@ -176,10 +176,10 @@ impl Watch {
         Ok(())
     }
 
-    fn install() -> io::Result<Watch> {
+    fn install() -> io::Result<SignalHandlers> {
         let (wakes, wake) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
-        let watch = Watch {
+        let watch = SignalHandlers {
             idle: AtomicBool::new(true),
             ends_at_once: Arc::new(AtomicBool::new(true)),
             is_prepared: AtomicBool::new(false),
@@ -211,8 +211,8 @@ impl Watch {
     }
 }
 
-fn watch() -> Result<&'static Watch> {
-    static WATCH: LazyLock<io::Result<Watch>> = LazyLock::new(Watch::install);
+fn watch() -> Result<&'static SignalHandlers> {
+    static WATCH: LazyLock<io::Result<SignalHandlers>> = LazyLock::new(SignalHandlers::install);
     let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
     watch.context("watch for signals to", Path::new("this process"))
 }

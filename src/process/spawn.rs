@@ -16,7 +16,7 @@ use super::program;
 use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, kernel, limits, place_of};
-use crate::error::{Context, Error, Result, describe};
+use crate::error::{Error, IoContext, Result, describe};
 
 /// Takes the stdin of this process, so that its children do not inherit it.
 pub fn take_stdin() -> Result<File> {

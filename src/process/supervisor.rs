@@ -14,10 +14,10 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::patience::{is_past, timespec};
-use super::turn::{Fate, Overseer};
+use super::turn::{Fate, Monitor};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::place::PlaceId;
 
 /// Word that a supervisor writes to its starter once it has begun. Anything else is the reason why
@@ -141,7 +141,7 @@ impl Seat {
 }
 
 /// The supervisor's end of the pipe from which a task reads its input.
-pub struct Input {
+pub struct TaskInputPipe {
     /// Held until the command has opened the pipe itself, so that earlier input is kept.
     reader: Option<OwnedFd>,
     /// While this is open, the command sees no end of its input when another writer closes the
@@ -158,13 +158,13 @@ pub enum Written {
     Closed,
 }
 
-impl Input {
-    pub fn make(spot: &Spot) -> Result<Input> {
+impl TaskInputPipe {
+    pub fn make(spot: &Spot) -> Result<TaskInputPipe> {
         spot.make_pipe()?;
         // Opening a pipe for writing, without waiting, fails if the pipe has no reader.
         let reader = spot.open_pipe(OFlags::RDONLY)?.context("open", spot)?;
         let writer = spot.open_pipe(OFlags::WRONLY)?.context("open", spot)?;
-        Ok(Input { reader: Some(reader), writer })
+        Ok(TaskInputPipe { reader: Some(reader), writer })
     }
 
     /// True if a command reads the pipe, or will.
@@ -192,7 +192,7 @@ impl Input {
 
 /// Never ends the task. Called after the command has started, when only the command is to read the
 /// pipe.
-impl Overseer for Input {
+impl Monitor for TaskInputPipe {
     fn ask(&mut self) -> Fate {
         self.reader = None;
         Fate::GoesOn { ask_again: None }
@@ -254,7 +254,7 @@ mod tests {
         let path = crate::beneath::at(dir.path()).join("stdin");
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
-        let mut input = Input::make(&path).unwrap();
+        let mut input = TaskInputPipe::make(&path).unwrap();
         assert!(input.is_read(), "what is written before the command is there is kept");
         // Before the command is there.
         feed(&path, b"hello", Duration::ZERO).unwrap();

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 
 use super::SUPERVISOR;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::TaskId;
 
 /// Fields of /proc/PID/stat that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Process {
+pub struct ProcessStat {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
@@ -24,25 +24,25 @@ pub struct Process {
     pub start: u64,
 }
 
-impl Process {
+impl ProcessStat {
     /// Returns `None` if there is no such process, or the kernel hides it.
-    pub fn read(pid: Pid) -> Option<Process> {
-        Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    pub fn read(pid: Pid) -> Option<ProcessStat> {
+        ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    pub fn is_same(&self, other: &Process) -> bool {
+    pub fn is_same(&self, other: &ProcessStat) -> bool {
         self.pid == other.pid && self.start == other.start
     }
 
     /// Parses a line of /proc/PID/stat. The program's name is in parentheses and may itself hold
     /// spaces and parentheses, so the fields are counted from the last closing one.
-    pub fn parse(line: &[u8]) -> Option<Process> {
+    pub fn parse(line: &[u8]) -> Option<ProcessStat> {
         let name_starts = line.iter().position(|byte| *byte == b'(')?;
         let name_ends = line.iter().rposition(|byte| *byte == b')')?;
         let pid = std::str::from_utf8(&line[..name_starts]).ok()?.trim();
         let mut fields = std::str::from_utf8(&line[name_ends + 1..]).ok()?.split_ascii_whitespace();
         let state = fields.next()?;
-        Some(Process {
+        Some(ProcessStat {
             pid: pid_of(pid)?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
@@ -56,12 +56,12 @@ impl Process {
 }
 
 /// Returns every visible process.
-pub fn all() -> Result<Vec<Process>> {
+pub fn all() -> Result<Vec<ProcessStat>> {
     let proc = Path::new("/proc");
     let mut processes = Vec::new();
     for entry in fs::read_dir(proc).context("list", proc)? {
         let name = entry.context("list", proc)?.file_name();
-        processes.extend(name.to_str().and_then(pid_of).and_then(Process::read));
+        processes.extend(name.to_str().and_then(pid_of).and_then(ProcessStat::read));
     }
     Ok(processes)
 }
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_is_no_trap() {
-        let process = Process::parse(LINE.as_bytes()).unwrap();
+        let process = ProcessStat::parse(LINE.as_bytes()).unwrap();
         assert_eq!(
             process,
-            Process {
+            ProcessStat {
                 pid: pid_of("42").unwrap(),
                 parent: 7,
                 group: 40,
@@ -174,15 +174,15 @@ mod tests {
     #[test]
     fn a_garbled_line_is_no_process() {
         for line in ["", "(", ")(", "42 (a", "42 (a) S", "0 (a) S 1 2 3", "-5 (a) S 1", "x (y) Z 1 1"] {
-            assert_eq!(Process::parse(line.as_bytes()), None, "{line}");
+            assert_eq!(ProcessStat::parse(line.as_bytes()), None, "{line}");
         }
-        assert_eq!(Process::parse(&LINE.as_bytes()[..60]), None);
+        assert_eq!(ProcessStat::parse(&LINE.as_bytes()[..60]), None);
     }
 
     #[test]
     fn this_process_is_in_the_table() {
         let this = rustix::process::getpid();
-        let process = Process::read(this).unwrap();
+        let process = ProcessStat::read(this).unwrap();
         assert_eq!(process.group, rustix::process::getpgrp().as_raw_pid());
         assert!(all().unwrap().iter().any(|other| other.pid == this && other.start == process.start));
     }

@@ -14,15 +14,15 @@ use rustix::process::{Pid, WaitOptions};
 
 pub use super::output::Captured;
 
-use super::output::Log;
+use super::output::OutputLog;
 use super::patience::{is_past, timespec};
 use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, immortal, process_path};
-use super::{KILL_TAKES, Mark, Patience, Signal, kernel};
+use super::{KILL_TAKES, Patience, ProcessMark, Signal, kernel};
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
@@ -45,7 +45,7 @@ pub struct TurnSpec {
     pub workdir: PathBuf,
     /// The whole environment, except the mark.
     pub env: Vec<(OsString, OsString)>,
-    pub mark: Mark,
+    pub mark: ProcessMark,
     pub stdin: Stdin,
     /// Log of a stream; it is not created if the turn writes nothing.
     pub stdout: Spot,
@@ -53,7 +53,7 @@ pub struct TurnSpec {
     /// File that records the leader of the process group, for `Remains`.
     pub leader: Spot,
     /// Makes a listener for each stream, which gets the output as it comes.
-    pub listener: Option<fn() -> Listener>,
+    pub listener: Option<fn() -> ChunkListener>,
     /// Limit of each log, in bytes.
     pub max_output: u64,
     pub timeout: Option<Duration>,
@@ -64,7 +64,7 @@ pub struct TurnSpec {
 }
 
 /// Monitor that decides whether a turn is ended early.
-pub trait Overseer {
+pub trait Monitor {
     /// Returns whether the turn may run on. Called at the start, and then when its last answer
     /// asked for it.
     fn ask(&mut self) -> Fate;
@@ -91,7 +91,7 @@ pub enum Fate {
 /// Monitor of a turn that nothing ends early.
 pub struct Nobody;
 
-impl Overseer for Nobody {
+impl Monitor for Nobody {
     fn ask(&mut self) -> Fate {
         Fate::GoesOn { ask_again: None }
     }
@@ -107,7 +107,7 @@ pub enum Stdin {
 
 /// Result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct TurnResult {
     pub exit: Exit,
     pub timed_out: bool,
     /// Signal that this process got before all processes of the turn had ended.
@@ -124,12 +124,12 @@ pub struct Ended {
 /// tasks. Every other child of this process counts as part of the turn, so that no second turn can
 /// run at the same time. An error is a failure of this process. The turn has been ended then, too,
 /// unless the error reports a process that does not end.
-pub fn run(spec: &TurnSpec, overseer: &mut dyn Overseer) -> Result<Ended> {
+pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     let started = Instant::now();
     let signals = Signals::hold()?;
     let orphans = Adoption::begin()?;
-    let stdout = Log::new(&spec.stdout, spec.max_output);
-    let stderr = Log::new(&spec.stderr, spec.max_output);
+    let stdout = OutputLog::new(&spec.stdout, spec.max_output);
+    let stderr = OutputLog::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
         Spawned::Yes(child) => child,
         Spawned::No(error) => return not_started(error, started, signals),
@@ -166,8 +166,8 @@ enum Cut {
     Told,
 }
 
-fn not_started(error: String, started: Instant, signals: Signals) -> Result<Ended> {
-    Ok(Ended {
+fn not_started(error: String, started: Instant, signals: Signals) -> Result<TurnResult> {
+    Ok(TurnResult {
         exit: Exit::NotStarted { error },
         timed_out: false,
         cancelled_by: signals.release(),
@@ -197,7 +197,7 @@ impl Drop for Adoption {
 }
 
 /// Callback for the output of a stream, chunk by chunk.
-pub type Listener = Box<dyn FnMut(&[u8])>;
+pub type ChunkListener = Box<dyn FnMut(&[u8])>;
 
 /// A running turn. Its leader is reaped last: while it is a zombie, no other process can have its
 /// pid and no other group its number, so signals to the group reach nothing but the turn.
@@ -206,8 +206,8 @@ struct Live<'a> {
     group: Pid,
     leader: OwnedFd,
     leader_ended: bool,
-    stdout: Stream,
-    stderr: Stream,
+    stdout: StreamPump,
+    stderr: StreamPump,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
     /// Error of the first log that couldn't be written.
@@ -217,7 +217,7 @@ struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    fn new(mut child: Child, stdout: Log, stderr: Log, signals: &'a Signals) -> Result<Live<'a>> {
+    fn new(mut child: Child, stdout: OutputLog, stderr: OutputLog, signals: &'a Signals) -> Result<Live<'a>> {
         let group = Pid::from_child(&child);
         let leader = match kernel::open(group) {
             Ok(leader) => leader,
@@ -227,8 +227,8 @@ impl<'a> Live<'a> {
                 return Err(errno).context("watch", &process_path(group));
             }
         };
-        let stdout = Stream { pipe: child.stdout.take().map(OwnedFd::from), log: stdout, listener: None };
-        let stderr = Stream { pipe: child.stderr.take().map(OwnedFd::from), log: stderr, listener: None };
+        let stdout = StreamPump { pipe: child.stdout.take().map(OwnedFd::from), log: stdout, listener: None };
+        let stderr = StreamPump { pipe: child.stderr.take().map(OwnedFd::from), log: stderr, listener: None };
         Ok(Live {
             child,
             group,
@@ -246,7 +246,7 @@ impl<'a> Live<'a> {
 
     /// Waits until the leader has ended or there is a reason to end it. Returns the reason if the
     /// timeout or the monitor gave it.
-    fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Overseer) -> Result<Option<Cut>> {
+    fn watch(&mut self, mut until: Option<Instant>, overseer: &mut dyn Monitor) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
             if is_past(ask_again) {
@@ -406,7 +406,7 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    fn close(mut self, timed_out: bool) -> Result<Ended> {
+    fn close(mut self, timed_out: bool) -> Result<TurnResult> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;
         if let Some(trouble) = self.trouble.take() {
@@ -417,7 +417,7 @@ impl<'a> Live<'a> {
             (None, Some(signal)) => Exit::Signal { signal },
             (None, None) => Exit::Unknown,
         };
-        Ok(Ended {
+        Ok(TurnResult {
             exit,
             timed_out,
             cancelled_by: self.cancelled_by,
@@ -442,13 +442,13 @@ impl Drop for Live<'_> {
     }
 }
 
-struct Stream {
+struct StreamPump {
     pipe: Option<OwnedFd>,
-    log: Log,
-    listener: Option<Listener>,
+    log: OutputLog,
+    listener: Option<ChunkListener>,
 }
 
-impl Stream {
+impl StreamPump {
     /// Must be called only when there is something to read, because the pipe blocks.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
@@ -488,7 +488,7 @@ mod tests {
 
     use crate::beneath::at;
 
-    use super::super::table::Process;
+    use super::super::table::ProcessStat;
     use super::super::{PLACE, RUN, mark, place_of, remains::Remains, run_id, signals};
     use super::*;
     use crate::alone::alone;
@@ -523,7 +523,7 @@ mod tests {
     }
 
     /// Runs a turn and checks that no process of it is left.
-    fn ended(spec: &TurnSpec) -> Ended {
+    fn ended(spec: &TurnSpec) -> TurnResult {
         let _alone = alone();
         let ended = run(spec, &mut Nobody).unwrap();
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
@@ -538,7 +538,7 @@ mod tests {
         Exit::Signal { signal: signal.as_raw() }
     }
 
-    fn error(ended: &Ended) -> &str {
+    fn error(ended: &TurnResult) -> &str {
         match &ended.exit {
             Exit::NotStarted { error } => error,
             other => panic!("{other}"),
@@ -667,11 +667,11 @@ mod tests {
         ended(&spec);
         let said = fs::read_to_string(spec.stdout.path()).unwrap();
         let lines: Vec<&str> = said.lines().collect();
-        let recorded = Process::parse(lines[2].as_bytes()).unwrap();
+        let recorded = ProcessStat::parse(lines[2].as_bytes()).unwrap();
         let place = place_of(&spec.leader).unwrap().to_string();
         assert_eq!(lines[..2], [super::super::host::boot_id(), place.as_str()]);
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
-        assert!(recorded.is_same(&Process::parse(lines[3].as_bytes()).unwrap()));
+        assert!(recorded.is_same(&ProcessStat::parse(lines[3].as_bytes()).unwrap()));
         assert_eq!(remains::leader(&spec.leader).unwrap(), Some(recorded));
     }
 
@@ -830,7 +830,7 @@ mod tests {
         }
         let leader = remains::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
         let handle = kernel::open(leader.pid).unwrap();
-        let run = &Mark::run(format!("run_{}", us.id()));
+        let run = &ProcessMark::run(format!("run_{}", us.id()));
         us.kill().unwrap();
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];

@@ -17,7 +17,7 @@ use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::{Readiness, SchedulingState, WorkItem};
-use crate::rules::limits::{Left, left};
+use crate::rules::limits::{Allowance, left};
 use crate::rules::transition::turn::Claimed;
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
@@ -202,7 +202,7 @@ struct Allowed {
     hops_left: u32,
     attempts_left: u32,
     timeout_ms: Option<u64>,
-    left: Left,
+    left: Allowance,
 }
 
 pub fn document<'a>(

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use serde::Serialize;
 
 use crate::model::agent::{AgentKind, Identity, Status, Visibility};
-use crate::model::attention::{Attention, Mark, Subject};
+use crate::model::attention::{Attention, AttentionMark, Subject};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::message::WakeHint;
@@ -149,7 +149,7 @@ pub struct ListRow {
     pub pending: usize,
     /// Unacknowledged reasons for attention.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub attention: Option<Mark>,
+    pub attention: Option<AttentionMark>,
     /// Other store that the agent was moved to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,

@@ -9,7 +9,7 @@ use crate::model::id::AgentName;
 use crate::model::policy::Limits;
 use crate::model::run::{Run, Terminal};
 use crate::model::time::Span;
-use crate::rules::limits::{Left, dollars};
+use crate::rules::limits::{Allowance, dollars};
 
 use super::output::{Output, Tone};
 use super::text::{one_line, span, table};
@@ -75,7 +75,7 @@ impl UsageGroup {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Budget {
     pub limits: Limits,
-    pub left: Left,
+    pub left: Allowance,
 }
 
 impl Budget {
@@ -95,7 +95,7 @@ impl Budget {
 
     /// Describes the budget, exhausted parts first.
     fn words(&self, out: &Output) -> String {
-        let Left { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
+        let Allowance { turns_per_hour, turns_per_day, cost_per_day, tokens_per_day } = &self.left;
         let limits = &self.limits;
         let number = |left: &Option<u64>, limit: Option<u64>, unit: &str| {
             left.zip(limit).map(|(left, limit)| (left == 0, format!("{left} of {limit} {unit}")))

@@ -106,7 +106,7 @@ pub fn admit(
         dedupe_key: submission.dedupe_key,
         expires_at,
         hops,
-        ..message(New {
+        ..message(NewMessage {
             id: MessageId(stamp.mint()),
             agent: agent.clone(),
             kind,
@@ -124,7 +124,7 @@ pub fn admit(
 }
 
 /// Mandatory fields of a message.
-pub struct New {
+pub struct NewMessage {
     pub id: MessageId,
     pub agent: AgentName,
     pub kind: MessageKind,
@@ -137,8 +137,8 @@ pub struct New {
 
 /// Returns a message of priority `normal` that names no other record and that no step has read. Its
 /// trigger and its authority follow from its kind and its origin.
-pub fn message(new: New) -> Message {
-    let New { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
+pub fn message(new: NewMessage) -> Message {
+    let NewMessage { id, agent, kind, origin, delivery_surface, admission_context, body, created_at } = new;
     Message {
         id,
         agent,

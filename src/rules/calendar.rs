@@ -34,7 +34,7 @@ pub struct Calendar {
     follows_clocks: bool,
 }
 
-struct Field {
+struct CronField {
     name: &'static str,
     least: u32,
     most: u32,
@@ -42,11 +42,11 @@ struct Field {
     names: &'static [&'static str],
 }
 
-const SECOND: Field = Field { name: "second", least: 0, most: 59, names: &[] };
-const MINUTE: Field = Field { name: "minute", least: 0, most: 59, names: &[] };
-const HOUR: Field = Field { name: "hour", least: 0, most: 23, names: &[] };
-const DAY: Field = Field { name: "day", least: 1, most: 31, names: &[] };
-const MONTH: Field = Field {
+const SECOND: CronField = CronField { name: "second", least: 0, most: 59, names: &[] };
+const MINUTE: CronField = CronField { name: "minute", least: 0, most: 59, names: &[] };
+const HOUR: CronField = CronField { name: "hour", least: 0, most: 23, names: &[] };
+const DAY: CronField = CronField { name: "day", least: 1, most: 31, names: &[] };
+const MONTH: CronField = CronField {
     name: "month",
     least: 1,
     most: 12,
@@ -65,7 +65,7 @@ const MONTH: Field = Field {
         "december",
     ],
 };
-const WEEKDAY: Field = Field {
+const WEEKDAY: CronField = CronField {
     name: "weekday",
     least: 0,
     most: 7,
@@ -131,7 +131,7 @@ pub fn parse(expression: &str) -> Result<Calendar, Refusal> {
     read().or_else(|problem| refuse(problem, FIVE_FIELDS))
 }
 
-impl Field {
+impl CronField {
     /// Parses a list of numbers, names and ranges.
     fn read(&self, list: &str) -> Result<u64, String> {
         let mut set = 0;
@@ -146,7 +146,7 @@ impl Field {
                 None => match step {
                     None => (self.number(range, list)?, self.number(range, list)?),
                     Some(step) => {
-                        let Field { name, most, .. } = self;
+                        let CronField { name, most, .. } = self;
                         return Err(format!(
                             "`{item}` has a step but no range: write `{range}-{most}/{step}` for the {name}"
                         ));
@@ -179,7 +179,7 @@ impl Field {
     }
 
     fn number(&self, word: &str, list: &str) -> Result<u32, String> {
-        let Field { name, least, most, .. } = self;
+        let CronField { name, least, most, .. } = self;
         if word.is_empty() {
             return Err(format!("something is missing in `{list}` for the {name}"));
         }

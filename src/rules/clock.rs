@@ -9,7 +9,7 @@ use crate::model::id::TimerId;
 use crate::model::records::Records;
 use crate::model::recovery::RecoveryPolicy;
 use crate::model::resource::Resource;
-use crate::model::state::{CurrentRun, Held, Spent};
+use crate::model::state::{CurrentRun, HeldRun, Spent};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{Schedule, Timer};
@@ -25,7 +25,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 
 /// Field that stores a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum TimeField {
     Entered,
     Retry,
     Held,
@@ -36,18 +36,18 @@ pub enum Place {
     Timer(TimerId),
 }
 
-impl Place {
+impl TimeField {
     /// Returns the path of the field in its record, for people and the ledger.
     pub fn name(self) -> String {
         match self {
-            Place::Entered => "execution.since".to_owned(),
-            Place::Retry => "retry.not_before".to_owned(),
-            Place::Held => "held.not_before".to_owned(),
-            Place::Known => "held.deferred.until".to_owned(),
-            Place::Row => "held.deferred_since".to_owned(),
-            Place::Hour => "spending.hour.since".to_owned(),
-            Place::Day => "spending.day.since".to_owned(),
-            Place::Timer(id) => format!("next_at of {id}"),
+            TimeField::Entered => "execution.since".to_owned(),
+            TimeField::Retry => "retry.not_before".to_owned(),
+            TimeField::Held => "held.not_before".to_owned(),
+            TimeField::Known => "held.deferred.until".to_owned(),
+            TimeField::Row => "held.deferred_since".to_owned(),
+            TimeField::Hour => "spending.hour.since".to_owned(),
+            TimeField::Day => "spending.day.since".to_owned(),
+            TimeField::Timer(id) => format!("next_at of {id}"),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Place {
 /// Time that is too far in the future, and its replacement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ahead {
-    pub place: Place,
+    pub place: TimeField,
     pub stored: Time,
     pub taken: Time,
 }
@@ -89,23 +89,23 @@ pub fn ahead(records: &Records, now: Time) -> Vec<Ahead> {
         spent.as_ref().filter(|spent| spent.since > now).map(|spent| (spent.since, start))
     };
     let moments = [
-        (Place::Entered, is_timed.then(|| (entered, entered.min(now)))),
-        (Place::Retry, failed.map(|retry| (retry.not_before, back(retry.not_before).min(longest)))),
+        (TimeField::Entered, is_timed.then(|| (entered, entered.min(now)))),
+        (TimeField::Retry, failed.map(|retry| (retry.not_before, back(retry.not_before).min(longest)))),
         (
-            Place::Held,
+            TimeField::Held,
             held.and_then(|held| {
                 let at = held.not_before?;
                 Some((at, back(at).min(latest(held, now, longest, furthest).unwrap_or(at))))
             }),
         ),
-        (Place::Known, known.map(|at| (at, back(at).min(furthest)))),
-        (Place::Row, held.and_then(|held| held.deferred_since).map(|at| (at, at.min(now)))),
-        (Place::Hour, window(&state.spending.hour, limits::hour(now))),
-        (Place::Day, window(&state.spending.day, limits::day(now))),
+        (TimeField::Known, known.map(|at| (at, back(at).min(furthest)))),
+        (TimeField::Row, held.and_then(|held| held.deferred_since).map(|at| (at, at.min(now)))),
+        (TimeField::Hour, window(&state.spending.hour, limits::hour(now))),
+        (TimeField::Day, window(&state.spending.day, limits::day(now))),
     ];
     let timers = records.timers.iter().filter_map(|timer| {
         let next = fires_at(timer, now)?;
-        Some(Ahead { place: Place::Timer(timer.id), stored: timer.next_at, taken: next })
+        Some(Ahead { place: TimeField::Timer(timer.id), stored: timer.next_at, taken: next })
     });
     moments
         .into_iter()
@@ -121,7 +121,7 @@ pub fn longest(policy: &RecoveryPolicy) -> Span {
 }
 
 /// Returns the latest time at which a held run resumes.
-fn latest(held: &Held, now: Time, longest: Time, furthest: Time) -> Option<Time> {
+fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Option<Time> {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => Some(now.after(DAY)),
         Some(_) => Some(longest),

@@ -46,34 +46,37 @@ pub struct ClosureFacts {
 }
 
 /// Closure without its evidence.
-struct Verdict {
+struct ClosureVerdict {
     outcome: ClosureOutcome,
     reason: Option<WaitingReason>,
     wait_id: Option<WaitId>,
     work_item_id: Option<WorkId>,
 }
 
-impl Verdict {
-    fn ended(outcome: ClosureOutcome) -> Verdict {
-        Verdict { outcome, reason: None, wait_id: None, work_item_id: None }
+impl ClosureVerdict {
+    fn ended(outcome: ClosureOutcome) -> ClosureVerdict {
+        ClosureVerdict { outcome, reason: None, wait_id: None, work_item_id: None }
     }
 
-    fn waiting(reason: Option<WaitingReason>, wait_id: Option<WaitId>) -> Verdict {
-        Verdict { outcome: ClosureOutcome::Waiting, reason, wait_id, work_item_id: None }
+    fn waiting(reason: Option<WaitingReason>, wait_id: Option<WaitId>) -> ClosureVerdict {
+        ClosureVerdict { outcome: ClosureOutcome::Waiting, reason, wait_id, work_item_id: None }
     }
 
     /// Returns the verdict for an item that waits; `None` for any other.
-    fn of_work(work: WorkStanding) -> Option<Verdict> {
+    fn of_work(work: WorkStanding) -> Option<ClosureVerdict> {
         let reason = waiting_reason(work.state);
         let waits = reason.is_some() || work.state == SchedulingState::WaitingSystem;
-        waits.then(|| Verdict { work_item_id: Some(work.id), ..Verdict::waiting(reason, work.wait_id) })
+        waits.then(|| ClosureVerdict {
+            work_item_id: Some(work.id),
+            ..ClosureVerdict::waiting(reason, work.wait_id)
+        })
     }
 }
 
 /// Derives the closure (contract, semantics §6): the first match wins. The evidence lists every
 /// fact, in this order.
 pub fn derive(facts: &ClosureFacts) -> Closure {
-    let Verdict { outcome, reason, wait_id, work_item_id } = verdict(facts);
+    let ClosureVerdict { outcome, reason, wait_id, work_item_id } = verdict(facts);
     Closure {
         outcome,
         waiting_reason: reason,
@@ -84,51 +87,51 @@ pub fn derive(facts: &ClosureFacts) -> Closure {
     }
 }
 
-fn verdict(facts: &ClosureFacts) -> Verdict {
+fn verdict(facts: &ClosureFacts) -> ClosureVerdict {
     use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
     let current = facts.current_work;
     let is_current = |state| current.is_some_and(|work| work.state == state);
     let own = facts.agent_waits;
 
     if facts.runtime_error {
-        return Verdict::ended(ClosureOutcome::Failed);
+        return ClosureVerdict::ended(ClosureOutcome::Failed);
     }
     if facts.turn_in_progress {
-        return Verdict::waiting(Some(AwaitingExternalChange), None);
+        return ClosureVerdict::waiting(Some(AwaitingExternalChange), None);
     }
     if facts.terminal.is_some_and(|terminal| terminal != Terminal::Completed) {
-        return Verdict::ended(ClosureOutcome::Failed);
+        return ClosureVerdict::ended(ClosureOutcome::Failed);
     }
     if facts.turn_unaccounted {
-        return Verdict::waiting(Some(AwaitingExternalChange), None);
+        return ClosureVerdict::waiting(Some(AwaitingExternalChange), None);
     }
     if is_current(SchedulingState::Runnable) || facts.queued_work_runnable {
-        return Verdict::ended(ClosureOutcome::Continuable);
+        return ClosureVerdict::ended(ClosureOutcome::Continuable);
     }
     if own.operator.is_some() {
-        return Verdict::waiting(Some(AwaitingOperatorInput), own.operator);
+        return ClosureVerdict::waiting(Some(AwaitingOperatorInput), own.operator);
     }
     if let Some(work) = current.filter(|work| work.state == SchedulingState::WaitingOperator)
-        && let Some(verdict) = Verdict::of_work(work)
+        && let Some(verdict) = ClosureVerdict::of_work(work)
     {
         return verdict;
     }
     let rows =
         [(AwaitingExternalChange, own.external), (AwaitingTimer, own.timer), (AwaitingTaskResult, own.task)];
     if let Some((reason, wait)) = rows.into_iter().find(|(_, wait)| wait.is_some()) {
-        return Verdict::waiting(Some(reason), wait);
+        return ClosureVerdict::waiting(Some(reason), wait);
     }
     let of_current = current.filter(|work| work.state != SchedulingState::WaitingSystem);
-    if let Some(verdict) = of_current.and_then(Verdict::of_work) {
+    if let Some(verdict) = of_current.and_then(ClosureVerdict::of_work) {
         return verdict;
     }
     if own.system.is_some() {
-        return Verdict::waiting(None, own.system);
+        return ClosureVerdict::waiting(None, own.system);
     }
     current
-        .and_then(Verdict::of_work)
-        .or_else(|| facts.waiting_work.and_then(Verdict::of_work))
-        .unwrap_or_else(|| Verdict::ended(ClosureOutcome::Completed))
+        .and_then(ClosureVerdict::of_work)
+        .or_else(|| facts.waiting_work.and_then(ClosureVerdict::of_work))
+        .unwrap_or_else(|| ClosureVerdict::ended(ClosureOutcome::Completed))
 }
 
 /// Returns the waiting reason that an item in this state gives its closure and its decision.

@@ -13,7 +13,7 @@ use super::waits::satisfied;
 
 /// Source of the request for a turn. The scheduler's own ticks always have work for the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum TriggerSource {
     /// Message of an operator, a task, an outside system, a timer or a turn.
     Said,
     /// Wake hint that a step has taken in.
@@ -23,9 +23,9 @@ pub enum Source {
 
 /// Parts of a message that its continuation depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trigger<'a> {
+pub struct TurnTrigger<'a> {
     pub kind: TriggerKind,
-    pub source: Source,
+    pub source: TriggerSource,
     pub contentful: bool,
     /// Task of a task result, and its status.
     pub task_id: Option<TaskId>,
@@ -37,16 +37,16 @@ pub struct Trigger<'a> {
     pub origin: &'a Origin,
 }
 
-impl<'a> Trigger<'a> {
+impl<'a> TurnTrigger<'a> {
     /// Returns the trigger of a message. `None` for messages that trigger nothing: `control` and
     /// `task_status`.
-    pub fn of(message: &'a Message) -> Option<Trigger<'a>> {
+    pub fn of(message: &'a Message) -> Option<TurnTrigger<'a>> {
         let source = match message.scheduler_tick() {
-            Some(tick) => Source::Scheduler(tick),
-            None if message.is_wake_hint() => Source::WakeHint,
-            None => Source::Said,
+            Some(tick) => TriggerSource::Scheduler(tick),
+            None if message.is_wake_hint() => TriggerSource::WakeHint,
+            None => TriggerSource::Said,
         };
-        Some(Trigger {
+        Some(TurnTrigger {
             kind: message.trigger_kind?,
             source,
             contentful: message.is_contentful(),
@@ -65,15 +65,15 @@ impl<'a> Trigger<'a> {
     }
 
     pub fn is_from_outside(&self) -> bool {
-        self.kind == TriggerKind::ExternalEvent || self.source == Source::WakeHint
+        self.kind == TriggerKind::ExternalEvent || self.source == TriggerSource::WakeHint
     }
 
     /// Returns a copy that names its trigger only if a wait names it, too. A delivery through any
     /// other trigger only shows that something arrived.
-    pub fn among(&self, waits: &[Wait]) -> Trigger<'a> {
+    pub fn among(&self, waits: &[Wait]) -> TurnTrigger<'a> {
         let is_awaited =
             |id: &TriggerId| waits.iter().any(|wait| wait.is_waiting() && wait.trigger_id == Some(*id));
-        Trigger { trigger_id: self.trigger_id.filter(is_awaited), ..self.clone() }
+        TurnTrigger { trigger_id: self.trigger_id.filter(is_awaited), ..self.clone() }
     }
 
     fn names_nothing(&self) -> bool {
@@ -90,9 +90,9 @@ impl<'a> Trigger<'a> {
     /// that it names.
     pub fn comes_from(&self, source: &str) -> bool {
         match self.source {
-            Source::Said => meets(source, &self.origin.to_string()),
-            Source::WakeHint => self.origin.id.as_deref().is_some_and(|named| meets(source, named)),
-            Source::Scheduler(_) => false,
+            TriggerSource::Said => meets(source, &self.origin.to_string()),
+            TriggerSource::WakeHint => self.origin.id.as_deref().is_some_and(|named| meets(source, named)),
+            TriggerSource::Scheduler(_) => false,
         }
     }
 
@@ -108,8 +108,8 @@ impl<'a> Trigger<'a> {
     pub fn is_input(&self) -> bool {
         let goes_on = self.kind == TriggerKind::TaskResult && !self.is_terminal_result();
         match self.source {
-            Source::Said | Source::WakeHint => self.contentful && !goes_on,
-            Source::Scheduler(_) => false,
+            TriggerSource::Said | TriggerSource::WakeHint => self.contentful && !goes_on,
+            TriggerSource::Scheduler(_) => false,
         }
     }
 }
@@ -120,41 +120,48 @@ fn meets(source: &str, named: &str) -> bool {
     named == source || source.parse::<OriginKind>().is_ok() && is_of_kind()
 }
 
-struct Verdict {
+struct ContinuationVerdict {
     class: ContinuationClass,
     reentry: bool,
     matched: bool,
 }
 
-impl Verdict {
-    const EXPECTED: Verdict =
-        Verdict { class: ContinuationClass::ResumeExpectedWait, reentry: true, matched: true };
+impl ContinuationVerdict {
+    const EXPECTED: ContinuationVerdict =
+        ContinuationVerdict { class: ContinuationClass::ResumeExpectedWait, reentry: true, matched: true };
 
-    fn liveness(matched: bool) -> Verdict {
-        Verdict { class: ContinuationClass::LivenessOnly, reentry: false, matched }
+    fn liveness(matched: bool) -> ContinuationVerdict {
+        ContinuationVerdict { class: ContinuationClass::LivenessOnly, reentry: false, matched }
     }
 
-    fn reentry(class: ContinuationClass) -> Verdict {
-        Verdict { class, reentry: true, matched: false }
+    fn reentry(class: ContinuationClass) -> ContinuationVerdict {
+        ContinuationVerdict { class, reentry: true, matched: false }
     }
 }
 
 /// Returns the meaning of a trigger, given the closure `prior` before it is applied. `waits` are
 /// all open waits; `unmatched` is the treatment of input that no row of the table matches.
-pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched: Unmatched) -> Continuation {
+pub fn resolve(
+    prior: &Closure,
+    trigger: &TurnTrigger<'_>,
+    waits: &[Wait],
+    unmatched: Unmatched,
+) -> Continuation {
     let trigger = &trigger.among(waits);
     let resolves = satisfied(trigger, waits);
     let is_waiting = prior.outcome == ClosureOutcome::Waiting;
     let mut verdict = match trigger.source {
-        Source::Scheduler(tick) => scheduled(tick, trigger.wait_id, waits),
-        Source::Said | Source::WakeHint if is_waiting => while_waiting(prior, trigger, waits, &resolves),
-        Source::Said | Source::WakeHint => while_free(trigger),
+        TriggerSource::Scheduler(tick) => scheduled(tick, trigger.wait_id, waits),
+        TriggerSource::Said | TriggerSource::WakeHint if is_waiting => {
+            while_waiting(prior, trigger, waits, &resolves)
+        }
+        TriggerSource::Said | TriggerSource::WakeHint => while_free(trigger),
     };
     let must_run = !resolves.is_empty() || unmatched == Unmatched::Run && trigger.is_input();
     if !verdict.reentry && must_run {
         let class =
             if is_waiting { ContinuationClass::ResumeOverride } else { ContinuationClass::LocalContinuation };
-        verdict = Verdict::reentry(class);
+        verdict = ContinuationVerdict::reentry(class);
     }
     Continuation {
         trigger_kind: trigger.kind,
@@ -170,18 +177,25 @@ pub fn resolve(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], unmatched
 
 /// Returns the verdict on a tick of the scheduler: it runs a turn, unless the wait that it is about
 /// has ended meanwhile.
-fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Verdict {
+fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> ContinuationVerdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
-        SchedulerTick::Expiry | SchedulerTick::Recheck if !still_waits() => Verdict::liveness(false),
+        SchedulerTick::Expiry | SchedulerTick::Recheck if !still_waits() => {
+            ContinuationVerdict::liveness(false)
+        }
         SchedulerTick::Expiry | SchedulerTick::Recheck | SchedulerTick::Other => {
-            Verdict::reentry(ContinuationClass::LocalContinuation)
+            ContinuationVerdict::reentry(ContinuationClass::LocalContinuation)
         }
     }
 }
 
 /// Applies the table for a prior closure that is `waiting`: the first match wins.
-fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolves: &[WaitId]) -> Verdict {
+fn while_waiting(
+    prior: &Closure,
+    trigger: &TurnTrigger<'_>,
+    waits: &[Wait],
+    resolves: &[WaitId],
+) -> ContinuationVerdict {
     let waits_for = |expected| prior.waiting_reason == Some(expected);
     let external = waits_for(WaitingReason::AwaitingExternalChange) && trigger.is_from_outside();
     let is_awaited = || {
@@ -191,45 +205,49 @@ fn while_waiting(prior: &Closure, trigger: &Trigger<'_>, waits: &[Wait], resolve
     };
 
     if trigger.kind == TriggerKind::OperatorInput && waits_for(WaitingReason::AwaitingOperatorInput) {
-        return Verdict::EXPECTED;
+        return ContinuationVerdict::EXPECTED;
     }
     if trigger.is_terminal_result() && waits_for(WaitingReason::AwaitingTaskResult) && is_awaited() {
-        return Verdict::EXPECTED;
+        return ContinuationVerdict::EXPECTED;
     }
     if trigger.kind == TriggerKind::TimerFire && waits_for(WaitingReason::AwaitingTimer) {
-        return Verdict::EXPECTED;
+        return ContinuationVerdict::EXPECTED;
     }
     if external && trigger.contentful && (trigger.resource.is_none() || trigger.names_awaited_resource(waits))
     {
-        return Verdict::EXPECTED;
+        return ContinuationVerdict::EXPECTED;
     }
     if external && !trigger.contentful && !resolves.is_empty() {
-        return Verdict::EXPECTED;
+        return ContinuationVerdict::EXPECTED;
     }
     if external && !trigger.contentful && trigger.names_nothing() {
-        return Verdict::liveness(true);
+        return ContinuationVerdict::liveness(true);
     }
     let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
     if goes_on && waits_for(WaitingReason::AwaitingTaskResult) {
-        return Verdict::liveness(true);
+        return ContinuationVerdict::liveness(true);
     }
     if trigger.kind == TriggerKind::OperatorInput || trigger.is_terminal_result() {
-        return Verdict::reentry(ContinuationClass::ResumeOverride);
+        return ContinuationVerdict::reentry(ContinuationClass::ResumeOverride);
     }
-    Verdict::liveness(false)
+    ContinuationVerdict::liveness(false)
 }
 
 /// Applies the rule for a prior closure that waits for nothing.
-fn while_free(trigger: &Trigger<'_>) -> Verdict {
+fn while_free(trigger: &TurnTrigger<'_>) -> ContinuationVerdict {
     let reenters = match trigger.kind {
         TriggerKind::OperatorInput | TriggerKind::TimerFire | TriggerKind::InternalFollowup => true,
         TriggerKind::TaskResult => trigger.is_terminal_result(),
         TriggerKind::ExternalEvent | TriggerKind::SystemTick => trigger.contentful,
     };
-    if reenters { Verdict::reentry(ContinuationClass::LocalContinuation) } else { Verdict::liveness(false) }
+    if reenters {
+        ContinuationVerdict::reentry(ContinuationClass::LocalContinuation)
+    } else {
+        ContinuationVerdict::liveness(false)
+    }
 }
 
-fn evidence(prior: &Closure, trigger: &Trigger<'_>, resolves: &[WaitId]) -> Vec<String> {
+fn evidence(prior: &Closure, trigger: &TurnTrigger<'_>, resolves: &[WaitId]) -> Vec<String> {
     let mut evidence = vec![
         format!("prior={}", prior.outcome),
         format!("waiting_reason={}", prior.waiting_reason.map_or("none", WaitingReason::name)),

@@ -7,13 +7,13 @@ use super::priority::Occupying;
 
 /// Free resources of the machine, in percent; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Left {
+pub struct FreeResources {
     pub memory: Option<f64>,
     pub disk: Option<f64>,
 }
 
 /// Returns the reason for which the machine counts as low on a resource; `None` if it does not.
-pub fn lacks(critical: &Critical, left: &Left) -> Option<String> {
+pub fn lacks(critical: &Critical, left: &FreeResources) -> Option<String> {
     let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
         let (least, left) = (least?, left?);
         (left < least.0).then(|| {

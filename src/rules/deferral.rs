@@ -1,19 +1,19 @@
 //! Consecutive deferrals of one message: their duration and their number (contract, execution §8).
 
 use crate::model::resource::Resource;
-use crate::model::state::{Held, State};
+use crate::model::state::{HeldRun, State};
 use crate::model::time::Time;
 
 /// True if the time at which a held run resumes is known: a limit renews itself, and for any other
 /// resource the turn may have named a time.
-pub fn is_known(held: &Held) -> bool {
+pub fn is_known(held: &HeldRun) -> bool {
     held.resource.is_some_and(Resource::is_limit)
         || held.deferred.as_ref().is_some_and(|deferred| deferred.until.is_some())
 }
 
 /// True if the time that a held run waits is not counted: its end is known, or a known agent has
 /// the missing resource, or only the operator can resume the run.
-pub fn is_not_late(held: &Held) -> bool {
+pub fn is_not_late(held: &HeldRun) -> bool {
     is_known(held) || held.is_occupied || held.needs_operator
 }
 

@@ -9,7 +9,7 @@ use crate::model::refusal::Refusal;
 use crate::model::stamp::Stamp;
 use crate::model::trigger::{DeliveryMode, Trigger};
 
-use super::admission::{New, check_size, kinds, message, one_further};
+use super::admission::{NewMessage, check_size, kinds, message, one_further};
 
 /// Delivery of an outside system that has proved that it knows the trigger's secret.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Delivery {
 
 /// Result of an admission, to be put into the inbox.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Admitted {
+pub enum AdmittedDelivery {
     Message(Box<Message>),
     Hint {
         hint: Box<WakeHint>,
@@ -36,11 +36,11 @@ pub enum Admitted {
     },
 }
 
-impl Admitted {
+impl AdmittedDelivery {
     pub fn id(&self) -> MessageId {
         match self {
-            Admitted::Message(message) => message.id,
-            Admitted::Hint { hint, .. } => hint.id,
+            AdmittedDelivery::Message(message) => message.id,
+            AdmittedDelivery::Hint { hint, .. } => hint.id,
         }
     }
 }
@@ -55,7 +55,7 @@ pub fn admit(
     delivery: Delivery,
     limits: &Limits,
     stamp: &mut Stamp,
-) -> Result<Admitted, Refusal> {
+) -> Result<AdmittedDelivery, Refusal> {
     let Delivery { body, key, source_refs, surface, hops } = delivery;
     let origin = trigger.origin().map_err(|reason| Refusal::new("invalid_trigger", reason))?;
     if let Some(body) = &body {
@@ -75,7 +75,7 @@ pub fn admit(
     let wait_id = trigger.scope.wait_id();
     let admission_context = AdmissionContext::ExternalTriggerCapability;
     match trigger.delivery_mode {
-        DeliveryMode::WakeHint => Ok(Admitted::Hint {
+        DeliveryMode::WakeHint => Ok(AdmittedDelivery::Hint {
             hint: Box::new(WakeHint {
                 id: MessageId(stamp.mint()),
                 agent: trigger.agent.clone(),
@@ -100,14 +100,14 @@ pub fn admit(
                 Refusal::new("blank_message", "the message is blank")
                     .hint("a trigger whose mode is `wake_hint` takes a delivery without a body")
             })?;
-            Ok(Admitted::Message(Box::new(Message {
+            Ok(AdmittedDelivery::Message(Box::new(Message {
                 wait_id,
                 trigger_id: Some(trigger.id),
                 resource,
                 source_refs,
                 dedupe_key,
                 hops,
-                ..message(New {
+                ..message(NewMessage {
                     id: MessageId(stamp.mint()),
                     agent: trigger.agent.clone(),
                     kind: kinds(origin.kind)[0],

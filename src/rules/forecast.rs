@@ -7,12 +7,12 @@ use crate::model::agent::Status;
 use crate::model::continuation::{Runs, TriggerKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Body, Origin, OriginKind, WakeHint};
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::timer::Timer;
 use crate::model::work::SchedulingState;
 
 use super::closure::derive;
-use super::continuation::{Source, Trigger, resolve};
+use super::continuation::{TriggerSource, TurnTrigger, resolve};
 use super::projection::closure_facts;
 use super::work::{WaitsByItem, scheduling_state};
 
@@ -24,7 +24,7 @@ pub struct Forecast {
 }
 
 /// True if a turn runs for a trigger, given the present records.
-pub fn runs_turn(records: &Records, trigger: &Trigger<'_>) -> bool {
+pub fn runs_turn(records: &Records, trigger: &TurnTrigger<'_>) -> bool {
     let prior = derive(&closure_facts(records));
     resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
 }
@@ -32,16 +32,19 @@ pub fn runs_turn(records: &Records, trigger: &Trigger<'_>) -> bool {
 /// True if a turn runs when a timer fires, given the present records.
 pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     if let Some(message) = &timer.message {
-        return Trigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
+        return TurnTrigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
     }
     let origin = Origin { kind: OriginKind::Timer, id: None };
     let contentful = timer.body.as_ref().is_some_and(Body::is_contentful);
-    runs_turn(records, &Trigger { contentful, ..plain(TriggerKind::TimerFire, Source::Said, &origin) })
+    runs_turn(
+        records,
+        &TurnTrigger { contentful, ..plain(TriggerKind::TimerFire, TriggerSource::Said, &origin) },
+    )
 }
 
 /// Returns a trigger without content that names nothing.
-fn plain(kind: TriggerKind, source: Source, origin: &Origin) -> Trigger<'_> {
-    Trigger {
+fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigger<'_> {
+    TurnTrigger {
         kind,
         source,
         contentful: false,
@@ -70,7 +73,7 @@ pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
         Status::Booting => return forecast(Runs::Undecided, "the agent was never started"),
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
-    if records.lease == Lease::Held || state.current_run.is_some() {
+    if records.lease == LeaseState::Held || state.current_run.is_some() {
         return forecast(Runs::Undecided, "a turn runs: a step decides when that has ended");
     }
     if let Some(held) = &state.held {
@@ -81,12 +84,12 @@ pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
         };
     }
     let origin = Origin { kind: OriginKind::System, id: Some(hint.source.clone()) };
-    let trigger = Trigger {
+    let trigger = TurnTrigger {
         contentful: hint.is_contentful(),
         wait_id: hint.wait_id,
         trigger_id: hint.trigger_id,
         resource: hint.resource.as_deref(),
-        ..plain(TriggerKind::SystemTick, Source::WakeHint, &origin)
+        ..plain(TriggerKind::SystemTick, TriggerSource::WakeHint, &origin)
     };
     if runs_turn(records, &trigger) {
         return forecast(Runs::Turn, "the agent takes the hint up");

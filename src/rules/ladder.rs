@@ -2,7 +2,7 @@
 //! semantics §8).
 
 use crate::model::continuation::Continuation;
-use crate::model::decision::{Decision, DecisionKind, DuplicateTick, Rest, Tick};
+use crate::model::decision::{Decision, DecisionKind, DuplicateTick, RestReason, Tick};
 use crate::model::id::RunId;
 use crate::model::place::Away;
 use crate::model::work::SchedulingState;
@@ -188,27 +188,28 @@ fn duplicate(facts: &Projection) -> Option<Decision> {
 }
 
 fn agent_operator_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.operator.map(|wait_id| Decision::Rest(Rest::AgentOperatorWait { wait_id }))
+    facts.agent_waits.operator.map(|wait_id| Decision::Rest(RestReason::AgentOperatorWait { wait_id }))
 }
 
 fn agent_external_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.external.map(|wait_id| Decision::Rest(Rest::AgentExternalWait { wait_id }))
+    facts.agent_waits.external.map(|wait_id| Decision::Rest(RestReason::AgentExternalWait { wait_id }))
 }
 
 fn timers(facts: &Projection) -> Option<Decision> {
     let (timer_id, wait_id) = (facts.timer, facts.agent_waits.timer);
-    (timer_id.is_some() || wait_id.is_some()).then_some(Decision::Rest(Rest::Timers { timer_id, wait_id }))
+    (timer_id.is_some() || wait_id.is_some())
+        .then_some(Decision::Rest(RestReason::Timers { timer_id, wait_id }))
 }
 
 fn agent_task_wait(facts: &Projection) -> Option<Decision> {
     let wait_id = facts.agent_waits.task?;
-    Some(Decision::Rest(Rest::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
+    Some(Decision::Rest(RestReason::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
 }
 
 /// Returns the decision for the current item, else for the oldest other one that waits.
 fn work_waits(facts: &Projection) -> Option<Decision> {
     let rests = |work: &WorkFact| {
-        Some(Decision::Rest(Rest::WorkItem {
+        Some(Decision::Rest(RestReason::WorkItem {
             work_item_id: work.id,
             reason: waiting_reason(work.state)?,
             wait_id: work.wait_id,
@@ -233,7 +234,7 @@ fn system_wait(facts: &Projection) -> Option<Decision> {
     let work = current.or_else(|| facts.queued.iter().find(waits));
     let wait_id = own.or_else(|| work?.wait_id)?;
     let work_item_id = work.filter(|_| own.is_none()).map(|work| work.id);
-    Some(Decision::Rest(Rest::SystemWait { wait_id, work_item_id }))
+    Some(Decision::Rest(RestReason::SystemWait { wait_id, work_item_id }))
 }
 
 fn already_asleep(facts: &Projection) -> Option<Decision> {

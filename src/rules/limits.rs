@@ -22,16 +22,16 @@ const PARTS_OF_A_DOLLAR: f64 = 1e9;
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Left {
+pub struct Allowance {
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
     pub cost_per_day: Option<f64>,
     pub tokens_per_day: Option<u64>,
 }
 
-pub fn left(state: &State, limits: &Limits, now: Time) -> Left {
+pub fn left(state: &State, limits: &Limits, now: Time) -> Allowance {
     let (hour, day) = (spent(state, Window::Hour, now), spent(state, Window::Day, now));
-    Left {
+    Allowance {
         turns_per_hour: limits.turns_per_hour.map(|limit| limit.saturating_sub(hour.turns)),
         turns_per_day: limits.turns_per_day.map(|limit| limit.saturating_sub(day.turns)),
         cost_per_day: limits.cost_per_day.map(|limit| dollars(limit - day.cost_usd).max(0.0)),

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 use crate::model::work::{SchedulingState, WorkItem};
@@ -72,7 +72,7 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
             || decide(&project(records, now)).moves()
     };
     // A live run is at work, however long it takes.
-    let is_live = state.current_run.is_some() && records.lease == Lease::Held;
+    let is_live = state.current_run.is_some() && records.lease == LeaseState::Held;
     (is_late && !is_live && has_to_do()).then_some(Overdue { since, last_step_at: state.stepped_at })
 }
 

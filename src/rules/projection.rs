@@ -3,12 +3,12 @@
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
 use crate::model::continuation::Continuation;
-use crate::model::decision::{About, RecoveryCause, ResumeCause};
+use crate::model::decision::{MessageSummary, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
 use crate::model::message::{Message, MessageKind, OriginKind, Priority};
 use crate::model::place::Away;
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::resource::Shortage;
 use crate::model::run::Terminal;
 use crate::model::state::{LastTurn, State};
@@ -17,7 +17,7 @@ use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, Ticked, WorkItem};
 
 use super::closure::{AgentWaits, ClosureFacts, WorkStanding, derive};
-use super::continuation::{Trigger, resolve};
+use super::continuation::{TurnTrigger, resolve};
 use super::limits;
 use super::work::{WaitsByItem, scheduling_state, wait_kind};
 
@@ -39,9 +39,9 @@ pub struct Backoff {
 
 /// Run that was suspended or lacked a resource.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HeldRun {
+pub struct HeldFact {
     pub message_id: MessageId,
-    pub about: About,
+    pub about: MessageSummary,
     pub missing: String,
     pub until: Option<Time>,
     /// Time at which the missing resource is available again, if known.
@@ -56,7 +56,7 @@ pub struct HeldRun {
 pub struct QueuedMessage {
     pub id: MessageId,
     pub kind: MessageKind,
-    pub about: About,
+    pub about: MessageSummary,
     /// Absent for messages that trigger nothing.
     pub continuation: Option<Continuation>,
 }
@@ -89,7 +89,7 @@ pub struct Projection {
     /// Place of that run, if it is not here.
     pub away: Option<Away>,
     pub backoff: Option<Backoff>,
-    pub held: Option<HeldRun>,
+    pub held: Option<HeldFact>,
     /// Resource that a claim would lack.
     pub shortage: Option<Shortage>,
     pub message: Option<QueuedMessage>,
@@ -144,7 +144,7 @@ pub fn closure_facts(records: &Records) -> ClosureFacts {
     let standing = |work: WorkFact| WorkStanding { id: work.id, state: work.state, wait_id: work.wait_id };
     ClosureFacts {
         runtime_error: state.runtime_error.is_some(),
-        turn_in_progress: (records.lease == Lease::Held || records.away.is_some())
+        turn_in_progress: (records.lease == LeaseState::Held || records.away.is_some())
             && state.current_run.is_some(),
         turn_unaccounted: state.current_run.is_some() || is_put_off(state),
         terminal: state.last_turn.as_ref().map(|turn| turn.terminal).filter(|_| !is_put_off(state)),
@@ -182,8 +182,8 @@ fn live_run(records: &Records) -> Option<Option<RunId>> {
     match (&records.state.current_run, records.lease) {
         (Some(run), _) => Some(Some(run.run_id)),
         // The run was ended from outside, but the last processes of its turn are still alive.
-        (None, Lease::Held) => Some(None),
-        (None, Lease::Free) => None,
+        (None, LeaseState::Held) => Some(None),
+        (None, LeaseState::Free) => None,
     }
 }
 
@@ -223,7 +223,7 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     })
 }
 
-fn held(records: &Records, now: Time) -> Option<HeldRun> {
+fn held(records: &Records, now: Time) -> Option<HeldFact> {
     let cause = match records.state.execution.state {
         ExecutionState::Suspended => ResumeCause::Suspended,
         ExecutionState::WaitingResources => ResumeCause::ResourcesAvailable,
@@ -239,7 +239,7 @@ fn held(records: &Records, now: Time) -> Option<HeldRun> {
         | ExecutionState::Recovering => return None,
     };
     let held = records.state.held.as_ref()?;
-    Some(HeldRun {
+    Some(HeldFact {
         message_id: held.message_id,
         about: records.inbox.claimed.as_ref().map(about).unwrap_or_default(),
         missing: held.missing.clone(),
@@ -258,12 +258,12 @@ fn queued_message(records: &Records, prior: &Closure, message: &Message) -> Queu
     let continuation = message
         .continuation
         .clone()
-        .or_else(|| Some(resolve(prior, &Trigger::of(message)?, &records.waits, unmatched)));
+        .or_else(|| Some(resolve(prior, &TurnTrigger::of(message)?, &records.waits, unmatched)));
     QueuedMessage { id: message.id, kind: message.kind, about: about(message), continuation }
 }
 
-fn about(message: &Message) -> About {
-    About { work_item_id: message.work_item_id, task_id: message.task_id }
+fn about(message: &Message) -> MessageSummary {
+    MessageSummary { work_item_id: message.work_item_id, task_id: message.task_id }
 }
 
 fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {

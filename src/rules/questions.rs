@@ -1,7 +1,7 @@
 //! Open questions to the operator: waits and work items that need a person's answer (contract,
 //! people §1).
 
-use crate::model::attention::{About, Attention};
+use crate::model::attention::{Attention, AttentionSubject};
 use crate::model::records::Records;
 use crate::model::wait::WaitKind;
 use crate::model::work::{PlanStatus, WorkState};
@@ -10,7 +10,7 @@ use crate::model::work::{PlanStatus, WorkState};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// Wait, or work item whose plan needs input.
-    pub about: About,
+    pub about: AttentionSubject,
     /// Work item that is blocked, if the question does not block the whole agent.
     item: Option<crate::model::id::WorkId>,
     /// Text, cut after [`Attention::QUESTION`] characters.
@@ -32,7 +32,11 @@ pub fn questions(records: &Records) -> Vec<Question> {
     let operator =
         || records.waits.iter().filter(|wait| wait.kind == WaitKind::Operator && wait.is_waiting());
     let of_waits = operator().map(|wait| Question {
-        about: About { wait_id: Some(wait.id), work_item_id: wait.work_item_id, ..About::default() },
+        about: AttentionSubject {
+            wait_id: Some(wait.id),
+            work_item_id: wait.work_item_id,
+            ..AttentionSubject::default()
+        },
         item: wait.work_item_id,
         text: cut(&wait.reason),
         options: wait.options.clone(),
@@ -43,7 +47,7 @@ pub fn questions(records: &Records) -> Vec<Question> {
             && !records.waits.iter().any(|wait| wait.is_active() && wait.work_item_id == Some(item.id))
     });
     let of_items = needs_input.map(|item| Question {
-        about: About { work_item_id: Some(item.id), ..About::default() },
+        about: AttentionSubject { work_item_id: Some(item.id), ..AttentionSubject::default() },
         item: Some(item.id),
         text: cut(&format!("needs input: {}", item.objective)),
         options: Vec::new(),

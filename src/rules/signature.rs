@@ -12,7 +12,7 @@ use crate::model::time::{Span, Time};
 use crate::model::trigger::Verify;
 
 /// Parts of a request that can prove something.
-pub struct Request<'a> {
+pub struct SignedRequest<'a> {
     pub body: &'a [u8],
     /// Returns the value of a header, if the request has it once.
     pub header: &'a dyn Fn(&str) -> Option<String>,
@@ -39,7 +39,12 @@ pub enum Shown {
 const WHSEC: &str = "whsec_";
 
 /// Returns the proof in a request. Its duration does not depend on the secret.
-pub fn shown(known: &Capability<'_>, request: &Request<'_>, now: Time, tolerance: Span) -> Option<Shown> {
+pub fn shown(
+    known: &Capability<'_>,
+    request: &SignedRequest<'_>,
+    now: Time,
+    tolerance: Span,
+) -> Option<Shown> {
     let said = said(known.verify, request);
     let is_said = is_secret(known, said.as_deref().unwrap_or_default()) && said.is_some();
     let signed = signed(known.verify, request).unwrap_or_default();
@@ -58,7 +63,7 @@ pub fn is_secret(known: &Capability<'_>, said: &[u8]) -> bool {
 
 /// Returns the secret in a request: in `Authorization: Bearer`, as the password of `Authorization:
 /// Basic`, in GitLab's header, or in the path for a trigger of that kind.
-fn said(verify: &Verify, request: &Request<'_>) -> Option<Vec<u8>> {
+fn said(verify: &Verify, request: &SignedRequest<'_>) -> Option<Vec<u8>> {
     if let Some(secret) = request.in_path {
         return (*verify == Verify::Url).then(|| secret.as_bytes().to_vec());
     }
@@ -117,7 +122,7 @@ fn hmac_key(verify: &Verify, secret: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-fn signed(verify: &Verify, request: &Request<'_>) -> Option<Signed> {
+fn signed(verify: &Verify, request: &SignedRequest<'_>) -> Option<Signed> {
     let header = request.header;
     let one = |digits: &str| vec![from_hex(digits).unwrap_or_default()];
     Some(match verify {
@@ -171,7 +176,7 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 /// Returns the dedupe key of a signed delivery, made of the signed content: an attacker can repeat
 /// a recorded request with other headers. An empty body does not distinguish deliveries, so it
 /// gives no key.
-pub fn delivery_key(verify: &Verify, request: &Request<'_>) -> Option<String> {
+pub fn delivery_key(verify: &Verify, request: &SignedRequest<'_>) -> Option<String> {
     match verify {
         Verify::Secret | Verify::Url => None,
         // A sender that tries again signs the same id with another time.

@@ -1,7 +1,7 @@
 //! Stalled agents, which only a person can bring on (contract, people §1 and semantics §15).
 
 use crate::model::agent::Status;
-use crate::model::attention::About;
+use crate::model::attention::AttentionSubject;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
 use crate::model::work::{SchedulingState, Ticked, WorkItem, WorkState};
@@ -16,7 +16,7 @@ pub const PATIENCE: Span = Span::from_secs(24 * 3600);
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
     pub since: Time,
-    pub about: About,
+    pub about: AttentionSubject,
     pub reason: String,
 }
 
@@ -36,7 +36,7 @@ pub fn stall(records: &Records) -> Option<Stall> {
             format!("`dormouse resume {agent}` lets it go on")
         };
         let reason = format!("{}; {cure}", held.missing);
-        let about = About::message(held.message_id);
+        let about = AttentionSubject::message(held.message_id);
         return Some(Stall { since: state.execution.since, about, reason });
     }
     if state.retry.is_some() {
@@ -45,7 +45,7 @@ pub fn stall(records: &Records) -> Option<Stall> {
     let waits = WaitsByItem::of(&records.waits);
     let of_item = |item: &WorkItem, reason| Stall {
         since: state.execution.since.max(item.updated_at),
-        about: About { work_item_id: Some(item.id), ..About::default() },
+        about: AttentionSubject { work_item_id: Some(item.id), ..AttentionSubject::default() },
         reason,
     };
     let is_spent = |item: &&WorkItem| {

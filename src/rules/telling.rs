@@ -1,20 +1,24 @@
 //! Details of transitions and failures that hooks get (contract, execution §5).
 
 use crate::model::id::RunId;
-use crate::model::state::{FailureTold, State, Untold};
+use crate::model::state::{FailureTold, PendingTransition, State};
 
 /// Completes the transitions of a transaction, which concerns at most one run: each gets the run
 /// and the message that it belongs to. `about` is the run that the events of the transaction name.
-pub fn with_run(moves: Vec<Untold>, state: &State, about: Option<RunId>) -> Vec<Untold> {
+pub fn with_run(
+    moves: Vec<PendingTransition>,
+    state: &State,
+    about: Option<RunId>,
+) -> Vec<PendingTransition> {
     let run_id = state.current_run.as_ref().map(|run| run.run_id).or(about);
     let last = state.last_turn.as_ref().filter(|turn| Some(turn.run_id) == run_id);
     let task_id = state.execution.task_id.or(last.map(|turn| turn.message_id));
-    let completed = |untold: Untold| {
+    let completed = |untold: PendingTransition| {
         // A claim may lead the agent through other states before it has a run.
         let is_before_run = state.current_run.is_some() && untold.run_id.is_none();
         let (run_id, task_id) = if is_before_run { (None, None) } else { (run_id, task_id) };
         let failure = untold.failure.as_ref();
-        Untold {
+        PendingTransition {
             task_id: task_id.or(failure.and_then(|failure| failure.message_id)),
             run_id: run_id.or(failure.and_then(|failure| failure.run_id)),
             ..untold

@@ -10,7 +10,7 @@ use crate::model::id::{MessageId, TaskId, TriggerId, WaitId};
 use crate::model::task::Task;
 use crate::model::wait::{Wait, WaitKind};
 
-use super::continuation::{Source, Trigger};
+use super::continuation::{TriggerSource, TurnTrigger};
 
 /// Event that ends a wait, or that makes its owner check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl<'a> WakeSource<'a> {
     ///
     /// An expiry ends its wait, too, but by its kind and not by the records that it names:
     /// `transition::wait::take_up` does that.
-    fn is_met(self, wait: &Wait, trigger: &Trigger<'_>) -> bool {
+    fn is_met(self, wait: &Wait, trigger: &TurnTrigger<'_>) -> bool {
         let from_outside = trigger.is_from_outside();
         match self {
             WakeSource::Operator => trigger.kind == TriggerKind::OperatorInput && is_answer(trigger, wait),
@@ -131,9 +131,9 @@ impl<'a> WakeSource<'a> {
 
 /// Returns the waits that a trigger satisfies, of the agent and of all its items, in the order of
 /// the records.
-pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
+pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     let goes_on = trigger.kind == TriggerKind::TaskResult && !trigger.is_terminal_result();
-    if goes_on || matches!(trigger.source, Source::Scheduler(_)) {
+    if goes_on || matches!(trigger.source, TriggerSource::Scheduler(_)) {
         return Vec::new();
     }
     let trigger = &trigger.among(waits);
@@ -143,13 +143,13 @@ pub fn satisfied(trigger: &Trigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
 
 /// True if an event names no item, or the item of the wait: an event about one item is not about
 /// another.
-fn is_of_its_item(trigger: &Trigger<'_>, wait: &Wait) -> bool {
+fn is_of_its_item(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     trigger.work_item_id.is_none() || trigger.work_item_id == wait.work_item_id
 }
 
 /// True if operator input is an answer to this question: it names the question or its item, or
 /// neither a wait nor an item.
-fn is_answer(trigger: &Trigger<'_>, wait: &Wait) -> bool {
+fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
     let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
     trigger.wait_id == Some(wait.id) || names_item || names_none

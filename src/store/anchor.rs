@@ -12,7 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::beneath::accounts;
-use crate::error::{Context, Error, Result, describe};
+use crate::error::{Error, IoContext, Result, describe};
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::place::PlaceId;
 
@@ -235,7 +235,7 @@ fn refused(root: &Path, doubt: &Doubt, settings: Option<&Path>, unread: Option<&
 /// The user's own settings file: `$XDG_CONFIG_HOME/dormouse/config.toml`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Settings {
+struct UserSettings {
     #[serde(default)]
     trust: Trust,
 }
@@ -267,7 +267,7 @@ fn is_trusted(root: &Path, settings: Option<&Path>) -> Result<Trusted> {
             return Ok(Trusted::Unknown(format!("can't read {}: {}", path.display(), describe(&error))));
         }
     };
-    let Settings { trust } = config::parse(path, config::utf8(path, &bytes)?)?;
+    let UserSettings { trust } = config::parse(path, config::utf8(path, &bytes)?)?;
     let real = root.canonicalize().context("look at", root)?;
     let is_listed = trust.directories.iter().any(|listed| {
         listed == "*"

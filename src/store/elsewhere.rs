@@ -30,14 +30,14 @@ use super::settings::Settings;
 use input::TaskInput;
 
 pub use super::dir::months::ENDED;
-pub use lease::{Beat, Claim, Claimant, Lease};
+pub use lease::{Beat, Claim, Lease, LeaseClaimant};
 
 /// Kind of the error of a read whose revision has changed before the end: the reader tries again.
 pub const CHANGED: &str = "changed";
 
 /// Rights of a role of the database. The owner is the role that has made the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum DatabaseRole {
     /// Steps agents, and does everything that the owner does with them.
     Ticker,
     /// Puts messages and hints into inboxes, in its own name.
@@ -48,7 +48,7 @@ pub enum Part {
 
 /// Something that is wrong with a store as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct StoreFault {
     pub kind: &'static str,
     pub message: String,
     /// True if the store works all the same.
@@ -56,7 +56,7 @@ pub struct Fault {
 }
 
 /// All agents of one store.
-pub trait Elsewhere: Debug {
+pub trait Backend: Debug {
     /// Returns the name of the store for people, without a password.
     fn shown(&self) -> String;
 
@@ -68,10 +68,10 @@ pub trait Elsewhere: Debug {
     /// finds nothing. The cost grows with the number of agents returned. `by`: the machine that
     /// asks in order to step them. It is not told of agents whose turn runs on another machine, and
     /// the store notes that it ticks these pools.
-    fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due>;
+    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents>;
 
     /// Returns the records of one agent. `None`: there is no such agent.
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>>;
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>>;
 
     /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
     /// Idempotent by the id of the message. `size`: of its body. `default`: maximum size where the
@@ -103,17 +103,17 @@ pub trait Elsewhere: Debug {
 
     /// Returns the faults of the store as a whole at `now`. `overdue_after`: delay of a due step
     /// that shows that nothing ticks. `is_quick`: without a look at every row.
-    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>>;
+    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>>;
 
     /// Returns a subscription to changes of agents, for a process that waits for one.
-    fn ear(&self) -> Box<dyn Ear>;
+    fn ear(&self) -> Box<dyn Subscription>;
 
     /// Returns the role of this process, if it may only put messages and hints into inboxes. Known
     /// after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
     /// Returns the same store with fresh caches and the same connections, as for a new process.
-    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere>;
+    fn afresh(self: Rc<Self>) -> Rc<dyn Backend>;
 
     /// Sets the lease under which this process acts. Its changes of that agent are refused as
     /// `fenced` once another process has the lease.
@@ -122,7 +122,7 @@ pub trait Elsewhere: Debug {
 
 /// Notifications of changes, so that a process that waits for one needs fewer reads. A notification
 /// may be missing, and arrivals in an inbox never have one.
-pub trait Ear: Debug {
+pub trait Subscription: Debug {
     /// Subscribes to changes of these agents, as far as the store sends notifications. Called
     /// before each read of the agents, always with the earlier ones too, and a few times a minute
     /// while the process waits. A failure is silent: there are no notifications then.
@@ -151,16 +151,16 @@ pub struct InSlot {
 }
 
 /// Calls back with all pieces of an agent, one after the other. A second call begins again.
-pub type Pieces<'p> = &'p dyn Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
+pub type Pieces<'p> = &'p dyn Fn(&mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
 
 /// Makes the same out of pieces that are in memory.
-pub fn each_of(pieces: &[Piece]) -> impl Fn(&mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+pub fn each_of(pieces: &[Op]) -> impl Fn(&mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     |each| pieces.iter().cloned().try_for_each(each)
 }
 
 /// The agents that may have something to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct DueAgents {
     /// In order of their names: their moment has come, or something is in their inbox.
     pub agents: Vec<DueAgent>,
     /// Next time at which another agent is due, if ever. An arrival may come before.
@@ -181,14 +181,14 @@ pub struct DueAgent {
     pub due: Option<Time>,
 }
 
-impl Due {
+impl DueAgents {
     pub fn names(&self) -> impl Iterator<Item = &AgentName> {
         self.agents.iter().map(|agent| &agent.name)
     }
 }
 
 /// The records of one agent.
-pub trait Records: Debug {
+pub trait AgentRecords: Debug {
     /// Returns the text of `identity.json`.
     fn identity(&self) -> Result<String>;
 
@@ -211,23 +211,23 @@ pub trait Records: Debug {
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
     /// durable when this returns. Idempotent by id.
     ///
-    /// Returns `false` if the agent is shut ([`Piece::Shut`]), and adds nothing then. A reader of
+    /// Returns `false` if the agent is shut ([`Op::Shut`]), and adds nothing then. A reader of
     /// the inbox that comes after the agent was shut sees all arrivals.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// Returns one revision, to be read without a lock.
-    fn see(&self) -> Result<Rc<dyn Sight>>;
+    fn see(&self) -> Result<Rc<dyn ReadView>>;
 
     /// Calls `each` with a checkpoint, part by part. `false`: there is none. Under the agent's lock
     /// all parts are of the same checkpoint.
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Takes the agent's lock, and waits for it up to `patience`. `None`: timed out.
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>>;
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Txn>>>;
 
     /// Takes the lease of a run or a task, or takes over an expired one. `None`: another process
     /// has it.
-    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>>;
+    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>>;
 
     /// True if a process at another anchor than this one keeps the lease alive. For this anchor the
     /// local lock is enough, and faster.
@@ -258,7 +258,7 @@ pub trait Records: Debug {
 }
 
 /// One revision of an agent's records.
-pub trait Sight: Debug {
+pub trait ReadView: Debug {
     fn state(&self) -> Result<String>;
 
     /// Returns the open records of a kind, in order of id.
@@ -296,7 +296,7 @@ pub trait Sight: Debug {
     /// Calls `each` with the lines of the archive and the events from before a moment, as the
     /// pieces that made them, without the remains of removed months ([`ENDED`]). The cost grows
     /// with the number of lines.
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
 
     /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a
     /// moment on, or the newest first.
@@ -304,7 +304,7 @@ pub trait Sight: Debug {
 
     /// Calls `each` with all pieces of the agent: lines in the order of their writing. Dedupe keys
     /// are not among them, as a store makes them out of the others.
-    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()>;
+    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
 }
 
 /// Order of events.
@@ -316,12 +316,12 @@ pub enum Order {
 }
 
 /// An agent's lock, and the records as they are under it. Dropping it gives the lock back.
-pub trait Hold: Debug {
+pub trait Txn: Debug {
     /// Returns the time that this process waited for the lock.
     fn waited(&self) -> Duration;
 
     /// Returns the current revision, with all earlier commits under this lock.
-    fn now(&self) -> Result<Rc<dyn Sight>>;
+    fn now(&self) -> Result<Rc<dyn ReadView>>;
 
     /// Changes records as a whole or not at all.
     ///
@@ -330,7 +330,7 @@ pub trait Hold: Debug {
     /// `stale_revision` if the records are not at `base` any more; `fenced` if this process has
     /// lost its lease of this agent, or the lease under which it acts. Every other change is
     /// refused as `fenced` in the same way.
-    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()>;
+    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()>;
 
     /// Forgets the dedupe keys that were admitted before a moment, perhaps not all of them at once.
     fn forget_keys(&self, before: Time) -> Result<()>;
@@ -368,7 +368,7 @@ pub const PART: usize = 1 << 20;
 
 /// One change of a commit. All changes of a commit take place together, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum Op {
     /// Only when an agent is made.
     Identity(String),
     /// Only when an agent is made.
@@ -418,7 +418,7 @@ pub enum Piece {
     Room(String),
     /// A file that an import has brought. An export writes it unchanged as long as the records are
     /// the same.
-    File(Brought),
+    File(ImportedFile),
     Key {
         key: String,
         admitted_at: Time,
@@ -454,15 +454,15 @@ pub enum Piece {
 }
 
 /// Returns the pieces of a checkpoint.
-pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Piece> {
+pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Op> {
     let whole = bytes.is_empty().then_some(bytes);
     let parts = whole.into_iter().chain(bytes.chunks(PART)).zip(0..);
-    parts.map(move |(some, part)| Piece::Saved { checkpoint, part, bytes: some.to_vec() })
+    parts.map(move |(some, part)| Op::Saved { checkpoint, part, bytes: some.to_vec() })
 }
 
 /// A file that an import has brought.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brought {
+pub struct ImportedFile {
     /// From the directory of the agent.
     pub path: String,
     /// In seconds since 1970.

@@ -6,12 +6,13 @@
 //!   revision, [`Agent::arrive`] admits, [`Agent::change`] takes the lock, [`Agent::lease`] says
 //!   who lives.
 //! - [`Snapshot`]: one revision, and what can be asked of it.
-//! - [`Change`]: the only way to change records. [`Change::commit`] does it whole or not at all.
-//! - [`Leased`]: the right to work on a run or a task, for as long as this process keeps it.
+//! - [`AgentTxn`]: the only way to change records. [`Change::commit`] does it whole or not at all.
+//! - [`HeldLease`]: the right to work on a run or a task, for as long as this process keeps it.
 //! - [`Checkup`]: looks at the files of one agent for `doctor`, [`Finding`] by finding;
 //!   [`Collected`]: what `gc` has done.
-//! - [`Leaving`] and [`Arriving`]: an agent on its way to another store, as a [`stream`].
-//! - [`Watch`]: waits for a change of some agents; `News` tells which of all agents have changed.
+//! - [`DirExport`] and [`AgentImport`]: an agent on its way to another store, as a [`stream`].
+//! - [`RecordWatch`]: waits for a change of some agents; `News` tells which of all agents have
+//!   changed.
 //!
 //! Two rooms beside it are about files: [`anchor`], where the state directory lies on this machine,
 //! and [`git`].
@@ -36,21 +37,23 @@ pub mod tests;
 /// Versions of a state directory in git trees: how two of them merge, and how those of another
 /// clone come in.
 pub mod git {
-    pub use super::dir::bringing::{Brought, Scratch, alone_in_clone};
+    pub use super::dir::bringing::{RemoteFile, ScratchStore, alone_in_clone};
     pub use super::dir::converge::{
-        Around, Kept, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
+        Around, MergedFile, agent_of, converge, dir_of, is_settings, read_state, refuse_foreign, state_of,
         write_state,
     };
     pub use super::dir::merge::{InWorkTree, MERGED, Merged, merge};
 }
 
 pub use dir::{
-    About, Appeared, Aside, Checkup, Collected, Dropped, Finding, Guard, Hook, Leaving, NewAgent, Occupant,
-    Open, Opener, Reads, Rejected, Remedy, Said, Sharing, Subject, Swept, Taken, Touched, Waiting,
+    Appeared, Aside, Checkup, Collected, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile,
+    LockGuard, NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept,
+    TakenFile, Touched, Waiting,
 };
 #[cfg(target_os = "linux")]
 pub use dir::{News, Told};
-pub use elsewhere::{Due, Part, at_once};
+pub use elsewhere::{DatabaseRole, DueAgents, at_once};
 pub use seam::{
-    Agent, Arriving, AsFiles, Change, Leased, Slot, Snapshot, Store, StoreVersion, Watch, is_url, moved_away,
+    Agent, AgentImport, AgentTxn, AsFiles, HeldLease, RecordWatch, Slot, Snapshot, Store, StoreVersion,
+    is_url, moved_away,
 };

@@ -27,7 +27,7 @@ mod readers {
     use crate::model::work::WorkItem;
     use crate::store::dir::aside;
     use crate::store::dir::config::{policy_from, store_config};
-    use crate::store::dir::journal::{Entry, decode_all};
+    use crate::store::dir::journal::{JournalEntry, decode_all};
     use crate::store::dir::record::{decode, decode_plain, encode};
 
     /// How long each is tried where nobody says otherwise.
@@ -249,7 +249,7 @@ mod readers {
             entry.to_string().into_bytes()
         });
         let journal: Vec<Vec<u8>> = entries.collect();
-        let entry = |bytes: &[u8]| decode_plain::<Entry>(Path::new("journal"), 1, bytes).is_ok();
+        let entry = |bytes: &[u8]| decode_plain::<JournalEntry>(Path::new("journal"), 1, bytes).is_ok();
         no_array("journal", &journal, entry);
         // What the fixture has none of.
         let id = "01900000000070008000000000000001";

@@ -5,26 +5,26 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 
 use crate::beneath::Spot;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 
 /// Maximum of a log that is read at once, in bytes.
 const MOST_SAID: u64 = 256 << 20;
 
 /// A log that may still be written.
-pub struct Log {
+pub struct GrowingLog {
     path: Spot,
     inode: Option<u64>,
     /// Offset up to which the log was read or skipped.
     at: u64,
 }
 
-impl Log {
+impl GrowingLog {
     /// Returns a reader from the start, or of the last `last` bytes.
-    pub fn open(path: Spot, last: Option<u64>) -> Log {
+    pub fn open(path: Spot, last: Option<u64>) -> GrowingLog {
         let found = path.look().ok().flatten();
         let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
         let at = last.map_or(0, |last| length.saturating_sub(last));
-        Log { path, inode: None, at }
+        GrowingLog { path, inode: None, at }
     }
 
     /// Returns the bytes since the last call.

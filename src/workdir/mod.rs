@@ -11,13 +11,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::bound::RECORD;
 use crate::model::id::{RunId, TaskId};
 use crate::model::json;
 use crate::model::preemption::Checkpoint;
 
-pub use log::Log;
+pub use log::GrowingLog;
 
 /// Names in the directory of an agent.
 const RUNS: &str = "runs";
@@ -148,8 +148,8 @@ impl Dir {
     }
 
     /// Follows a log while it is written. `last`: maximum of earlier output, in bytes.
-    pub fn follow(&self, stream: Stream, last: Option<u64>) -> Log {
-        Log::open(self.stream(stream), last)
+    pub fn follow(&self, stream: Stream, last: Option<u64>) -> GrowingLog {
+        GrowingLog::open(self.stream(stream), last)
     }
 
     /// Returns the file that records the leader of the process group.

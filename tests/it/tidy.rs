@@ -401,7 +401,7 @@ fn only_transitions_make_a_state() {
             && !line.contains("impl")
             && !line.contains("->")
             // A text on its way to another store.
-            && !line.contains("Piece::State {");
+            && !line.contains("Op::State {");
         makes && !source.path.starts_with("src/rules/transition/") && source.path != "src/store/elsewhere.rs"
     });
     assert_none(found, "one writer: a whole state is made in rules/transition alone");

@@ -7,11 +7,11 @@ use clap::builder::Command;
 use serde_json::Value;
 
 use crate::cli::Cli;
-use crate::engine::summaries::{Past, Summary};
+use crate::engine::summaries::{ArchiveSearch, Summary};
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus, OriginKind, Settlement};
-use crate::model::record::Kept;
+use crate::model::record::OpenRecord;
 use crate::model::state::State;
 use crate::model::task::{Task, TaskJob};
 use crate::model::time::Time;
@@ -268,7 +268,7 @@ impl Search<'_> {
     }
 
     /// Returns the open records of a kind, and those that have ended recently.
-    fn open_and_ended<T: Kept>(&self) -> Result<Vec<T>> {
+    fn open_and_ended<T: OpenRecord>(&self) -> Result<Vec<T>> {
         let mut records = self.seen.open()?;
         records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
         Ok(records)
@@ -317,7 +317,7 @@ fn fields(line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;
     let store = session.store()?;
-    let seen = Summary::of(&store, &store.agent(name)?, session.clock.now(), Past::Counted, false)?;
+    let seen = Summary::of(&store, &store.agent(name)?, session.clock.now(), ArchiveSearch::Counted, false)?;
     let mut found = Vec::new();
     add_fields(&summary::summary(&seen.facts(&store)), "", &mut found);
     found.retain(|(path, _)| path.starts_with(typed));

@@ -17,7 +17,7 @@ use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
 use crate::cli::Cli;
 use crate::clock::Clock;
-use crate::engine::session::{Said, Session};
+use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
@@ -126,7 +126,7 @@ impl LineContext {
     }
 
     fn session(&self) -> Result<Session> {
-        let said = Said { command: "complete", dir: self.dir.clone(), patience: Span::ZERO };
+        let said = GlobalOptions { command: "complete", dir: self.dir.clone(), patience: Span::ZERO };
         Ok(Session::new(Clock::from_env()?, Output::new(quiet()), said))
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::new_agent::{Made, New, make};
+use crate::engine::new_agent::{AgentRequest, Made, make};
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
@@ -17,7 +17,7 @@ use crate::model::agent::Visibility;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
-use crate::store::{Part, Store, is_url};
+use crate::store::{DatabaseRole, Store, is_url};
 
 use super::words::{parse, parse_optional, settings};
 
@@ -88,14 +88,17 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
 }
 
 /// Database roles with the words for them.
-const PARTS: [(Part, &str); 3] =
-    [(Part::Ticker, "ticker"), (Part::Producer, "producer"), (Part::Reader, "reader")];
+const PARTS: [(DatabaseRole, &str); 3] = [
+    (DatabaseRole::Ticker, "ticker"),
+    (DatabaseRole::Producer, "producer"),
+    (DatabaseRole::Reader, "reader"),
+];
 
-fn word_of(part: Part) -> &'static str {
+fn word_of(part: DatabaseRole) -> &'static str {
     PARTS.iter().find(|(one, _)| *one == part).map_or("", |(_, word)| word)
 }
 
-fn part_of(grant: &str) -> Result<(Part, String)> {
+fn part_of(grant: &str) -> Result<(DatabaseRole, String)> {
     let found = grant.split_once('=').filter(|(_, role)| !role.is_empty());
     let part = found.and_then(|(word, _)| PARTS.iter().find(|(_, known)| *known == word));
     match (part, found) {
@@ -126,7 +129,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
         Some(template) => Some(Script::write(template, store.anchor().home(), &name)?),
         None => None,
     };
-    let new = New {
+    let new = AgentRequest {
         name: name.clone(),
         parent,
         visibility,
@@ -172,7 +175,7 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     };
     let (hooks, others) = model.local().own_hooks()?;
     let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
-    let new = New {
+    let new = AgentRequest {
         name: name.clone(),
         parent,
         visibility: Some(identity.visibility),
@@ -198,7 +201,7 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
 fn make_with(
     session: &Session,
     store: &Store,
-    new: New,
+    new: AgentRequest,
     secret: &mut Secret,
     script: Option<&mut Script>,
 ) -> Result<(TriggerId, Value)> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::engine::new_file::NewFile;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
 pub struct Template {

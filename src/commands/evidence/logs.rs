@@ -8,14 +8,14 @@ use crate::cli::LogsArgs;
 use crate::commands::words::{several_agents, time_or_ago};
 use crate::engine::hearing::{Beginning, Follower};
 use crate::engine::session::{Chosen, Session};
-use crate::engine::tail::Tail;
+use crate::engine::tail::OutputTail;
 use crate::error::{Result, Status};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};
 use crate::model::time::Time;
 use crate::report::log;
 use crate::report::text::relative;
-use crate::store::{Store, Watch};
+use crate::store::{RecordWatch, Store};
 use crate::workdir::Stream;
 
 /// Events that end a turn.
@@ -25,7 +25,7 @@ const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
 const LAST: usize = 50;
 
 /// Output readers of the running turns.
-type Tails = HashMap<RunId, Tail>;
+type Tails = HashMap<RunId, OutputTail>;
 
 pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
     let store = session.store()?;
@@ -35,7 +35,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
         args.agents.all || args.agents.words.is_empty() && args.agents.agent.is_empty() && no_turn();
     let mut follower = Follower::default();
     let mut tails = Tails::new();
-    let mut watch = args.follow.then(Watch::new);
+    let mut watch = args.follow.then(RecordWatch::new);
     let mut were_some = false;
     let mut is_first = true;
     loop {
@@ -107,7 +107,7 @@ fn news(
     chosen: &mut Chosen,
     since: Option<Time>,
     follower: &mut Follower,
-    mut watch: Option<&mut Watch>,
+    mut watch: Option<&mut RecordWatch>,
 ) -> (Status, Vec<Event>) {
     let (mut all, mut read) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
     let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
@@ -131,7 +131,7 @@ fn news(
 fn tell(session: &mut Session, store: &Store, event: &Event, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;
-        let mut tail = tails.remove(&run).unwrap_or_else(|| Tail::of(&agent, run, None));
+        let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
         show(session, agent.name(), run, tail.news(true)?);
     }
     let line = log::line(event, &session.out);
@@ -147,7 +147,7 @@ fn live(
     store: &Store,
     chosen: &Chosen,
     tails: &mut Tails,
-    mut watch: Option<&mut Watch>,
+    mut watch: Option<&mut RecordWatch>,
 ) -> Status {
     session.each_agent(&chosen.names, chosen.are_all, |session, name| {
         let agent = store.agent(name)?;
@@ -155,7 +155,7 @@ fn live(
         if let Some(watch) = &mut watch {
             watch.follow_output(&agent.workdir().run(run));
         }
-        let lines = tails.entry(run).or_insert_with(|| Tail::of(&agent, run, None)).news(false)?;
+        let lines = tails.entry(run).or_insert_with(|| OutputTail::of(&agent, run, None)).news(false)?;
         session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
         show(session, name, run, lines);
         Ok(Status::Done)

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, EventsArgs, RunCommand};
 use crate::engine::hearing::{Beginning, Follower, Heard, may_be_elsewhere};
-use crate::engine::lookup::{self, Named};
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::event::{Event, EventKind};
@@ -15,7 +15,7 @@ use crate::model::state::CurrentRun;
 use crate::report::output::{Output, Tone};
 use crate::report::summary;
 use crate::report::text::one_line;
-use crate::store::{Agent, Store, Watch};
+use crate::store::{Agent, RecordWatch, Store};
 use crate::workdir::Stream;
 
 use crate::commands::words::{optional_agent, parse, several_agents, time_or_ago};
@@ -42,16 +42,16 @@ pub fn run(session: &mut Session, command: RunCommand) -> Result<Status> {
 }
 
 /// Returns the newest run of one agent, or of all agents.
-fn latest(store: &Store, agent: Option<AgentName>) -> Result<Named<RunId>> {
+fn latest(store: &Store, agent: Option<AgentName>) -> Result<ResolvedId<RunId>> {
     let names = agent.map_or_else(|| store.agents(), |name| Ok(vec![name]))?;
-    let mut newest: Option<Named<RunId>> = None;
+    let mut newest: Option<ResolvedId<RunId>> = None;
     for name in names {
         let state = store.agent(&name)?.peek()?;
         let live = state.current_run.map(|run| run.run_id);
         if let Some(id) = live.or(state.last_turn.map(|turn| turn.run_id))
             && newest.as_ref().is_none_or(|newest| newest.id < id)
         {
-            newest = Some(Named { agent: name, id });
+            newest = Some(ResolvedId { agent: name, id });
         }
     }
     newest.ok_or(Error::NoRecord { what: "run", id: "latest".to_owned() })
@@ -108,7 +108,7 @@ fn list(session: &mut Session, store: &Store, name: &AgentName, limit: usize) ->
     Ok(Status::Done)
 }
 
-fn show(session: &mut Session, store: &Store, found: &Named<RunId>) -> Result<Status> {
+fn show(session: &mut Session, store: &Store, found: &ResolvedId<RunId>) -> Result<Status> {
     let agent = store.agent(&found.agent)?;
     let run = object(&agent, found.id)?.ok_or(Error::NoRecord { what: "run", id: found.id.to_string() })?;
     session.out.result(&run, |out| {
@@ -183,7 +183,7 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     };
     let beginning = Beginning { since, limit: args.limit };
     let mut follower = Follower::default();
-    let mut watch = args.follow.then(Watch::new);
+    let mut watch = args.follow.then(RecordWatch::new);
     loop {
         let status = session.each_chosen(&chosen, |session, name| {
             let agent = store.agent(name)?;

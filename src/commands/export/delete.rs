@@ -12,11 +12,11 @@ use serde::Serialize;
 use crate::cli;
 use crate::commands::words::asked;
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::new_file::{Replacement, is_taken, refuse_within};
 use crate::engine::session::{Session, agents};
 use crate::engine::summaries::children_of;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::moved::Leave;
 use crate::model::records::Records;
@@ -24,7 +24,7 @@ use crate::report::output::Output;
 use crate::report::progress::Unit;
 use crate::report::text::{bytes, count};
 use crate::store::stream::StreamWriter;
-use crate::store::{Agent, Change, Leaving, Store, moved_away};
+use crate::store::{Agent, AgentTxn, DirExport, Store, moved_away};
 
 use super::{ExportedAgent, MoveRequest, about_to_leave, say_left_out, take_under, unmark};
 
@@ -84,7 +84,7 @@ struct UnfinishedCounts {
 }
 
 impl UnfinishedCounts {
-    fn of(agent: &Agent<'_>, locked: &Change<'_>, records: &Records) -> Result<UnfinishedCounts> {
+    fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
             // The other records are unfinished in the agent's new place.
@@ -255,7 +255,7 @@ fn prepare(
     let records = match &state.moved {
         // An agent with an open turn or task is refused before any other check.
         None => about_to_leave(session, agent, &locked, &going)?.records,
-        Some(_) => Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
+        Some(_) => Context::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
     };
     let records = Records { state: state.clone(), ..records };
     let unfinished = UnfinishedCounts::of(agent, &locked, &records)?;
@@ -349,7 +349,7 @@ fn report(
     store: &Store,
     agent: &Agent<'_>,
     request: &DeleteRequest<'_>,
-    leaving: Option<&Leaving>,
+    leaving: Option<&DirExport>,
     unfinished: UnfinishedCounts,
     late: Vec<String>,
 ) -> Result<()> {
@@ -358,8 +358,8 @@ fn report(
         removed: leaving.is_some(),
         dry_run: request.dry_run,
         exported_to: request.file.map(Path::to_owned),
-        files: leaving.map(Leaving::files),
-        bytes: leaving.map(Leaving::bytes),
+        files: leaving.map(DirExport::files),
+        bytes: leaving.map(DirExport::bytes),
         unfinished,
         children: children_of(store, agent.name())?,
         late,

@@ -14,14 +14,14 @@ use crate::cli;
 use crate::commands::words::parse_optional;
 use crate::engine::authority;
 use crate::engine::checks;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::due::unseen;
 use crate::engine::environment::claimant;
 use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_taken_elsewhere;
 use crate::engine::recover::account_for;
 use crate::engine::session::Session;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
@@ -34,7 +34,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::taken::let_go;
 use crate::rules::transition::{moved, task};
 use crate::store::stream::{StreamReader, StreamWriter};
-use crate::store::{Agent, Appeared, Arriving, Change, Leaving, Store, moved_away};
+use crate::store::{Agent, AgentImport, AgentTxn, Appeared, DirExport, Store, moved_away};
 
 /// Result for an agent.
 #[derive(Debug, Serialize)]
@@ -171,7 +171,7 @@ fn write(
 }
 
 struct ExportedAgent {
-    leaving: Leaving,
+    leaving: DirExport,
     moved: Option<Moved>,
 }
 
@@ -190,7 +190,7 @@ fn take(session: &Session, agent: &Agent<'_>, going: Option<&MoveRequest>) -> Re
 fn take_under(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     going: Option<&MoveRequest>,
 ) -> Result<ExportedAgent> {
     let mut moved = locked.any_state()?.moved;
@@ -202,7 +202,7 @@ fn take_under(
             Some(_) => {}
             None => {
                 let draft = about_to_leave(session, agent, locked, going)?;
-                moved = Desk::new(session, agent).commit(locked, draft)?.state.moved;
+                moved = Context::new(session, agent).commit(locked, draft)?.state.moved;
             }
         }
     }
@@ -211,7 +211,7 @@ fn take_under(
 }
 
 /// Reports the files of an agent that its stream does not contain.
-fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
+fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &DirExport) {
     for path in leaving.left_out() {
         session.out.note(&format!("{}: {path}: left out: no plain file of an agent", agent.name()));
     }
@@ -222,21 +222,21 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, leaving: &Leaving) {
 fn about_to_leave(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     going: &MoveRequest,
 ) -> Result<Draft> {
     refuse_at_work(agent)?;
     let state = locked.state()?;
     refuse_taken_elsewhere(agent, &state, session.clock.now())?;
-    let mut draft = Desk::new(session, agent).draft_of(&locked.look_past_inbox(), state)?;
+    let mut draft = Context::new(session, agent).draft_of(&locked.look_past_inbox(), state)?;
     moved::move_away(&mut draft, going.by, going.to.clone())?;
     Ok(draft)
 }
 
 /// Removes the mark from an agent that stays.
-fn unmark(session: &Session, agent: &Agent<'_>, locked: &Change<'_>, state: State) -> Result<()> {
+fn unmark(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, state: State) -> Result<()> {
     locked.local().forget_taken()?;
-    let desk = Desk::new(session, agent);
+    let desk = Context::new(session, agent);
     let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
     moved::arrive(&mut draft);
     desk.commit(locked, draft).map(drop)
@@ -313,8 +313,8 @@ fn from(
     }
     // A stream may name any number of agents. Checking each before the next bounds the damage of a
     // bad stream.
-    let mut staged: Vec<Arriving<'_>> = Vec::new();
-    let complete = |session: &Session, staged: &[Arriving<'_>]| {
+    let mut staged: Vec<AgentImport<'_>> = Vec::new();
+    let complete = |session: &Session, staged: &[AgentImport<'_>]| {
         let Some((agent, former)) = staged.last().zip(names.get(staged.len().wrapping_sub(1))) else {
             return Ok(());
         };
@@ -358,7 +358,7 @@ fn from(
 }
 
 /// Refuses an agent in which `doctor` would find damage.
-fn check(staged: &Arriving<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
+fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
@@ -380,7 +380,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
         return Ok(());
     }
     let locked = agent.change(session.clock.now())?;
-    let (desk, seen) = (Desk::new(session, agent), locked.look_past_inbox());
+    let (desk, seen) = (Context::new(session, agent), locked.look_past_inbox());
     let mut draft = desk.draft_of(&seen, locked.any_state()?)?;
     moved::arrive(&mut draft);
     let_go(&mut draft, None);
@@ -397,7 +397,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
 }
 
 /// Describes the records that still have the former name of an agent.
-fn related(staged: &Arriving<'_>) -> Option<String> {
+fn related(staged: &AgentImport<'_>) -> Option<String> {
     let parent = staged.agent().identity().ok()?.parent?;
     Some(format!(
         "{}: its parent `{parent}` knows it by its former name, as do messages, tasks and texts of others",

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cli;
 use crate::commands::words::parse;
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::FormerName;
@@ -22,7 +22,7 @@ use crate::report::progress::Unit;
 use crate::report::text::{bytes, count};
 use crate::rules::authority as rights;
 use crate::rules::transition::moved;
-use crate::store::{Agent, Arriving, Store, moved_away};
+use crate::store::{Agent, AgentImport, Store, moved_away};
 
 use super::{ExportedAgent, MoveRequest, check, take_under, unmark};
 
@@ -149,7 +149,7 @@ fn mark(
             }
             store.refuse_name(&names.name)?;
             if before.to != going.to {
-                let desk = Desk::new(session, agent);
+                let desk = Context::new(session, agent);
                 let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
                 moved::redirect(&mut draft, &names.name);
                 desk.commit(&locked, draft)?;
@@ -202,7 +202,12 @@ fn renamed_meanwhile(names: &NamePair) -> Error {
     Error::refused("renamed", format!("another command gives `{}` another name meanwhile", names.former))
 }
 
-fn note_former_name(session: &Session, agent: &Agent<'_>, staged: &Arriving<'_>, mark: &Moved) -> Result<()> {
+fn note_former_name(
+    session: &Session,
+    agent: &Agent<'_>,
+    staged: &AgentImport<'_>,
+    mark: &Moved,
+) -> Result<()> {
     let mut had = agent.identity()?.former_names;
     had.retain(|had| had.name != *staged.agent().name());
     had.push(FormerName { name: agent.name().clone(), until: mark.at });
@@ -236,7 +241,7 @@ fn finish(
     let locked = renamed.change(session.clock.now())?;
     let state = locked.any_state()?;
     if state.moved.as_ref() == Some(mark) {
-        let desk = Desk::new(session, &renamed);
+        let desk = Context::new(session, &renamed);
         let mut draft = desk.draft_of(&locked.look_past_inbox(), state)?;
         moved::renamed(&mut draft, &names.former);
         desk.commit(&locked, draft)?;
@@ -313,7 +318,7 @@ fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<
     }
     if agent.peek()?.stopped_by == Some(rights::agent(former)) {
         let locked = agent.change(session.clock.now())?;
-        let desk = Desk::new(session, agent);
+        let desk = Context::new(session, agent);
         let mut draft = desk.draft_of(&locked.look_past_inbox(), locked.any_state()?)?;
         moved::follow_name(&mut draft, former, name);
         desk.commit(&locked, draft)?;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::{self, AgentFlag, SectionCommand};
 use crate::commands::words::{bytes, parse, parse_optional};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::CHECKPOINT;
@@ -115,7 +115,7 @@ fn save(
     rule: impl FnOnce(&mut Draft) -> std::result::Result<Option<Checkpoint>, Refusal>,
 ) -> Result<(State, Option<Checkpoint>)> {
     let staged = bytes.map(|bytes| agent.local().stage_checkpoint(run_id, bytes)).transpose()?;
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     let named = rule(&mut open.draft)?;
     let saved = named.zip(staged);
     let is_new = saved.is_some();
@@ -123,7 +123,7 @@ fn save(
         agent.local().save_checkpoint(place, staged)?;
         open.locked.keep_checkpoint(place, bytes.unwrap_or_default());
     }
-    let state = Desk::new(session, agent).commit(&open.locked, open.draft)?.state;
+    let state = Context::new(session, agent).commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
         // A leftover checkpoint does no harm.
         let _ = agent.local().remove_older(place);
@@ -138,8 +138,8 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
             let time = parse("--deadline", &deadline)?;
             let (name, run_id) = own_run(session, &store, &agent)?;
             let agent = store.agent(&name)?;
-            let section =
-                Desk::new(session, &agent).change(|draft| rules::open_section(draft, run_id, time, false))?;
+            let section = Context::new(session, &agent)
+                .change(|draft| rules::open_section(draft, run_id, time, false))?;
             let section = section.made;
             show(session, &name, run_id, section, "open");
             Ok(Status::Done)
@@ -172,7 +172,7 @@ fn within(
     section: Section,
     argv: &[OsString],
 ) -> Result<Status> {
-    let ending = foreground::Ending { orphaned: Some(Signal::KILL), ..foreground::Ending::default() };
+    let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
     let ran = foreground::run(argv, &mut Nobody, &ending);
     // The caller needs the exit status of the command. An unclosed section ends with this process.
     let _ = close(session, agent, run_id, Some(section.number));
@@ -190,7 +190,7 @@ fn open_for_command(
     run_id: RunId,
     time: Span,
 ) -> Result<(Section, File)> {
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     let section = rules::open_section(&mut open.draft, run_id, time, true)?;
     let held = agent.ready_local()?.hold_section(run_id, section.number)?;
     open.commit()?;
@@ -198,7 +198,7 @@ fn open_for_command(
 }
 
 fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
-    Ok(Desk::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
+    Ok(Context::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
 /// Prints the section for scripts, and no text: the output of a turn should not contain it.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::load;
 use crate::engine::oversee::{Overseen, instant_of};
 use crate::engine::sections;
@@ -22,7 +22,7 @@ use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
 use crate::rules::transition::arrival::staleness;
 use crate::rules::transition::preemption as rules;
-use crate::store::{Agent, Snapshot, Waiting, Watch};
+use crate::store::{Agent, RecordWatch, Snapshot, Waiting};
 
 use super::{current, own_run};
 
@@ -132,7 +132,7 @@ fn wait_for_something(
     is_read: bool,
 ) -> Result<Findings> {
     let until = Instant::now().checked_add(wait.as_std());
-    let mut watch = Watch::new();
+    let mut watch = RecordWatch::new();
     loop {
         watch.follow(agent);
         let found = look(session, agent, run_id)?;
@@ -194,7 +194,7 @@ fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
 /// before it reads them, the next run of its message gets them.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
-    let mut open = Desk::new(session, agent).open()?;
+    let mut open = Context::new(session, agent).open()?;
     let seen = open.locked.look_again()?;
     let mut messages = Vec::new();
     for waiting in interjections_in(&seen, &open.draft.records.state)? {
@@ -221,7 +221,7 @@ fn run_command(
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
     // If this process dies, no other process would end the command.
-    let ending = foreground::Ending { signal, grace: grace.as_std(), orphaned: Some(signal) };
+    let ending = foreground::EndOptions { signal, grace: grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
         let state = sections::settled(session, agent, state.clone())?;
         let (run, now) = (current(&state, run_id)?, session.clock.now());

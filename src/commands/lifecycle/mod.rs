@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Desk;
-use crate::engine::errand::{Errand, after_failure};
+use crate::engine::desk::Context;
+use crate::engine::errand::{Effect, after_failure};
 use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
 use crate::engine::patience::wait_until;
 use crate::engine::program;
@@ -98,7 +98,7 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
         authority::reach(session, &store, &agent, "stop")?;
         let Stopped { state, previous, changed, run, tasks, cleared } =
             stop_agent(session, &store, &agent, &stop)?;
-        Desk::new(session, &agent).tell_parent();
+        Context::new(session, &agent).tell_parent();
         report(session, &state, "stop", previous, changed, run.as_ref(), &tasks);
         cleared.map(|()| Status::Done)
     }))
@@ -110,7 +110,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     refuse_from_inside(session, &store, &agent, "fail")?;
     authority::reach(session, &store, &agent, "fail")?;
     let by = authority::actor(session, &store)?;
-    let desk = Desk::new(session, &agent);
+    let desk = Context::new(session, &agent);
     let mut open = desk.open()?;
     let preemption = open.draft.records.policy.preemption;
     if args.now {
@@ -134,7 +134,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
         }
         None => state,
     };
-    desk.carry_out([Errand::Tell].into_iter().chain(after_failure(&state)).chain([Errand::TellParent]))?;
+    desk.carry_out([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
     let mut object = json!({
         "agent": agent.name(),
         "action": "fail",

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::make_way::requested;
 use crate::engine::owner::away;
 use crate::engine::session::Session;
@@ -28,7 +28,7 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     authority::reach_records(session, &store, &agent, "preempt")?;
-    let mut open = Desk::new(session, &agent).open()?;
+    let mut open = Context::new(session, &agent).open()?;
     let now = open.draft.now();
     if !is_live(&agent, &open.draft.records.state, now)? {
         return Err(rules::no_live_turn(&open.draft.records.state).into());
@@ -94,7 +94,7 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
         return start_one(session, store, name);
     }
     authority::reach_records(session, store, &agent, "resume")?;
-    let state = Desk::new(session, &agent).change(rules::resume)?.state;
+    let state = Context::new(session, &agent).change(rules::resume)?.state;
     let message_id = state.held.as_ref().map(|held| held.message_id);
     let object = json!({
         "agent": name,

@@ -11,10 +11,10 @@ use crate::model::message::{MessageStatus, Settlement};
 use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process::signals::Signals;
-use crate::store::{Agent, Watch};
+use crate::store::{Agent, RecordWatch};
 
 use super::awaiting::{Lookout, settled, verdict};
-use super::{Admitted, closed};
+use super::{AdmittedArrival, closed};
 
 /// Result of a message.
 #[derive(Serialize)]
@@ -60,10 +60,10 @@ impl AnswerDeadline {
 pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,
-    messages: &[Admitted],
+    messages: &[AdmittedArrival],
     deadline: &AnswerDeadline,
 ) -> Result<Status> {
-    let mut watch = Watch::new();
+    let mut watch = RecordWatch::new();
     let mut status = Status::Done;
     let mut lookout = Lookout::new();
     for message in messages {
@@ -116,7 +116,7 @@ pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
 }
 
 /// Waits for a change of the agent's records, at most for `left`. A signal ends the wait.
-pub fn wait(session: &Session, watch: &mut Watch, left: Option<Duration>) -> Result<()> {
+pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) -> Result<()> {
     let signals = Signals::hold()?;
     watch.wait(left);
     session.cancelled_by.set(session.cancelled_by.get().or(signals.release()));
@@ -124,7 +124,12 @@ pub fn wait(session: &Session, watch: &mut Watch, left: Option<Duration>) -> Res
 }
 
 /// Shows the result of a message, and returns the exit status for it.
-pub fn say(session: &mut Session, agent: &Agent<'_>, message: &Admitted, end: Settlement) -> Result<Status> {
+pub fn say(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    message: &AdmittedArrival,
+    end: Settlement,
+) -> Result<Status> {
     let run = match end.run_id {
         Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
         None => None,

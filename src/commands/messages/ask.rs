@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::session::Session;
 use crate::engine::step::step;
 use crate::error::{Result, Status};
@@ -15,8 +15,8 @@ use crate::model::message::Settlement;
 use crate::model::time::Span;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
-use crate::store::{Agent, Store, Watch};
-use crate::workdir::{Log, Stream};
+use crate::store::{Agent, RecordWatch, Store};
+use crate::workdir::{GrowingLog, Stream};
 
 use super::answer::{AnswerDeadline, go_on, is_told, refuse_closed, say, stays, wait};
 use super::awaiting::settled;
@@ -54,13 +54,13 @@ struct PendingAnswer<'a> {
     id: MessageId,
     deadline: AnswerDeadline,
     /// Run of the message by another tick, with its logs.
-    live: Option<(RunId, [(Log, OutputListener); 2])>,
+    live: Option<(RunId, [(GrowingLog, OutputListener); 2])>,
 }
 
 impl PendingAnswer<'_> {
     /// Runs steps, or waits if there is nothing to do, until the message is settled.
     fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
-        let mut watch = Watch::new();
+        let mut watch = RecordWatch::new();
         loop {
             watch.follow(self.agent);
             let end = settled(self.agent, self.id)?;
@@ -71,7 +71,7 @@ impl PendingAnswer<'_> {
             let left = go_on(session, self.agent, self.id, &self.deadline)?;
             let report = step(session, self.store, self.agent)?;
             if report.did_something() {
-                Desk::new(session, self.agent).tell_parent();
+                Context::new(session, self.agent).tell_parent();
                 tell_of_failure(session, &report);
                 continue;
             }

@@ -20,7 +20,7 @@ use crate::model::timer::Timer;
 use crate::report::output::Output;
 use crate::rules::overdue::{longer_than, overdue};
 use crate::rules::posture::posture;
-use crate::store::{Agent, Store, Watch, moved_away};
+use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 /// Condition for every agent. One of several postures or statuses suffices.
 struct AwaitCondition {
@@ -52,7 +52,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
     let names: Vec<AgentName> = args.agents.iter().map(|name| parse("AGENT", name)).collect::<Result<_>>()?;
     let wanted = wanted(&store, &args, &names)?;
     let mut waiting = names.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
-    let mut watch = Watch::new();
+    let mut watch = RecordWatch::new();
     let mut status = Status::Done;
     let mut lookout = Lookout::new();
     loop {

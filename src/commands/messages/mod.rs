@@ -13,13 +13,13 @@ use serde_json::json;
 
 use crate::cli;
 use crate::commands::words::{json_body, moment, open_id, parse, parse_optional, text};
-use crate::engine::arrivals::{Admitted, admit_each_once};
+use crate::engine::arrivals::{AdmittedArrival, admit_each_once};
 use crate::engine::authority;
 use crate::engine::delivery;
 use crate::engine::load;
 use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named};
 use crate::engine::session::Session;
-use crate::error::{Context, Error, Result, Status};
+use crate::error::{Error, IoContext, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
 use crate::model::bound::Bound;
@@ -56,7 +56,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     let name = parse("AGENT", &args.agent)?;
     if let Some((message, status)) = unseen::enqueue(session, &store, &name, &args)? {
         session.is_about(&name);
-        say(session, &name, &Admitted::anew(message.id));
+        say(session, &name, &AdmittedArrival::anew(message.id));
         say_if_closed(session, &name, status);
         return Ok(Status::Done);
     }
@@ -90,7 +90,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
 fn show_admitted(
     session: &mut Session,
     agent: &Agent<'_>,
-    admitted: &[Admitted],
+    admitted: &[AdmittedArrival],
     awaited: Option<AnswerDeadline>,
 ) -> Result<Status> {
     if let Some(deadline) = awaited {
@@ -144,7 +144,7 @@ pub fn take(
     agent: &Agent<'_>,
     said: &cli::MessageArgs,
     later: Option<Time>,
-) -> Result<Admitted> {
+) -> Result<AdmittedArrival> {
     let mut voice = Voice::of(session, store, agent, said)?;
     let work = open_id::<WorkItem>(agent, "open work item", said.work_item.as_deref())?;
     let wait = open_id::<Wait>(agent, "active wait", said.wait.as_deref())?;
@@ -162,15 +162,15 @@ pub fn take(
         agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
     }
     if message.dedupe_key.is_some() || later.is_some() {
-        let admitted = Admitted::anew(message.id);
+        let admitted = AdmittedArrival::anew(message.id);
         let answer = admit_each_once(session, agent, &voice.policy, vec![message], later)?.pop();
         return Ok(answer.unwrap_or(admitted));
     }
     agent.arrive(&message)?;
-    Ok(Admitted::anew(message.id))
+    Ok(AdmittedArrival::anew(message.id))
 }
 
-fn say(session: &mut Session, agent: &AgentName, admitted: &Admitted) {
+fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
     let object = json!({
         "agent": agent,
         "message_id": admitted.id,
@@ -256,7 +256,7 @@ fn admit_batch(
     agent: &Agent<'_>,
     voice: &Voice,
     args: &cli::MessageArgs,
-) -> Result<Vec<Admitted>> {
+) -> Result<Vec<AdmittedArrival>> {
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
     // Only the key of each message stays in memory, and a flag that its dedupe key needs a lookup.
@@ -296,7 +296,7 @@ fn admit_batch(
     let mut answers = answers.into_iter();
     let mut admitted = |(key, once): (InboxKey, bool)| {
         let answer = if once { answers.next() } else { None };
-        answer.unwrap_or(Admitted::anew(key.id))
+        answer.unwrap_or(AdmittedArrival::anew(key.id))
     };
     Ok(staged.into_iter().map(&mut admitted).collect())
 }

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use crate::cli::QueueCommand;
 use crate::commands::words::{agents_behind, optional_agent, several_agents};
 use crate::engine::authority;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::lookup::matches_id;
-use crate::engine::lookup::{self, Named};
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, MessageId};
@@ -137,7 +137,7 @@ fn find(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
     seen.ended_message(id)
 }
 
-fn show(session: &mut Session, store: &Store, found: Named<MessageId>) -> Result<Status> {
+fn show(session: &mut Session, store: &Store, found: ResolvedId<MessageId>) -> Result<Status> {
     let (message, state) =
         store.agent(&found.agent)?.look(|seen, state| Ok((find(&seen, found.id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
@@ -207,7 +207,7 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(session, store, &agent, "acknowledge for")?;
-    let done = Desk::new(session, &agent).change(|draft| {
+    let done = Context::new(session, &agent).change(|draft| {
         if words.is_empty() {
             return Ok(draft.acknowledge_all());
         }
@@ -242,13 +242,13 @@ fn not_to_look_at(store: &Store, word: &str) -> Error {
 fn change(
     session: &mut Session,
     store: &Store,
-    found: Named<MessageId>,
+    found: ResolvedId<MessageId>,
     done: &str,
     rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
 ) -> Result<Status> {
     let agent: Agent<'_> = store.agent(&found.agent)?;
     authority::reach_records(session, store, &agent, "settle messages of")?;
-    let desk = Desk::new(session, &agent);
+    let desk = Context::new(session, &agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
     let message = find(&locked.look(&state)?, found.id)?

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli;
 use crate::commands::words::{agents_behind, required_agent};
 use crate::engine::authority;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::drops::read_drop;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -18,7 +18,7 @@ use crate::model::policy::Policy;
 use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::rules::transition::rejected as rules;
-use crate::store::{Agent, Change, Reads, Rejected, Store};
+use crate::store::{Agent, AgentTxn, Reads, Rejected, Store};
 
 /// Maximum number of files whose events share one transaction.
 const TOGETHER: usize = 256;
@@ -113,7 +113,7 @@ fn decide(
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
-        let mut open = Desk::new(session, agent).open()?;
+        let mut open = Context::new(session, agent).open()?;
         for one in some {
             let done = carry_out(session, agent, &open.locked, &open.draft.records.policy, verdict, one);
             if let Ok(Done::As(_)) = &done {
@@ -155,7 +155,7 @@ enum Done {
 fn carry_out(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     policy: &Policy,
     verdict: FileDecision,
     one: &Rejected,
@@ -178,7 +178,7 @@ fn carry_out(
 fn judge(
     session: &Session,
     agent: &Agent<'_>,
-    locked: &Change<'_>,
+    locked: &AgentTxn<'_>,
     policy: &Policy,
     one: &Rejected,
 ) -> Result<Option<std::result::Result<(), String>>> {

@@ -14,8 +14,8 @@ use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
-use crate::process::alarm::{Alarm, Rung};
-use crate::process::jobs::{End, Ended, Jobs};
+use crate::process::alarm::{Alarm, AlarmStage};
+use crate::process::jobs::{EndedJob, JobEnd, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
 use crate::rules::priority::next_of;
@@ -142,8 +142,8 @@ impl TickFollower<'_> {
             drop(wakes);
             ended.into_iter().for_each(|ended| self.take_in(session, ended));
             match self.alarm.has_rung() {
-                Rung::No | Rung::Due => {}
-                Rung::ClockSet => self.look_at_all(),
+                AlarmStage::No | AlarmStage::Due => {}
+                AlarmStage::ClockSet => self.look_at_all(),
             }
             let asked = signals.asked();
             if let Some(signal) = asked.end {
@@ -376,9 +376,9 @@ impl TickFollower<'_> {
     }
 
     /// Handles the end of a step.
-    fn take_in(&mut self, session: &mut Session, ended: Ended<AgentName>) {
-        let Ended { of: name, lines, end } = ended;
-        let did_nothing = end == End::Exit(Status::NothingDone.code().into());
+    fn take_in(&mut self, session: &mut Session, ended: EndedJob<AgentName>) {
+        let EndedJob { of: name, lines, end } = ended;
+        let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
         // A step that did nothing prints nothing.
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = print_tick(&mut session.out, &name, lines, end);

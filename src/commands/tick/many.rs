@@ -12,12 +12,12 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
 use crate::model::scheduling::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs::{self, End, Relay, Work};
+use crate::process::jobs::{self, JobEnd, Relay, Work};
 use crate::report::output::{Output, relay};
 use crate::report::progress::Unit;
 use crate::report::step;
 use crate::rules::priority::{Rank, rank};
-use crate::store::{Due, Store, at_once};
+use crate::store::{DueAgents, Store, at_once};
 
 use super::Round;
 
@@ -117,16 +117,16 @@ impl Round<'_> {
 
 /// Prints the output of an agent's tick, and reports an error that it could not print. Returns the
 /// exit status.
-pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: End) -> Status {
+pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
     let reached = match end {
-        End::Exit(0) => Status::Done,
-        End::Exit(10) => Status::NothingDone,
-        End::Exit(3) => Status::NotFound,
-        End::Exit(4) => Status::Refused,
-        End::Exit(5) => Status::Busy,
-        End::Exit(6) => Status::Damaged,
-        End::Exit(7) => Status::TurnFailed,
-        End::Exit(_) | End::Signal(_) | End::Unknown => Status::Failed,
+        JobEnd::Exit(0) => Status::Done,
+        JobEnd::Exit(10) => Status::NothingDone,
+        JobEnd::Exit(3) => Status::NotFound,
+        JobEnd::Exit(4) => Status::Refused,
+        JobEnd::Exit(5) => Status::Busy,
+        JobEnd::Exit(6) => Status::Damaged,
+        JobEnd::Exit(7) => Status::TurnFailed,
+        JobEnd::Exit(_) | JobEnd::Signal(_) | JobEnd::Unknown => Status::Failed,
     };
     out.results(lines, reached);
     if reached == Status::Failed
@@ -140,11 +140,11 @@ pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: End) ->
 }
 
 /// Returns an error for a tick that ended without a result.
-fn last_words(lines: &[u8], end: End) -> Option<String> {
+fn last_words(lines: &[u8], end: JobEnd) -> Option<String> {
     match end {
-        End::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
-        End::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
-        End::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
+        JobEnd::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
+        JobEnd::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
+        JobEnd::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
     }
 }
 
@@ -192,7 +192,7 @@ fn by_urgency(store: &Store, names: &mut [AgentName], urgencies: &Urgencies, now
 /// Urgencies of the due agents, as a store reports them.
 pub type Urgencies = BTreeMap<AgentName, Urgency>;
 
-pub fn urgencies(store: &Store, due: Due) -> Urgencies {
+pub fn urgencies(store: &Store, due: DueAgents) -> Urgencies {
     let urgencies = due.agents.into_iter().map(|agent| {
         // An agent with unreadable settings reports that in its own tick.
         let policy =

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::exchange::Exchange;
 use crate::engine::session::Session;
 use crate::engine::step::{busy_step, quiet_step, would_do};
@@ -186,7 +186,7 @@ impl Round<'_> {
             self.has_moved |= did;
             // Another clone may own the parent; its own step then finds the end of the child.
             if did && !args.dry_run && exchange.is_none() {
-                Desk::new(session, &agent).tell_parent();
+                Context::new(session, &agent).tell_parent();
             }
             session.out.result(&report, |out| shown::text(&report, out));
             if let Some(error) = session.lacked.take() {

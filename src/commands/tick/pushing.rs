@@ -4,7 +4,7 @@
 //!
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::exchange::{Exchange, Terms};
 use crate::engine::foresee::foresee;
 use crate::engine::session::Session;
@@ -65,7 +65,7 @@ pub fn step(
         return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
     }
     let stepped = busy_step(session, store, agent);
-    let released = Desk::new(session, agent).change(|draft| {
+    let released = Context::new(session, agent).change(|draft| {
         let_go(draft, Some(&by.id));
         Ok::<(), Refusal>(())
     });

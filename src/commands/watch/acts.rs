@@ -9,7 +9,7 @@ use crate::engine::session::Session;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::json;
-use crate::process::jobs::{End, Ended};
+use crate::process::jobs::{EndedJob, JobEnd};
 use crate::store::Store;
 
 /// Command that a key runs.
@@ -83,7 +83,7 @@ impl Act {
 }
 
 /// Describes the result of a command.
-pub fn result_text(ended: &Ended<(Act, AgentName)>) -> String {
+pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);
     let last = lines.lines().last().and_then(|line| json::value(line.as_bytes()).ok()).unwrap_or_default();
@@ -95,7 +95,7 @@ pub fn result_text(ended: &Ended<(Act, AgentName)>) -> String {
             Some(hint) => format!("{message} ({hint})"),
             None => message,
         },
-        (None, End::Exit(code)) => {
+        (None, JobEnd::Exit(code)) => {
             let said = of(&["action", "decision", "reason", "terminal", "brief", "status"]).join(", ");
             match (said.is_empty(), code) {
                 (false, _) => said,
@@ -103,8 +103,8 @@ pub fn result_text(ended: &Ended<(Act, AgentName)>) -> String {
                 (true, code) => format!("exit status {code}"),
             }
         }
-        (None, End::Signal(signal)) => format!("ended by signal {signal}"),
-        (None, End::Unknown) => "ended".to_owned(),
+        (None, JobEnd::Signal(signal)) => format!("ended by signal {signal}"),
+        (None, JobEnd::Unknown) => "ended".to_owned(),
     };
     format!("{} {name}: {result}", act.name())
 }

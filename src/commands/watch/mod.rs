@@ -12,13 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use crate::cli;
-use crate::engine::closeup::{Said, close_up};
+use crate::engine::closeup::{LastOutput, close_up};
 use crate::engine::session::{Session, agents};
 use crate::engine::summaries;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
-use crate::process::alarm::{Alarm, Rung};
+use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Keyboard, Screen};
 use crate::process::signals::{OfTerminal, Signals};
@@ -27,7 +27,7 @@ use crate::report::dashboard::{
 };
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
-use crate::store::{News, Store, Told, Watch};
+use crate::store::{News, RecordWatch, Store, Told};
 
 use acts::{Act, result_text};
 use fleet::Fleet;
@@ -110,9 +110,9 @@ enum FooterState {
 struct DetailState {
     name: AgentName,
     seen: std::result::Result<AgentDetail, String>,
-    said: Option<Said>,
+    said: Option<LastOutput>,
     /// Reports changes of an agent in a database, which has no other source of events.
-    heard: Watch,
+    heard: RecordWatch,
     /// True if its turn may have written more than was read.
     has_more: bool,
     /// Number of lines that are scrolled out at the top.
@@ -121,7 +121,7 @@ struct DetailState {
 
 impl DetailState {
     fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let written = self.said.iter().flat_map(Said::readable);
+        let written = self.said.iter().flat_map(LastOutput::readable);
         written.chain(self.heard.readable())
     }
 }
@@ -188,9 +188,9 @@ impl Dashboard {
                 self.is_changed = true;
             }
             match self.alarm.has_rung() {
-                Rung::No => {}
-                Rung::Due => self.look_again(session),
-                Rung::ClockSet => self.is_changed = true,
+                AlarmStage::No => {}
+                AlarmStage::Due => self.look_again(session),
+                AlarmStage::ClockSet => self.is_changed = true,
             }
             let asked = signals.asked();
             // A closed terminal sends SIGHUP.
@@ -342,8 +342,8 @@ impl Dashboard {
     /// Opens the detail view of an agent.
     fn look_near(&mut self, session: &Session, name: AgentName) {
         let before = self.near.take().filter(|near| near.name == name);
-        let (said, mut heard, from) =
-            before.map_or_else(|| (None, Watch::for_long(), 0), |near| (near.said, near.heard, near.from));
+        let (said, mut heard, from) = before
+            .map_or_else(|| (None, RecordWatch::for_long(), 0), |near| (near.said, near.heard, near.from));
         let seen = self.store.agent(&name).and_then(|agent| {
             if self.store.is_remote() {
                 heard.follow_records(&agent);
@@ -365,7 +365,7 @@ impl Dashboard {
         let listened = self.store.agent(&near.name).and_then(|agent| {
             let mut said = match near.said.take() {
                 Some(said) if said.run() == run => said,
-                Some(_) | None => Said::of(&agent, run),
+                Some(_) | None => LastOutput::of(&agent, run),
             };
             said.look(&agent, seen.run.is_some())?;
             Ok(said)
@@ -421,7 +421,7 @@ impl Dashboard {
             }
         }
         if let Some(near) = &mut self.near {
-            near.has_more |= near.said.as_mut().is_some_and(Said::has_news);
+            near.has_more |= near.said.as_mut().is_some_and(LastOutput::has_news);
             if near.heard.has_news() {
                 self.to_read.insert(near.name.clone());
             }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::{self, TimerCommand};
-use crate::engine::lookup::{self, Named};
+use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::bound::Bound;
@@ -85,7 +85,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
             Ok(Status::Done)
         }
         TimerCommand::Cancel { id, agent } => {
-            let found: Named<TimerId> =
+            let found: ResolvedId<TimerId> =
                 lookup::open::<Timer>(&store, optional_agent(&agent)?, "active timer", &id)?;
             let timer =
                 change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;

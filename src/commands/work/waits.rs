@@ -7,8 +7,8 @@ use crate::commands::words::{
     ended_records, moment, open_id, optional_agent, parse, parse_optional, read_record, required_agent,
 };
 use crate::engine::authority;
-use crate::engine::desk::Desk;
-use crate::engine::lookup::{self, ACTIVE_TRIGGER, Named, active_trigger, ended_task};
+use crate::engine::desk::Context;
+use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::id::{WaitId, WorkId};
@@ -35,7 +35,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel { id, agent }) => {
-            let found: Named<WaitId> =
+            let found: ResolvedId<WaitId> =
                 lookup::open::<Wait>(&store, optional_agent(&agent)?, "active wait", &id)?;
             let wait =
                 change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
@@ -113,7 +113,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
         resource: args.resource,
     };
     authority::reach_records(session, store, &agent, CHANGE)?;
-    let open = Desk::new(session, &agent).open()?;
+    let open = Context::new(session, &agent).open()?;
     // The trigger may have been revoked since it was looked up.
     new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
     let Set { wait, replaces } = open.change(|draft| wait::set(draft, new))?.made;

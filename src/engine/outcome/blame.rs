@@ -13,14 +13,14 @@ use crate::model::json;
 
 /// Path component of a part of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum PathPart {
     Field(String),
     Element(usize),
 }
 
-impl Step {
-    pub fn field(name: &str) -> Step {
-        Step::Field(name.to_owned())
+impl PathPart {
+    pub fn field(name: &str) -> PathPart {
+        PathPart::Field(name.to_owned())
     }
 }
 
@@ -30,7 +30,7 @@ const TAG: &str = "do";
 /// Returns the path of the part for which the document is not a `T`, and the error.
 ///
 /// `None` if it is a `T` after it was parsed as JSON, or is no JSON.
-pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, String)> {
+pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<PathPart>, String)> {
     let mut document = json::value(bytes).ok()?;
     let wrong = |document: &Value| {
         let text = document.to_string();
@@ -50,10 +50,10 @@ pub fn find<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Option<(Vec<Step>, St
 /// `None` if the part at `path` is itself invalid.
 fn step_down(
     document: &mut Value,
-    path: &[Step],
+    path: &[PathPart],
     is_still_wrong: impl Fn(&Value) -> bool,
     why: &str,
-) -> Option<Step> {
+) -> Option<PathPart> {
     match part(document, path)?.take() {
         Value::Object(fields) => {
             let mut has = |trial: Map<String, Value>| {
@@ -76,7 +76,7 @@ fn step_down(
             let first = |count: usize| fields.iter().take(count).cloned().collect::<Map<_, _>>();
             let count = least(fields.len(), |count| has(first(count)));
             has(first(count));
-            Some(Step::Field(fields.get(count.checked_sub(1)?)?.0.clone()))
+            Some(PathPart::Field(fields.get(count.checked_sub(1)?)?.0.clone()))
         }
         Value::Array(elements) => {
             let mut has = |count: usize| {
@@ -87,7 +87,7 @@ fn step_down(
             };
             let count = least(elements.len(), &mut has);
             has(count);
-            count.checked_sub(1).map(Step::Element)
+            count.checked_sub(1).map(PathPart::Element)
         }
         whole @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
             *part(document, path)? = whole;
@@ -107,20 +107,20 @@ fn least(most: usize, mut holds: impl FnMut(usize) -> bool) -> usize {
     high
 }
 
-fn part<'a>(document: &'a mut Value, path: &[Step]) -> Option<&'a mut Value> {
+fn part<'a>(document: &'a mut Value, path: &[PathPart]) -> Option<&'a mut Value> {
     path.iter().try_fold(document, |value, step| match step {
-        Step::Field(name) => value.get_mut(name),
-        Step::Element(at) => value.get_mut(at),
+        PathPart::Field(name) => value.get_mut(name),
+        PathPart::Element(at) => value.get_mut(at),
     })
 }
 
 /// Returns the path as text: `$.actions[0].kind`.
-pub fn shown(path: &[Step]) -> String {
+pub fn shown(path: &[PathPart]) -> String {
     let mut text = "$".to_owned();
     for step in path {
         match step {
-            Step::Field(name) => text.push_str(&format!(".{name}")),
-            Step::Element(at) => text.push_str(&format!("[{at}]")),
+            PathPart::Field(name) => text.push_str(&format!(".{name}")),
+            PathPart::Element(at) => text.push_str(&format!("[{at}]")),
         }
     }
     text
@@ -128,15 +128,15 @@ pub fn shown(path: &[Step]) -> String {
 
 /// Returns line and column, both from 1, at which the part at `path` begins. Columns count
 /// characters.
-pub fn place(bytes: &[u8], path: &[Step]) -> Option<(usize, usize)> {
+pub fn place(bytes: &[u8], path: &[PathPart]) -> Option<(usize, usize)> {
     let text = std::str::from_utf8(bytes).ok()?;
     let mut here: &RawValue = serde_json::from_str(text).ok()?;
     for step in path {
         here = match step {
-            Step::Field(name) => {
+            PathPart::Field(name) => {
                 serde_json::from_str::<BTreeMap<String, &RawValue>>(here.get()).ok()?.remove(name)?
             }
-            Step::Element(at) => *serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(*at)?,
+            PathPart::Element(at) => *serde_json::from_str::<Vec<&RawValue>>(here.get()).ok()?.get(*at)?,
         };
     }
     let offset = (here.get().as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;

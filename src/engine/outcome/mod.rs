@@ -30,7 +30,7 @@ impl Wrong {
     }
 
     /// Returns an error about the part at `path`.
-    fn of_part(bytes: &[u8], path: &[blame::Step], why: impl fmt::Display) -> Wrong {
+    fn of_part(bytes: &[u8], path: &[blame::PathPart], why: impl fmt::Display) -> Wrong {
         let (line, column) = blame::place(bytes, path).unwrap_or_default();
         Wrong { line, column, why: format!("{}: {why}", blame::shown(path)) }
     }
@@ -79,11 +79,11 @@ pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong
     let (count, most) = (outcome.actions.len(), limits.max_actions);
     if count as u64 > most {
         let why = format!("it has {count} actions, more than limits.max_actions = {most}");
-        return Err(Wrong::of_part(bytes, &[blame::Step::field("actions")], why));
+        return Err(Wrong::of_part(bytes, &[blame::PathPart::field("actions")], why));
     }
     BRIEF
         .check(outcome.brief.as_ref().map_or(0, |brief| brief.len() as u64))
-        .map_err(|refusal| Wrong::of_part(bytes, &[blame::Step::field("brief")], refusal.message))?;
+        .map_err(|refusal| Wrong::of_part(bytes, &[blame::PathPart::field("brief")], refusal.message))?;
     Ok((outcome, notes.into_iter().map(str::to_owned).collect()))
 }
 
@@ -96,7 +96,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     let outcome: Outcome = json::read(bytes).map_err(|error| wrong_in(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
         let why = "`until` and `after` both say when: leave one out";
-        return Err(Wrong::of_part(bytes, &[blame::Step::field("deferred")], why));
+        return Err(Wrong::of_part(bytes, &[blame::PathPart::field("deferred")], why));
     }
     Ok(outcome)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::alone::alone;
 use crate::engine::background::cancel;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::environment::claimant;
 use crate::engine::input::Hearing;
 use crate::engine::oversee::OfTask;
@@ -20,18 +20,18 @@ use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::supervisor;
-use crate::process::turn::{Fate, Nobody, Overseer};
+use crate::process::turn::{Fate, Monitor, Nobody};
 use crate::rules::transition::task::{self, NewJob, NewTask};
-use crate::store::elsewhere::input::Said;
-use crate::store::elsewhere::{Arrival, Elsewhere, Piece, each_of};
+use crate::store::elsewhere::input::InputAnswer;
+use crate::store::elsewhere::{Arrival, Backend, Op, each_of};
 use crate::store::memory::Memory;
-use crate::store::{Store, Subject, Watch};
+use crate::store::{RecordWatch, Store, Subject};
 
 use super::both_stores::{Play, made, opener};
 
 fn stores(dir: &std::path::Path) -> (Rc<Memory>, Store) {
     let memory = Rc::new(Memory::default());
-    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn Elsewhere>).expect("open");
+    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn Backend>).expect("open");
     (memory, store.with_lease(Span::from_secs(3)))
 }
 
@@ -49,7 +49,7 @@ fn damage_names_the_record() {
     let records = memory.agent(&ada()).expect("asked").expect("there");
     let hold = records.hold(Duration::ZERO).expect("asked").expect("free");
     let revision = records.version().expect("known");
-    hold.commit(revision, &[Piece::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
+    hold.commit(revision, &[Op::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
     drop(hold);
     let all = play.agent.glimpse().open::<WorkItem>().expect_err("torn");
     let one = play.agent.glimpse().open_one::<WorkItem>(id.parse().expect("an id")).expect_err("torn");
@@ -181,7 +181,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
         hops: None,
         at: claimant(play.store).expect("a place"),
     };
-    let desk = Desk::new(&play.session, &play.agent);
+    let desk = Context::new(&play.session, &play.agent);
     let id = desk.change(|draft| task::start(draft, new)).expect("started").made.id;
     let mut overseer = OfTask::new(Nobody, &play.agent, id);
     let mut asked = |looks: usize| {
@@ -209,7 +209,7 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
         hold.commit(records.version().expect("known"), &[]).expect("committed");
     };
     // Whoever has not waited yet may find at once what it looks for.
-    let mut watch = Watch::new();
+    let mut watch = RecordWatch::new();
     watch.follow_records(&play.agent);
     changes();
     assert!(!watch.has_news());
@@ -220,7 +220,7 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
     changes();
     assert!(watch.has_news() && !watch.has_news());
     // Of so many agents the store is not asked to tell.
-    let mut watch = Watch::for_long();
+    let mut watch = RecordWatch::for_long();
     for number in 0..20 {
         let name: AgentName = format!("a{number}").parse().expect("a name");
         memory.create(&name, &each_of(&[])).expect("made");
@@ -244,7 +244,7 @@ fn interactive(play: &Play<'_>) -> TaskId {
         hops: None,
         at: claimant(play.store).expect("a place"),
     };
-    let desk = Desk::new(&play.session, &play.agent);
+    let desk = Context::new(&play.session, &play.agent);
     desk.change(|draft| task::start(draft, new)).expect("started").made.id
 }
 
@@ -257,12 +257,12 @@ fn a_task_hears_what_is_said_on_another_machine() {
     let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
     assert_eq!(
         said.say(uuid::Uuid::from_u128(1), b"x").expect("asked"),
-        Said::Nobody,
+        InputAnswer::Nobody,
         "nobody looks after it"
     );
     let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");
     let spot = crate::beneath::at(dir.path()).join("pipe");
-    let input = supervisor::Input::make(&spot).expect("made");
+    let input = supervisor::TaskInputPipe::make(&spot).expect("made");
     let mut command = File::open(spot.path()).expect("opened");
     let mut hearing = Hearing::new(input, &play.agent, id);
     let mut hear = |looks: usize| {
@@ -274,8 +274,8 @@ fn a_task_hears_what_is_said_on_another_machine() {
     // More than the pipe takes at once.
     let much: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     let words = uuid::Uuid::from_u128;
-    assert_eq!(said.say(words(1), b"first\n").expect("said"), Said::Waits);
-    assert_eq!(said.say(words(2), &much).expect("said"), Said::Waits);
+    assert_eq!(said.say(words(1), b"first\n").expect("said"), InputAnswer::Waits);
+    assert_eq!(said.say(words(2), &much).expect("said"), InputAnswer::Waits);
     hear(2);
     let rest = said.rest(words(2)).expect("asked").bytes;
     assert!(said.rest(words(1)).expect("asked").bytes == 0 && 0 < rest && rest < much.len(), "{rest}");

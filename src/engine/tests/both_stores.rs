@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use crate::alone::alone;
 use crate::clock::Clock;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::foresee::foresee;
 use crate::engine::gate::{Stop, open_gate};
 use crate::engine::load::{self, first_of_its_key};
 use crate::engine::lookup;
-use crate::engine::new_agent::{New, make};
-use crate::engine::session::{Said, Session};
+use crate::engine::new_agent::{AgentRequest, make};
+use crate::engine::session::{GlobalOptions, Session};
 use crate::engine::step::step;
 use crate::engine::stop::stop_agent;
 use crate::error::Result;
@@ -38,10 +38,10 @@ use crate::rules::admission::admit;
 use crate::rules::authority::OPERATOR;
 use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox::requeue;
-use crate::rules::transition::task::{self, End, NewJob, NewTask};
+use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::anchor::Anchor;
-use crate::store::elsewhere::Elsewhere;
+use crate::store::elsewhere::Backend;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
@@ -79,10 +79,10 @@ impl<'s> Play<'s> {
         let style = Style { json: true, quiet: true, verbose: false, color: Some(false) };
         let patience = Span::from_secs(10);
         let now = Time::parse("2026-03-04T05:06:07Z").expect("a time");
-        let said = Said { command: "test", dir: None, patience };
+        let said = GlobalOptions { command: "test", dir: None, patience };
         let session = Session::new(Clock::pinned(now), Output::new(style), said);
         let name: AgentName = "ada".parse().expect("a name");
-        let new = New {
+        let new = AgentRequest {
             name: name.clone(),
             parent: None,
             visibility: None,
@@ -259,7 +259,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     let dead = dead.expect("a dead letter");
     let found = lookup::message(play.store, None, &dead.id.to_string())?;
     assert_eq!(found.id, dead.id);
-    Desk::new(&play.session, &play.agent).change(|draft| requeue(draft, dead))?;
+    Context::new(&play.session, &play.agent).change(|draft| requeue(draft, dead))?;
     play.steps()?;
     play.passes(Span::from_secs(3600));
     play.steps()?;
@@ -269,7 +269,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
 /// Admits three messages at once, of which two share a key, and one key was used before.
 fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     let once = play.message("once", Some("key"))?;
-    Desk::new(&play.session, &play.agent).change(|draft| {
+    Context::new(&play.session, &play.agent).change(|draft| {
         admit_drop(draft, once.clone(), None);
         Ok::<_, Refusal>(())
     })?;
@@ -305,7 +305,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
         hops: None,
         at: crate::engine::environment::claimant(play.store)?,
     };
-    let desk = Desk::new(&play.session, &play.agent);
+    let desk = Context::new(&play.session, &play.agent);
     let id: TaskId = desk.change(|draft| task::start(draft, new))?.made.id;
     // As long as this lease is held its supervisor lives.
     let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
@@ -313,8 +313,8 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     play.steps()?;
     let found = lookup::open::<Task>(play.store, None, "task", &id.to_string())?;
     assert_eq!(found.id, id);
-    let end = End::Lost("nobody saw it".to_owned());
-    Desk::new(&play.session, &play.agent).change(|draft| task::finish(draft, id, end))?;
+    let end = TaskEnding::Lost("nobody saw it".to_owned());
+    Context::new(&play.session, &play.agent).change(|draft| task::finish(draft, id, end))?;
     drop(lease);
     let records = load::look(&play.agent, play.now)?;
     assert_eq!(records.inbox.head.expect("its result").kind, MessageKind::TaskResult);
@@ -333,7 +333,7 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
         verify: Verify::HmacSha256 { header: SIGNATURE_HEADER.to_owned() },
         secret_sha256: sha256(b"first"),
     };
-    let desk = Desk::new(&play.session, &play.agent);
+    let desk = Context::new(&play.session, &play.agent);
     let mut open = desk.open()?;
     let first = trigger::create(&mut open.draft, new)?;
     open.locked.keep_key(first.id, "first")?;
@@ -398,7 +398,7 @@ fn steps_come_to_the_same_in_a_database() {
     steps_come_to_the_same(Rc::new(fresh.open()));
 }
 
-fn steps_come_to_the_same(elsewhere: Rc<dyn Elsewhere>) {
+fn steps_come_to_the_same(elsewhere: Rc<dyn Backend>) {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let place = made(other.path());

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use crate::alone::alone;
 use crate::clock::seed;
-use crate::engine::desk::Desk;
+use crate::engine::desk::Context;
 use crate::engine::foresee::{at_rest, outlook};
 use crate::engine::gate::{Stop, open_gate};
 use crate::engine::stop::stop_agent;
 use crate::error::{Error, Result};
 use crate::model::message::Message;
 use crate::model::meters::Meters;
-use crate::model::record::Kept;
+use crate::model::record::OpenRecord;
 use crate::model::refusal::Refusal;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
@@ -32,7 +32,7 @@ use crate::rules::authority::OPERATOR;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::{timer, wait, work};
-use crate::store::elsewhere::Elsewhere;
+use crate::store::elsewhere::Backend;
 use crate::store::memory::Memory;
 use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Snapshot, Store};
@@ -125,13 +125,13 @@ impl Play<'_> {
                     Ok(seen.recent(self.now, 1, is_dead)?.pop())
                 })?;
                 let Some(dead) = dead else { return Ok(String::new()) };
-                said(Desk::new(&self.session, &self.agent).change(|draft| requeue(draft, dead)))
+                said(Context::new(&self.session, &self.agent).change(|draft| requeue(draft, dead)))
             }
         })
     }
 
     /// Changes one of the open records of a kind.
-    fn on_open<T: Kept>(
+    fn on_open<T: OpenRecord>(
         &self,
         at: usize,
         change: impl FnOnce(&mut Draft, &T) -> std::result::Result<(), Refusal>,
@@ -141,7 +141,7 @@ impl Play<'_> {
             return Ok(String::new());
         }
         let one = open.swap_remove(at);
-        Ok(said(Desk::new(&self.session, &self.agent).change(|draft| change(draft, &one))))
+        Ok(said(Context::new(&self.session, &self.agent).change(|draft| change(draft, &one))))
     }
 
     /// Returns all records, and the answers to all queries of a reader.
@@ -200,9 +200,9 @@ fn found(seen: &Snapshot<'_>, id: crate::model::id::MessageId) -> Result<crate::
     Ok(seen.waiting(id)?.expect("what was listed is found"))
 }
 
-fn open<T: Kept>(seen: &Snapshot<'_>) -> Result<Vec<T>> {
+fn open<T: OpenRecord>(seen: &Snapshot<'_>) -> Result<Vec<T>> {
     let open = seen.open::<T>()?;
-    let ids: Vec<T::Id> = open.iter().map(Kept::id).collect();
+    let ids: Vec<T::Id> = open.iter().map(OpenRecord::id).collect();
     assert!(ids == seen.open_ids::<T>()?, "what is listed is what is read");
     for id in ids {
         assert!(seen.is_open::<T>(id)? && seen.open_one::<T>(id)?.is_some());
@@ -319,7 +319,7 @@ proptest! {
 
 /// Runs these acts. After each, checks that the store names the agent as due whenever a dry run
 /// finds something to do, now or at some later times.
-fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
+fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), elsewhere).expect("open");
     let mut play = Play::new(&store).expect("made");
@@ -355,7 +355,7 @@ fn a_dead_letter_requeued_twice_in_one_moment() {
 }
 
 /// Runs these acts on both stores.
-fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Elsewhere>) -> std::result::Result<(), TestCaseError> {
+fn are_the_same(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
     let memory = Store::with(made(other.path()), opener(), elsewhere).expect("open");

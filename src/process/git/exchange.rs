@@ -7,13 +7,13 @@ use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use super::index::{OwnIndex, index_lines};
-use super::{Call, Repository, Said, hint_about, paper, refuse};
-use crate::error::{Context, Error, Result};
+use super::{GitCall, GitResult, Repository, hint_about, paper, refuse};
+use crate::error::{Error, IoContext, Result};
 use crate::model::tree::{Blob, Tree};
 
 /// The remote branch with which a clone syncs.
 #[derive(Debug, Clone)]
-pub struct Line {
+pub struct RemoteBranch {
     pub remote: String,
     /// Branch of the remote.
     pub branch: String,
@@ -44,7 +44,7 @@ pub struct Merge {
 
 /// A path with different contents in two commits.
 #[derive(Debug, Clone)]
-pub struct Change {
+pub struct PathChange {
     /// Path in the repository.
     pub path: String,
     pub before: Option<Blob>,
@@ -56,7 +56,7 @@ const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
 impl Repository<'_> {
     /// Returns the branch with which this clone syncs: that of the named remote, else of the
     /// branch's, else of `origin`, else of the only one.
-    pub fn line(&self, remote: Option<&str>) -> Result<Line> {
+    pub fn line(&self, remote: Option<&str>) -> Result<RemoteBranch> {
         let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message =
                 "HEAD is detached: no branch is checked out, so there is none to exchange".to_owned();
@@ -102,7 +102,7 @@ impl Repository<'_> {
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
         let known = format!("refs/dormouse/{named}/{branch}");
-        Ok(Line { remote: named, branch, prefix, git_dir, index, known, ssh })
+        Ok(RemoteBranch { remote: named, branch, prefix, git_dir, index, known, ssh })
     }
 
     /// Error when git converts line ends in this clone, because files could then not be compared
@@ -131,7 +131,7 @@ impl Repository<'_> {
     }
 
     /// Returns the last known commit of the remote branch.
-    pub fn known(&self, line: &Line) -> Result<Option<String>> {
+    pub fn known(&self, line: &RemoteBranch) -> Result<Option<String>> {
         self.commit_of(&line.known)
     }
 
@@ -150,7 +150,7 @@ impl Repository<'_> {
     }
 
     /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch yet.
-    pub fn fetch(&self, line: &Line) -> Result<Option<String>> {
+    pub fn fetch(&self, line: &RemoteBranch) -> Result<Option<String>> {
         let refspec = format!("+refs/heads/{}:{}", line.branch, line.known);
         let words = [
             "fetch",
@@ -162,7 +162,7 @@ impl Repository<'_> {
             &line.remote,
             &refspec,
         ];
-        let said = self.call(&words, &Call { ssh: line.ssh, ..Call::default() })?;
+        let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
         if said.is_success() {
             return self.known(line);
         }
@@ -173,10 +173,10 @@ impl Repository<'_> {
     }
 
     /// Pushes a commit to the branch, if the branch is still at the commit's parent.
-    pub fn push(&self, line: &Line, commit: &str) -> Result<Pushed> {
+    pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<Pushed> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
         let words = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
-        let said = self.call(&words, &Call { ssh: line.ssh, ..Call::default() })?;
+        let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
         if said.is_success() {
             self.ask(&["update-ref", &line.known, commit], "see why git can't write its refs")?;
             return Ok(Pushed::Accepted);
@@ -195,7 +195,7 @@ impl Repository<'_> {
         Err(self.unreachable("push to", line, &said))
     }
 
-    fn unreachable(&self, what: &str, line: &Line, said: &Said) -> Error {
+    fn unreachable(&self, what: &str, line: &RemoteBranch, said: &GitResult) -> Error {
         let reason = said.stdout.lines().find_map(|line| line.strip_prefix("!\t"));
         let words = said.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = reason.map(str::to_owned).or(words.clone().next().map(str::to_owned)).unwrap_or_default();
@@ -206,7 +206,7 @@ impl Repository<'_> {
     }
 
     /// Returns the files of the state directory in a commit.
-    pub fn tree(&self, line: &Line, commit: &str) -> Result<Tree> {
+    pub fn tree(&self, line: &RemoteBranch, commit: &str) -> Result<Tree> {
         let mut words = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
         // An empty prefix is no valid path.
         words.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
@@ -230,20 +230,20 @@ impl Repository<'_> {
 
     /// Returns the contents of these objects in order. Each is read when it is asked for, because
     /// all together may be large.
-    pub fn contents(&self, ids: &[&str]) -> Result<Contents> {
+    pub fn contents(&self, ids: &[&str]) -> Result<GitObjects> {
         if ids.is_empty() {
-            return Ok(Contents { answer: BufReader::new(paper()?), left: 0 });
+            return Ok(GitObjects { answer: BufReader::new(paper()?), left: 0 });
         }
         let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
-        let call = Call { stdin: Some(asked.as_bytes()), ..Call::default() };
+        let call = GitCall { stdin: Some(asked.as_bytes()), ..GitCall::default() };
         let (said, mut answer) = self.answer(&["cat-file", "--batch"], &call)?;
         self.done(&said)?;
         answer.rewind().context("read", Path::new("what git said"))?;
-        Ok(Contents { answer: BufReader::new(answer), left: ids.len() })
+        Ok(GitObjects { answer: BufReader::new(answer), left: ids.len() })
     }
 
     /// Returns the content of a file of the state directory in a commit.
-    pub fn content_at(&self, line: &Line, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
+    pub fn content_at(&self, line: &RemoteBranch, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
         let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
         const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
         if !said.is_success() && NOT_THERE.iter().any(|words| said.stderr.contains(words)) {
@@ -256,7 +256,7 @@ impl Repository<'_> {
     /// Stores bytes as an object.
     pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
         let words = ["hash-object", "-w", "--no-filters", "--stdin"];
-        let said = self.call(&words, &Call { stdin: Some(bytes), ..Call::default() })?;
+        let said = self.call(&words, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
         self.done(&said)?;
         Ok(Blob { mode: "100644".to_owned(), id: said.stdout.trim_end().to_owned() })
     }
@@ -302,7 +302,7 @@ impl Repository<'_> {
     /// `tree`.
     pub fn commit_tree(
         &self,
-        line: &Line,
+        line: &RemoteBranch,
         tree: &str,
         changes: &BTreeMap<String, Option<Blob>>,
         parents: &[&str],
@@ -313,7 +313,7 @@ impl Repository<'_> {
         self.done(&self.call(&["read-tree", tree], &index)?)?;
         let changes = changes.iter().map(|(path, blob)| (format!("{}{path}", line.prefix), blob.as_ref()));
         let lines = index_lines(changes);
-        let call = Call { stdin: Some(&lines), ..own.call() };
+        let call = GitCall { stdin: Some(&lines), ..own.call() };
         self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
         let written = self.call(&["write-tree"], &index)?;
         self.done(&written)?;
@@ -332,7 +332,7 @@ impl Repository<'_> {
     }
 
     /// Returns the differences of two commits, in the whole repository.
-    pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<Change>> {
+    pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<PathChange>> {
         const NOTHING: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
         let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
         let said = self.run(&[&words[..], &[before.unwrap_or(NOTHING), after]].concat())?;
@@ -340,7 +340,7 @@ impl Repository<'_> {
         Ok(raw_changes(&said.stdout))
     }
 
-    pub(super) fn done(&self, said: &Said) -> Result<()> {
+    pub(super) fn done(&self, said: &GitResult) -> Result<()> {
         if said.is_success() {
             return Ok(());
         }
@@ -350,7 +350,7 @@ impl Repository<'_> {
     }
 }
 
-impl Line {
+impl RemoteBranch {
     /// True if a path of the repository is in the state directory.
     pub fn is_inside(&self, path: &str) -> bool {
         path.starts_with(&self.prefix)
@@ -358,7 +358,7 @@ impl Line {
 }
 
 /// Parses git's output of `--raw -z`.
-pub(super) fn raw_changes(text: &str) -> Vec<Change> {
+pub(super) fn raw_changes(text: &str) -> Vec<PathChange> {
     let mut found = Vec::new();
     let mut words = text.split('\0');
     while let (Some(head), Some(path)) = (words.next().filter(|head| !head.is_empty()), words.next()) {
@@ -367,18 +367,22 @@ pub(super) fn raw_changes(text: &str) -> Vec<Change> {
         let blob = |mode: &str, id: &str| {
             (mode != "000000").then(|| Blob { mode: mode.to_owned(), id: id.to_owned() })
         };
-        found.push(Change { path: path.to_owned(), before: blob(mode, id), after: blob(new_mode, new_id) });
+        found.push(PathChange {
+            path: path.to_owned(),
+            before: blob(mode, id),
+            after: blob(new_mode, new_id),
+        });
     }
     found
 }
 
 /// Contents of objects, in the format of `git cat-file --batch`.
-pub struct Contents {
+pub struct GitObjects {
     answer: BufReader<File>,
     left: usize,
 }
 
-impl Iterator for Contents {
+impl Iterator for GitObjects {
     type Item = Result<Vec<u8>>;
 
     fn next(&mut self) -> Option<Result<Vec<u8>>> {
@@ -390,7 +394,7 @@ impl Iterator for Contents {
     }
 }
 
-impl Contents {
+impl GitObjects {
     /// Reads a line that ends with the length, the content, and a line end.
     fn one(&mut self) -> io::Result<Vec<u8>> {
         let mut head = String::new();

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::exchange::{Change, Line, raw_changes};
+use super::exchange::{PathChange, RemoteBranch, raw_changes};
 use super::lock::IndexLock;
-use super::{BESIDE_OTHERS, Call, PAUSE, Repository, Said, hint_about, refuse};
-use crate::error::{Context, Error, Result};
+use super::{BESIDE_OTHERS, GitCall, GitResult, PAUSE, Repository, hint_about, refuse};
+use crate::error::{Error, IoContext, Result};
 use crate::model::tree::Blob;
 
 impl Repository<'_> {
@@ -17,7 +17,7 @@ impl Repository<'_> {
     /// caller can hold a lock meanwhile. The index and the work tree elsewhere are not changed.
     pub fn snapshot(
         &self,
-        line: &Line,
+        line: &RemoteBranch,
         (subject, body): (&str, &str),
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
@@ -38,7 +38,7 @@ impl Repository<'_> {
 
     fn try_snapshot(
         &self,
-        line: &Line,
+        line: &RemoteBranch,
         (subject, body): (&str, &str),
         take_up: &mut impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
@@ -94,7 +94,7 @@ impl Repository<'_> {
 
     /// Sets the clone's index to the committed state directory, even if a sync was killed in
     /// between. A person's next commit would otherwise revert the sync.
-    fn align_index(&self, line: &Line, commit: &str) -> Result<()> {
+    fn align_index(&self, line: &RemoteBranch, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
         let said = self.run(&words)?;
@@ -106,7 +106,7 @@ impl Repository<'_> {
 
     /// Returns the paths in the state directory whose work tree differs from an index, or whose
     /// index differs from the checked-out commit, without ignored files.
-    fn touched(&self, line: &Line, index: &Call<'_>) -> Result<Vec<String>> {
+    fn touched(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let said = self.call(&words, index)?;
         self.done(&said)?;
@@ -115,7 +115,13 @@ impl Repository<'_> {
     }
 
     /// Error when uncommitted changes outside the state directory block a commit. Changes no file.
-    pub fn check_out_dry(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<()> {
+    pub fn check_out_dry(
+        &self,
+        line: &RemoteBranch,
+        changes: &[PathChange],
+        from: &str,
+        to: &str,
+    ) -> Result<()> {
         let said = self.would_check_out(line, changes, from, to)?;
         if said.is_success() {
             return Ok(());
@@ -130,7 +136,13 @@ impl Repository<'_> {
 
     /// Returns files outside the state directory that already have the content of the commit but
     /// not its index entry, because git was killed in between.
-    fn there_already(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Vec<Change>> {
+    fn there_already(
+        &self,
+        line: &RemoteBranch,
+        changes: &[PathChange],
+        from: &str,
+        to: &str,
+    ) -> Result<Vec<PathChange>> {
         let own = OwnIndex::copy(line)?;
         let index = own.call();
         let names = |words: &[&str]| -> Result<BTreeSet<String>> {
@@ -142,17 +154,23 @@ impl Repository<'_> {
         names(&["read-tree", to])?;
         let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
         let different = names(&["diff-files", "-z", "--name-only"])?;
-        let is_there = |change: &&Change| {
+        let is_there = |change: &&PathChange| {
             let is_outside = change.after.is_some() && !line.is_inside(&change.path);
             is_outside && !staged.contains(&change.path) && !different.contains(&change.path)
         };
         Ok(changes.iter().filter(is_there).cloned().collect())
     }
 
-    fn would_check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<Said> {
+    fn would_check_out(
+        &self,
+        line: &RemoteBranch,
+        changes: &[PathChange],
+        from: &str,
+        to: &str,
+    ) -> Result<GitResult> {
         let own = OwnIndex::copy(line)?;
         let inside = index_lines(own_changes(line, changes));
-        let call = Call { stdin: Some(&inside), ..own.call() };
+        let call = GitCall { stdin: Some(&inside), ..own.call() };
         self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
         let index = own.call();
         let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
@@ -162,8 +180,14 @@ impl Repository<'_> {
     /// Checks out a commit. The files of the state directory are already in place; git updates all
     /// others, or fails before it has changed one. Returns false if another commit was made
     /// meanwhile.
-    pub fn check_out(&self, line: &Line, changes: &[Change], from: &str, to: &str) -> Result<bool> {
-        let inside: Vec<Change> =
+    pub fn check_out(
+        &self,
+        line: &RemoteBranch,
+        changes: &[PathChange],
+        from: &str,
+        to: &str,
+    ) -> Result<bool> {
+        let inside: Vec<PathChange> =
             changes.iter().filter(|change| line.is_inside(&change.path)).cloned().collect();
         self.set_index(line, &inside)?;
         if inside.len() < changes.len() {
@@ -178,7 +202,7 @@ impl Repository<'_> {
         Ok(true)
     }
 
-    fn not_in_the_way(&self, said: &Said) -> Result<()> {
+    fn not_in_the_way(&self, said: &GitResult) -> Result<()> {
         if said.is_success() {
             return Ok(());
         }
@@ -192,12 +216,12 @@ impl Repository<'_> {
 
     /// Sets entries of the clone's index: in a copy that replaces it, so that no killed git leaves
     /// the lock.
-    fn set_index(&self, line: &Line, changes: &[Change]) -> Result<()> {
+    fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
         let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
         let aside = OwnIndex::path(line, ".lock");
         let _lock = IndexLock::take(&line.index, &aside, self.patience)?;
         let own = OwnIndex::copy(line)?;
-        let call = Call { stdin: Some(&lines), ..own.call() };
+        let call = GitCall { stdin: Some(&lines), ..own.call() };
         self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
         std::fs::rename(&own.path, &line.index).context("rename to", &line.index)
     }
@@ -212,18 +236,18 @@ pub(super) struct OwnIndex {
 impl OwnIndex {
     const NAME: &'static str = "dormouse-index.";
 
-    fn path(line: &Line, ending: &str) -> PathBuf {
+    fn path(line: &RemoteBranch, ending: &str) -> PathBuf {
         line.git_dir.join(format!("{}{}{ending}", OwnIndex::NAME, std::process::id()))
     }
 
-    pub(super) fn empty(line: &Line) -> OwnIndex {
+    pub(super) fn empty(line: &RemoteBranch) -> OwnIndex {
         let path = OwnIndex::path(line, "");
         let _ = std::fs::remove_file(&path);
         OwnIndex { path }
     }
 
     /// Copies the clone's index, which knows the files that have not changed since it was written.
-    fn copy(line: &Line) -> Result<OwnIndex> {
+    fn copy(line: &RemoteBranch) -> Result<OwnIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
                 let _ = std::fs::remove_file(entry.path());
@@ -237,8 +261,8 @@ impl OwnIndex {
         Ok(own)
     }
 
-    pub(super) fn call(&self) -> Call<'_> {
-        Call { index: Some(&self.path), ..Call::default() }
+    pub(super) fn call(&self) -> GitCall<'_> {
+        GitCall { index: Some(&self.path), ..GitCall::default() }
     }
 }
 
@@ -249,8 +273,8 @@ impl Drop for OwnIndex {
 }
 
 fn own_changes<'a>(
-    line: &'a Line,
-    changes: &'a [Change],
+    line: &'a RemoteBranch,
+    changes: &'a [PathChange],
 ) -> impl Iterator<Item = (String, Option<&'a Blob>)> {
     let inside = changes.iter().filter(|change| line.is_inside(&change.path));
     inside.map(|change| (change.path.clone(), change.after.as_ref()))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FlockOperation, flock};
 
 use super::PAUSE;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 /// Content of this program's lock. Git's is empty, or an index.
 const OURS: &[u8] = b"dormouse\n";

@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal};
 
 use super::patience::timespec;
 use super::{kernel, spawn};
-use crate::error::{Context, Error, Result, describe};
+use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::GitSettings;
 
 /// Pause before git is called again after another process blocked it.
@@ -168,7 +168,7 @@ impl<'a> Repository<'a> {
 
     /// Tries one commit. Returns the last answer of git: that there is nothing to commit, or why it
     /// failed. Also returns git's message about unreadable files.
-    fn try_to_commit(&self, subject: &str, body: &str) -> Result<(Said, Option<String>)> {
+    fn try_to_commit(&self, subject: &str, body: &str) -> Result<(GitResult, Option<String>)> {
         let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
         // A file in a shared inbox that its owner can't read must not keep the rest out of the
         // commit.
@@ -268,12 +268,12 @@ impl<'a> Repository<'a> {
 
     /// Calls git in the state directory. The path `.` means that directory, whatever characters its
     /// name has.
-    fn run(&self, words: &[&str]) -> Result<Said> {
-        self.call(words, &Call::default())
+    fn run(&self, words: &[&str]) -> Result<GitResult> {
+        self.call(words, &GitCall::default())
     }
 
     /// Calls git with options.
-    fn call(&self, words: &[&str], with: &Call<'_>) -> Result<Said> {
+    fn call(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
         let (mut said, answer) = self.answer(words, with)?;
         said.bytes = read(answer)?;
         said.stdout = String::from_utf8_lossy(&said.bytes).into_owned();
@@ -282,7 +282,7 @@ impl<'a> Repository<'a> {
 
     /// Calls git with options. Returns its answer as a file in memory at its beginning, because it
     /// may be large.
-    fn answer(&self, words: &[&str], with: &Call<'_>) -> Result<(Said, File)> {
+    fn answer(&self, words: &[&str], with: &GitCall<'_>) -> Result<(GitResult, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
         command.stdin(match with.stdin {
@@ -314,7 +314,7 @@ impl<'a> Repository<'a> {
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
         let stderr = String::from_utf8_lossy(&read(stderr)?).into_owned();
-        Ok((Said { status, stdout: String::new(), bytes: Vec::new(), stderr }, stdout))
+        Ok((GitResult { status, stdout: String::new(), bytes: Vec::new(), stderr }, stdout))
     }
 
     /// Waits for git up to `git.timeout`, and then ends it.
@@ -370,7 +370,7 @@ struct Places {
 
 /// Options of a call of git.
 #[derive(Default)]
-struct Call<'a> {
+struct GitCall<'a> {
     stdin: Option<&'a [u8]>,
     /// Index that replaces the clone's own.
     index: Option<&'a Path>,
@@ -379,7 +379,7 @@ struct Call<'a> {
 }
 
 /// Result of one call of git.
-struct Said {
+struct GitResult {
     status: ExitStatus,
     stdout: String,
     /// Output as bytes; the other field has it as text.
@@ -387,7 +387,7 @@ struct Said {
     stderr: String,
 }
 
-impl Said {
+impl GitResult {
     fn is_success(&self) -> bool {
         self.status.success()
     }

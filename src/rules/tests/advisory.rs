@@ -6,7 +6,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::TriggerId;
 use crate::model::message::Message;
 use crate::model::policy::Limit;
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::state::{KeptOut, SetAside};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{Ticked, WorkItem, WorkState};
@@ -237,7 +237,7 @@ fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
         assert!(!late(&stopped), "stopped, {after:?}");
         let mut busy = records.clone();
         busy.state.status = Status::AwakeRunning;
-        busy.lease = Lease::Held;
+        busy.lease = LeaseState::Held;
         busy.state.current_run = Some(current_run(&prompt(2)));
         assert!(!late(&busy), "busy, {after:?}");
     }

@@ -8,7 +8,7 @@ use crate::model::policy::Limit;
 use crate::model::records::Records;
 use crate::model::recovery::Strategy;
 use crate::model::resource::{Deferred, Resource};
-use crate::model::state::{Held, Spent};
+use crate::model::state::{HeldRun, Spent};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{Schedule, Timer};
 use crate::rules::advisory::advisories;
@@ -94,7 +94,7 @@ fn standing(status: Status, state: ExecutionState) -> Records {
     match state {
         ExecutionState::WaitingResources | ExecutionState::Suspended => {
             let until = (state == ExecutionState::WaitingResources).then(|| at(1000));
-            records.state.held = Some(Held { deferred_since: Some(now()), ..held(&prompt(1), until) });
+            records.state.held = Some(HeldRun { deferred_since: Some(now()), ..held(&prompt(1), until) });
             records.inbox.claimed = Some(prompt(1));
         }
         ExecutionState::Failed | ExecutionState::Recovering => {

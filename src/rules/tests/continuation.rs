@@ -8,7 +8,7 @@ use crate::model::message::{EXPIRY_KEY, Message, MessageKind, Origin, OriginKind
 use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::rules::continuation::{Source, Trigger, resolve};
+use crate::rules::continuation::{TriggerSource, TurnTrigger, resolve};
 use crate::rules::waits::satisfied;
 
 use super::{closure, message, message_id, task_id, text, wait, wait_id, wait_on, work_id};
@@ -49,10 +49,10 @@ fn waits() -> Vec<Wait> {
     ]
 }
 
-fn trigger(kind: TriggerKind) -> Trigger<'static> {
-    Trigger {
+fn trigger(kind: TriggerKind) -> TurnTrigger<'static> {
+    TurnTrigger {
         kind,
-        source: Source::Said,
+        source: TriggerSource::Said,
         contentful: true,
         task_id: None,
         task_status: None,
@@ -64,12 +64,16 @@ fn trigger(kind: TriggerKind) -> Trigger<'static> {
     }
 }
 
-fn wake_hint(contentful: bool) -> Trigger<'static> {
-    Trigger { source: Source::WakeHint, contentful, ..trigger(TriggerKind::SystemTick) }
+fn wake_hint(contentful: bool) -> TurnTrigger<'static> {
+    TurnTrigger { source: TriggerSource::WakeHint, contentful, ..trigger(TriggerKind::SystemTick) }
 }
 
-fn result(task: u32, status: TaskStatus) -> Trigger<'static> {
-    Trigger { task_id: Some(task_id(task)), task_status: Some(status), ..trigger(TriggerKind::TaskResult) }
+fn result(task: u32, status: TaskStatus) -> TurnTrigger<'static> {
+    TurnTrigger {
+        task_id: Some(task_id(task)),
+        task_status: Some(status),
+        ..trigger(TriggerKind::TaskResult)
+    }
 }
 
 fn waiting(reason: WaitingReason) -> Closure {
@@ -91,7 +95,7 @@ fn shown(found: &Continuation) -> Shown {
 #[track_caller]
 fn expect(
     prior: &Closure,
-    trigger: &Trigger<'_>,
+    trigger: &TurnTrigger<'_>,
     class: ContinuationClass,
     reentry: bool,
     matched: bool,
@@ -109,7 +113,7 @@ fn expect(
 fn row_1_operator_input_is_what_an_agent_that_awaits_the_operator_waited_for() {
     let said = trigger(TriggerKind::OperatorInput);
     expect(&waiting(AwaitingOperatorInput), &said, ResumeExpectedWait, true, true, &[1, 10]);
-    let about_one = Trigger { work_item_id: Some(work_id(2)), ..said };
+    let about_one = TurnTrigger { work_item_id: Some(work_id(2)), ..said };
     expect(&waiting(AwaitingOperatorInput), &about_one, ResumeExpectedWait, true, true, &[10]);
 }
 
@@ -131,9 +135,9 @@ fn row_9_the_result_of_another_task_re_enters_all_the_same() {
 #[test]
 fn row_3_a_timer_that_fires_resumes_an_agent_that_awaits_a_timer() {
     for contentful in [false, true] {
-        let fire = Trigger { contentful, ..trigger(TriggerKind::TimerFire) };
+        let fire = TurnTrigger { contentful, ..trigger(TriggerKind::TimerFire) };
         expect(&waiting(AwaitingTimer), &fire, ResumeExpectedWait, true, true, &[]);
-        let own = Trigger { wait_id: Some(wait_id(3)), ..fire };
+        let own = TurnTrigger { wait_id: Some(wait_id(3)), ..fire };
         expect(&waiting(AwaitingTimer), &own, ResumeExpectedWait, true, true, &[3]);
     }
 }
@@ -148,11 +152,11 @@ fn row_4_a_contentful_event_that_names_nothing_resumes_and_ends_no_wait_that_nam
 #[test]
 fn row_4_a_contentful_event_ends_the_wait_that_it_names_and_no_other() {
     for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-        let own = Trigger { resource: Some(RESOURCE), ..trigger.clone() };
+        let own = TurnTrigger { resource: Some(RESOURCE), ..trigger.clone() };
         expect(&waiting(AwaitingExternalChange), &own, ResumeExpectedWait, true, true, &[2]);
-        let items = Trigger { resource: Some("mail:inbox"), ..trigger.clone() };
+        let items = TurnTrigger { resource: Some("mail:inbox"), ..trigger.clone() };
         expect(&waiting(AwaitingExternalChange), &items, ResumeExpectedWait, true, true, &[5]);
-        let by_id = Trigger { wait_id: Some(wait_id(5)), ..trigger };
+        let by_id = TurnTrigger { wait_id: Some(wait_id(5)), ..trigger };
         expect(&waiting(AwaitingExternalChange), &by_id, ResumeExpectedWait, true, true, &[5]);
     }
 }
@@ -161,7 +165,7 @@ fn row_4_a_contentful_event_ends_the_wait_that_it_names_and_no_other() {
 fn row_4_does_not_hold_for_a_resource_that_nobody_waits_for() {
     for resource in [OTHER_RESOURCE, "mail:outbox", "mail:bound"] {
         for trigger in [trigger(TriggerKind::ExternalEvent), wake_hint(true)] {
-            let other = Trigger { resource: Some(resource), ..trigger };
+            let other = TurnTrigger { resource: Some(resource), ..trigger };
             expect(&waiting(AwaitingExternalChange), &other, LivenessOnly, false, false, &[]);
         }
     }
@@ -169,17 +173,18 @@ fn row_4_does_not_hold_for_a_resource_that_nobody_waits_for() {
 
 #[test]
 fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
-    for blank in [wake_hint(false), Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }] {
+    for blank in [wake_hint(false), TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }]
+    {
         let rows = [
-            (Trigger { wait_id: Some(wait_id(2)), ..blank.clone() }, 2),
-            (Trigger { trigger_id: Some(trigger_id(1)), ..blank.clone() }, 2),
-            (Trigger { resource: Some(RESOURCE), ..blank.clone() }, 2),
-            (Trigger { resource: Some("mail:inbox"), ..blank.clone() }, 5),
-            (Trigger { resource: Some("disk"), ..blank.clone() }, 7),
-            (Trigger { wait_id: Some(wait_id(12)), ..blank.clone() }, 12),
+            (TurnTrigger { wait_id: Some(wait_id(2)), ..blank.clone() }, 2),
+            (TurnTrigger { trigger_id: Some(trigger_id(1)), ..blank.clone() }, 2),
+            (TurnTrigger { resource: Some(RESOURCE), ..blank.clone() }, 2),
+            (TurnTrigger { resource: Some("mail:inbox"), ..blank.clone() }, 5),
+            (TurnTrigger { resource: Some("disk"), ..blank.clone() }, 7),
+            (TurnTrigger { wait_id: Some(wait_id(12)), ..blank.clone() }, 12),
         ];
         // No signal answers a question to the operator, whatever it names.
-        let question = Trigger { wait_id: Some(wait_id(1)), ..blank };
+        let question = TurnTrigger { wait_id: Some(wait_id(1)), ..blank };
         expect(&waiting(AwaitingExternalChange), &question, LivenessOnly, false, false, &[]);
         for (named, ended) in rows {
             expect(&waiting(AwaitingExternalChange), &named, ResumeExpectedWait, true, true, &[ended]);
@@ -189,7 +194,7 @@ fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies() {
 
 #[test]
 fn row_6_a_signal_without_content_that_names_nothing_is_liveness_and_matches() {
-    let event = Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) };
+    let event = TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) };
     for trigger in [event, wake_hint(false)] {
         expect(&waiting(AwaitingExternalChange), &trigger, LivenessOnly, false, true, &[]);
     }
@@ -199,7 +204,7 @@ fn row_6_a_signal_without_content_that_names_nothing_is_liveness_and_matches() {
 fn row_7_news_of_a_task_that_has_not_ended_is_liveness_and_matches() {
     for status in [TaskStatus::Queued, TaskStatus::Running, TaskStatus::Cancelling] {
         expect(&waiting(AwaitingTaskResult), &result(1, status), LivenessOnly, false, true, &[]);
-        let named = Trigger { wait_id: Some(wait_id(4)), ..result(1, status) };
+        let named = TurnTrigger { wait_id: Some(wait_id(4)), ..result(1, status) };
         expect(&waiting(AwaitingTaskResult), &named, LivenessOnly, false, true, &[]);
     }
     expect(&waiting(AwaitingTaskResult), &trigger(TriggerKind::TaskResult), LivenessOnly, false, true, &[]);
@@ -236,7 +241,7 @@ fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
         (AwaitingExternalChange, result(1, TaskStatus::Running)),
         (AwaitingTimer, trigger(TriggerKind::ExternalEvent)),
         (AwaitingTaskResult, trigger(TriggerKind::TimerFire)),
-        (AwaitingTaskResult, Trigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }),
+        (AwaitingTaskResult, TurnTrigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }),
     ];
     for (reason, trigger) in rows {
         expect(&waiting(reason), &trigger, LivenessOnly, false, false, &[]);
@@ -246,15 +251,15 @@ fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
 #[test]
 fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
     let rows = [
-        (Trigger { resource: Some(RESOURCE), ..wake_hint(false) }, 2),
-        (Trigger { resource: Some(RESOURCE), ..trigger(TriggerKind::ExternalEvent) }, 2),
-        (Trigger { wait_id: Some(wait_id(3)), ..trigger(TriggerKind::TimerFire) }, 3),
-        (Trigger { wait_id: Some(wait_id(12)), ..trigger(TriggerKind::InternalFollowup) }, 12),
+        (TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) }, 2),
+        (TurnTrigger { resource: Some(RESOURCE), ..trigger(TriggerKind::ExternalEvent) }, 2),
+        (TurnTrigger { wait_id: Some(wait_id(3)), ..trigger(TriggerKind::TimerFire) }, 3),
+        (TurnTrigger { wait_id: Some(wait_id(12)), ..trigger(TriggerKind::InternalFollowup) }, 12),
     ];
     for (named, ended) in rows {
         expect(&waiting(AwaitingOperatorInput), &named, ResumeOverride, true, false, &[ended]);
     }
-    let blank = Trigger { resource: Some(RESOURCE), ..wake_hint(false) };
+    let blank = TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) };
     for outcome in [Completed, Continuable, Failed] {
         expect(&closure(outcome, None, None), &blank, LocalContinuation, true, false, &[2]);
     }
@@ -262,8 +267,8 @@ fn what_ends_a_wait_re_enters_where_no_row_lets_it_in() {
 
 #[test]
 fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_do_not() {
-    let blank = |trigger: Trigger<'static>| Trigger { contentful: false, ..trigger };
-    let rows: [(Trigger<'_>, bool, &[u32]); 16] = [
+    let blank = |trigger: TurnTrigger<'static>| TurnTrigger { contentful: false, ..trigger };
+    let rows: [(TurnTrigger<'_>, bool, &[u32]); 16] = [
         (trigger(TriggerKind::OperatorInput), true, &[1, 10]),
         (blank(trigger(TriggerKind::OperatorInput)), true, &[1, 10]),
         (trigger(TriggerKind::TimerFire), true, &[]),
@@ -279,7 +284,7 @@ fn when_nothing_is_waited_for_what_was_said_re_enters_locally_and_mere_signals_d
         (blank(trigger(TriggerKind::SystemTick)), false, &[]),
         (wake_hint(true), true, &[]),
         (wake_hint(false), false, &[]),
-        (Trigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }, false, &[]),
+        (TurnTrigger { resource: Some(OTHER_RESOURCE), ..wake_hint(false) }, false, &[]),
     ];
     for outcome in [Completed, Continuable, Failed] {
         for (trigger, reentry, resolves) in &rows {
@@ -294,9 +299,12 @@ fn the_schedulers_own_ticks_run_and_end_nothing_unless_what_they_are_about_is_ov
     for prior in priors() {
         for tick in [SchedulerTick::Other, SchedulerTick::Expiry, SchedulerTick::Recheck] {
             for number in [1, 2, 6, 8, 9] {
-                let source = Source::Scheduler(tick);
-                let tick_about =
-                    Trigger { source, wait_id: Some(wait_id(number)), ..trigger(TriggerKind::SystemTick) };
+                let source = TriggerSource::Scheduler(tick);
+                let tick_about = TurnTrigger {
+                    source,
+                    wait_id: Some(wait_id(number)),
+                    ..trigger(TriggerKind::SystemTick)
+                };
                 // 6 has ended, 8 is bound, 9 is gone.
                 let runs = tick == SchedulerTick::Other || number < 6;
                 let class = if runs { LocalContinuation } else { LivenessOnly };
@@ -315,7 +323,7 @@ fn input_that_no_row_lets_in_runs_at_once_where_the_policy_says_so() {
         (wake_hint(true), true),
         // An event without content is only a signal, and a message about a running task is no
         // input.
-        (Trigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }, false),
+        (TurnTrigger { contentful: false, ..trigger(TriggerKind::ExternalEvent) }, false),
         (wake_hint(false), false),
         (result(1, TaskStatus::Running), false),
     ];
@@ -354,7 +362,7 @@ const NAMES: [Names; 17] = [
 
 struct Case {
     prior: Closure,
-    trigger: Trigger<'static>,
+    trigger: TurnTrigger<'static>,
     /// True if it satisfies any wait.
     ends: bool,
 }
@@ -367,7 +375,7 @@ impl Case {
         self.trigger.kind == kind
     }
     fn event_or_hint(&self) -> bool {
-        self.is(TriggerKind::ExternalEvent) || self.trigger.source == Source::WakeHint
+        self.is(TriggerKind::ExternalEvent) || self.trigger.source == TriggerSource::WakeHint
     }
     fn terminal(&self) -> bool {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
@@ -383,14 +391,16 @@ impl Case {
     }
     /// True if the tick is about a deadline of a wait that has ended or is bound.
     fn is_moot(&self) -> bool {
-        let deadline =
-            matches!(self.trigger.source, Source::Scheduler(SchedulerTick::Expiry | SchedulerTick::Recheck));
+        let deadline = matches!(
+            self.trigger.source,
+            TriggerSource::Scheduler(SchedulerTick::Expiry | SchedulerTick::Recheck)
+        );
         let counts = [1, 2, 4, 5].map(|number| Some(wait_id(number))).contains(&self.trigger.wait_id);
         deadline && !counts
     }
     fn is_input(&self) -> bool {
         self.trigger.contentful
-            && !matches!(self.trigger.source, Source::Scheduler(_))
+            && !matches!(self.trigger.source, TriggerSource::Scheduler(_))
             && (self.terminal() || !self.is(TriggerKind::TaskResult))
     }
 }
@@ -400,7 +410,13 @@ type Row = (&'static str, fn(&Case) -> bool, ContinuationClass, bool, bool);
 /// Contract, semantics §7: number, condition, class, re-entry, matched.
 const TABLE: [Row; 16] = [
     ("scheduler, moot", Case::is_moot, LivenessOnly, false, false),
-    ("scheduler", |case| matches!(case.trigger.source, Source::Scheduler(_)), LocalContinuation, true, false),
+    (
+        "scheduler",
+        |case| matches!(case.trigger.source, TriggerSource::Scheduler(_)),
+        LocalContinuation,
+        true,
+        false,
+    ),
     (
         "1",
         |case| case.is(TriggerKind::OperatorInput) && case.waits_for(AwaitingOperatorInput),
@@ -531,20 +547,20 @@ fn priors() -> Vec<Closure> {
     priors
 }
 
-fn sources(kind: TriggerKind) -> &'static [Source] {
+fn sources(kind: TriggerKind) -> &'static [TriggerSource] {
     match kind {
         TriggerKind::SystemTick => &[
-            Source::Said,
-            Source::WakeHint,
-            Source::Scheduler(SchedulerTick::Other),
-            Source::Scheduler(SchedulerTick::Expiry),
-            Source::Scheduler(SchedulerTick::Recheck),
+            TriggerSource::Said,
+            TriggerSource::WakeHint,
+            TriggerSource::Scheduler(SchedulerTick::Other),
+            TriggerSource::Scheduler(SchedulerTick::Expiry),
+            TriggerSource::Scheduler(SchedulerTick::Recheck),
         ],
         TriggerKind::OperatorInput
         | TriggerKind::TaskResult
         | TriggerKind::ExternalEvent
         | TriggerKind::TimerFire
-        | TriggerKind::InternalFollowup => &[Source::Said],
+        | TriggerKind::InternalFollowup => &[TriggerSource::Said],
     }
 }
 
@@ -568,7 +584,7 @@ fn cases() -> Vec<Case> {
                 for contentful in [false, true] {
                     for (wait, by_trigger, resource, item) in NAMES {
                         for (task, task_status) in about_tasks {
-                            let trigger = Trigger {
+                            let trigger = TurnTrigger {
                                 kind: *kind,
                                 source: *source,
                                 contentful,
@@ -636,7 +652,7 @@ fn whatever_the_trigger_the_verdict_is_consistent_with_itself() {
 
 #[test]
 fn the_evidence_says_what_was_looked_at() {
-    let hint = Trigger { resource: Some(RESOURCE), ..wake_hint(false) };
+    let hint = TurnTrigger { resource: Some(RESOURCE), ..wake_hint(false) };
     let found = resolve(&waiting(AwaitingExternalChange), &hint, &waits(), Unmatched::Reduce);
     let resolves = format!("resolves={}", wait_id(2));
     assert_eq!(
@@ -679,7 +695,7 @@ fn control_and_task_status_are_no_triggers_and_every_other_kind_is() {
     };
     for kind in MessageKind::ALL {
         let message = message(1, *kind);
-        assert_eq!(Trigger::of(&message).map(|trigger| trigger.kind), expected(*kind), "{kind}");
+        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.kind), expected(*kind), "{kind}");
         assert_eq!(crate::rules::admission::trigger_kind(*kind), expected(*kind), "{kind}");
     }
 }
@@ -699,7 +715,7 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
     ];
     for (body, contentful) in rows {
         let message = Message { body: body.clone(), ..message(1, MessageKind::WebhookEvent) };
-        assert_eq!(Trigger::of(&message).map(|trigger| trigger.contentful), Some(contentful), "{body:?}");
+        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.contentful), Some(contentful), "{body:?}");
     }
 }
 
@@ -707,23 +723,23 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
 fn the_key_of_a_tick_tells_whose_it_is() {
     let [expiry, recheck] = [EXPIRY_KEY, RECHECK_KEY].map(|key| format!("{key}wait_1:1"));
     let rows = [
-        (None, Source::Said),
-        (Some("wake_hint:source:cron:msg_1"), Source::WakeHint),
-        (Some("work_queue:continue_active:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some("work_queue:queued_available:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some("work_queue:system_wait:work_1:1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some("system_wait:wait_1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some("reduced_input:msg_1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some("wait:healed:wait_1"), Source::Scheduler(SchedulerTick::Other)),
-        (Some(&expiry), Source::Scheduler(SchedulerTick::Expiry)),
-        (Some(&recheck), Source::Scheduler(SchedulerTick::Recheck)),
+        (None, TriggerSource::Said),
+        (Some("wake_hint:source:cron:msg_1"), TriggerSource::WakeHint),
+        (Some("work_queue:continue_active:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("work_queue:queued_available:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("work_queue:system_wait:work_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("system_wait:wait_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("reduced_input:msg_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some("wait:healed:wait_1"), TriggerSource::Scheduler(SchedulerTick::Other)),
+        (Some(&expiry), TriggerSource::Scheduler(SchedulerTick::Expiry)),
+        (Some(&recheck), TriggerSource::Scheduler(SchedulerTick::Recheck)),
         // Keys of the first version, whose waits had ended before the tick.
-        (Some("wait:expired:wait_1:1"), Source::Scheduler(SchedulerTick::Other)),
+        (Some("wait:expired:wait_1:1"), TriggerSource::Scheduler(SchedulerTick::Other)),
     ];
     for (key, source) in rows {
         let message =
             Message { idempotency_key: key.map(str::to_owned), ..message(1, MessageKind::SystemTick) };
-        assert_eq!(Trigger::of(&message).map(|trigger| trigger.source), Some(source), "{key:?}");
+        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.source), Some(source), "{key:?}");
     }
 }
 
@@ -738,9 +754,9 @@ fn a_trigger_carries_what_its_message_names() {
         resource: Some(RESOURCE.to_owned()),
         ..message(1, MessageKind::TaskResult)
     };
-    let expected = Trigger {
+    let expected = TurnTrigger {
         kind: TriggerKind::TaskResult,
-        source: Source::Said,
+        source: TriggerSource::Said,
         contentful: true,
         task_id: Some(task_id(3)),
         task_status: Some(TaskStatus::Failed),
@@ -750,5 +766,5 @@ fn a_trigger_carries_what_its_message_names() {
         resource: Some(RESOURCE),
         origin: &message.origin,
     };
-    assert_eq!(Trigger::of(&message), Some(expected));
+    assert_eq!(TurnTrigger::of(&message), Some(expected));
 }

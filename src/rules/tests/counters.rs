@@ -78,7 +78,7 @@ fn what_is_taken_in_stays_at_the_highest() {
 fn what_a_claim_lacks_is_looked_for_as_often_as_can_be_counted() {
     let mut records = full(records_in(Status::AwakeIdle, ExecutionState::WaitingResources));
     let resource = Some(shortage().resource);
-    records.state.held = Some(super::Held { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
+    records.state.held = Some(super::HeldRun { looks: u32::MAX, resource, ..held(&prompt(1), Some(at(0))) });
     records.inbox.claimed = Some(prompt(1));
     let decided = crate::rules::ladder::decide(&crate::rules::projection::project(&records, at(0))).report();
     let mut draft = draft(records);

@@ -8,7 +8,7 @@ use crate::model::message::{Message, MessageStatus, Priority};
 use crate::model::records::Records;
 use crate::model::resource::{Deferral, Resource};
 use crate::model::run::Terminal;
-use crate::model::state::Held;
+use crate::model::state::HeldRun;
 use crate::model::time::Time;
 use crate::model::transaction::Put;
 use crate::model::turn::{Outcome, TurnEnd};
@@ -63,7 +63,7 @@ fn put_off(end: TurnEnd) -> Records {
     records
 }
 
-fn the_held(records: &Records) -> &Held {
+fn the_held(records: &Records) -> &HeldRun {
     records.state.held.as_ref().expect("held")
 }
 

@@ -3,7 +3,7 @@
 
 use crate::model::agent::Status;
 use crate::model::closure::ClosureOutcome;
-use crate::model::decision::{About, Decision, RecoveryCause, ResumeCause};
+use crate::model::decision::{Decision, MessageSummary, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::MessageKind;
 use crate::model::records::Records;
@@ -12,7 +12,7 @@ use crate::model::work::{PlanStatus, SchedulingState, WorkItem};
 use crate::rules::closure::AgentWaits;
 use crate::rules::ladder::{LADDER, decide};
 use crate::rules::projection::{
-    Backoff, Gate, HeldRun, PendingHint, Projection, QueuedMessage, WorkFact, project,
+    Backoff, Gate, HeldFact, PendingHint, Projection, QueuedMessage, WorkFact, project,
 };
 
 use super::{
@@ -158,9 +158,9 @@ fn projection(facts: &Facts) -> Projection {
             is_over: facts.backoff == When::Now,
             cause: RecoveryCause::Retry,
         }),
-        held: (facts.held != When::Never).then(|| HeldRun {
+        held: (facts.held != When::Never).then(|| HeldFact {
             message_id: message_id(1),
-            about: About::default(),
+            about: MessageSummary::default(),
             missing: "a free slot".to_owned(),
             until: None,
             back_at: None,
@@ -172,7 +172,7 @@ fn projection(facts: &Facts) -> Projection {
         message: facts.message.map(|reenters| QueuedMessage {
             id: message_id(2),
             kind: MessageKind::WebhookEvent,
-            about: About::default(),
+            about: MessageSummary::default(),
             continuation: Some(if reenters { continuation() } else { liveness() }),
         }),
         hint: facts.hint.map(|seen| PendingHint { key: "wake_hint:source:cron:1".to_owned(), seen }),

@@ -273,7 +273,9 @@ pub fn stop_it(world: &mut World) {
     let open: Vec<_> = world.records.tasks.iter().map(|task| task.id).collect();
     for id in open {
         world.control(true, |draft| task::cancel(draft, id).map(drop));
-        world.control(true, |draft| task::finish(draft, id, task::End::Lost("stopped".to_owned())).map(drop));
+        world.control(true, |draft| {
+            task::finish(draft, id, task::TaskEnding::Lost("stopped".to_owned())).map(drop)
+        });
     }
 }
 
@@ -317,7 +319,7 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
                 stderr_bytes: 0,
                 last_line: None,
             };
-            world.control(true, |draft| task::finish(draft, task, task::End::Seen(end)).map(drop));
+            world.control(true, |draft| task::finish(draft, task, task::TaskEnding::Seen(end)).map(drop));
             return None;
         }
         Word::Result { ended: false } => Message {

@@ -57,22 +57,22 @@ use crate::model::meters::Meters;
 use crate::model::place::StatePlace;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
-use crate::model::records::{Inbox, Lease, Onlookers, Records};
+use crate::model::records::{Inbox, InstalledHooks, LeaseState, Records};
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, CurrentRun, Held, LastTurn, Retry, SetAside, Spending, State};
+use crate::model::state::{Counters, CurrentRun, HeldRun, LastTurn, Retry, SetAside, Spending, State};
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
 use crate::model::transaction::{Archived, Transaction};
-use crate::model::turn::{Claimant, Outcome, TurnEnd};
+use crate::model::turn::{Outcome, RunClaimant, TurnEnd};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, WorkItem, WorkState};
 
 use super::transition::draft::Draft;
-use crate::rules::admission::{New, message as admitted};
+use crate::rules::admission::{NewMessage, message as admitted};
 
 /// Present time of every test, 2023-11-14T22:13:20Z.
 pub const NOW_MS: i64 = 1_700_000_000_000;
@@ -172,10 +172,10 @@ pub fn records_in(status: Status, execution: ExecutionState) -> Records {
     Records {
         policy: Policy::default(),
         state: state(status, execution),
-        lease: Lease::Free,
+        lease: LeaseState::Free,
         away: None,
         shortage: None,
-        onlookers: Onlookers::default(),
+        onlookers: InstalledHooks::default(),
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
@@ -228,7 +228,7 @@ pub fn message(number: u32, kind: MessageKind) -> Message {
     Message {
         authority_class,
         trigger_kind,
-        ..admitted(New {
+        ..admitted(NewMessage {
             id: message_id(number),
             agent: agent(),
             kind,
@@ -419,8 +419,8 @@ pub fn liveness() -> Continuation {
     }
 }
 
-pub fn claimant() -> Claimant {
-    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid: 42 }
+pub fn claimant() -> RunClaimant {
+    RunClaimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid: 42 }
 }
 
 /// Returns run 1 of the message, claimed a second ago.
@@ -464,12 +464,12 @@ pub fn running(message: &Message) -> Records {
     records
 }
 
-pub fn held(message: &Message, not_before: Option<Time>) -> Held {
-    Held {
+pub fn held(message: &Message, not_before: Option<Time>) -> HeldRun {
+    HeldRun {
         missing: "a free slot".to_owned(),
         not_before,
         setbacks: Setbacks { deferrals: 1, ..Setbacks::default() },
-        ..Held::new(message.id, continuation())
+        ..HeldRun::new(message.id, continuation())
     }
 }
 

@@ -5,11 +5,11 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Origin, OriginKind, Priority};
 use crate::model::preemption::{Checkpoint, Preemption, Section};
-use crate::model::records::{Onlookers, Records};
+use crate::model::records::{InstalledHooks, Records};
 use crate::model::resource::Resource;
 use crate::model::run::{Exit, Terminal, Usage};
 use crate::model::setbacks::Setbacks;
-use crate::model::state::{CurrentRun, Held, Stopping};
+use crate::model::state::{CurrentRun, HeldRun, Stopping};
 use crate::model::time::Time;
 use crate::model::transaction::{Put, Transaction};
 use crate::model::turn::{Outcome, TurnEnd};
@@ -286,7 +286,7 @@ fn whatever_ends_a_yielded_turn_it_is_suspended() {
         assert_eq!(path(&transaction.events), ["running -> suspended"]);
         let state = &transaction.state;
         assert_eq!((state.status, &state.current_run, &state.retry), (Status::AwakeIdle, &None, &None));
-        let expected = Held {
+        let expected = HeldRun {
             missing: "suspended: make room".to_owned(),
             setbacks: Setbacks { suspensions: 1, ..Setbacks::default() },
             checkpoint: Some(saved(1)),
@@ -377,7 +377,7 @@ fn a_run_suspended_for_a_time_goes_on_then_and_has_no_timeout() {
 /// Returns an agent whose run on message 1 was suspended and has saved a checkpoint.
 fn suspended() -> Records {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
-    records.state.held = Some(Held { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
+    records.state.held = Some(HeldRun { checkpoint: Some(saved(1)), ..held(&prompt(1), None) });
     records.inbox.claimed = Some(prompt(1));
     records
 }
@@ -441,7 +441,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
     draft.records.shortage = None;
     let mut seen = draft.clone();
-    seen.records.onlookers = Onlookers { on_resume: true, ..Onlookers::default() };
+    seen.records.onlookers = InstalledHooks { on_resume: true, ..InstalledHooks::default() };
     let claimed = claim(&mut seen, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");

@@ -3,7 +3,7 @@
 use crate::model::critical::{Critical, Percent};
 use crate::model::policy::Policy;
 use crate::model::scheduling::SchedulingPolicy;
-use crate::rules::critical::{Left, first_to_go, lacks};
+use crate::rules::critical::{FreeResources, first_to_go, lacks};
 use crate::rules::priority::{Occupying, next_of, rank, to_make_way};
 
 use super::{at, now, run_id};
@@ -108,7 +108,7 @@ fn on_a_machine_that_is_low_the_least_urgent_turn_goes_first_and_alone() {
 #[test]
 fn a_machine_is_low_below_what_the_policy_says_and_where_it_says_so() {
     let critical = Critical { memory: Some(Percent(5.0)), disk: Some(Percent(1.5)) };
-    let left = |memory, disk| Left { memory, disk };
+    let left = |memory, disk| FreeResources { memory, disk };
     let rows = [
         (critical, left(Some(5.0), Some(1.5)), None),
         (critical, left(None, None), None),

@@ -3,16 +3,16 @@
 use crate::model::agent::Status;
 use crate::model::closure::{ClosureOutcome, RuntimePosture, WaitingReason};
 use crate::model::continuation::ContinuationClass;
-use crate::model::decision::{About, RecoveryCause, ResumeCause};
+use crate::model::decision::{MessageSummary, RecoveryCause, ResumeCause};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageKind, Priority};
-use crate::model::records::{Lease, Records};
+use crate::model::records::{LeaseState, Records};
 use crate::model::run::Terminal;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::{PlanStatus, SchedulingState, Ticked, WorkItem, WorkState};
 use crate::rules::closure::{AgentWaits, ClosureFacts, WorkStanding, waiting_reason};
-use crate::rules::projection::{Backoff, Gate, HeldRun, PendingHint, WorkFact, closure_facts, project};
+use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, WorkFact, closure_facts, project};
 
 use super::{
     at, closure, continuation, current_run, held, hint, last_turn, liveness, message, message_id, now,
@@ -41,10 +41,10 @@ fn the_gate_follows_the_status_alone() {
 fn a_run_is_live_while_it_is_current_or_somebody_holds_the_lease() {
     let run = Some(current_run(&prompt(1)));
     let rows = [
-        (None, Lease::Free, None),
-        (None, Lease::Held, Some(None)),
-        (run.clone(), Lease::Free, Some(Some(run_id(1)))),
-        (run, Lease::Held, Some(Some(run_id(1)))),
+        (None, LeaseState::Free, None),
+        (None, LeaseState::Held, Some(None)),
+        (run.clone(), LeaseState::Free, Some(Some(run_id(1)))),
+        (run, LeaseState::Held, Some(Some(run_id(1)))),
     ];
     for (current_run, lease, live) in rows {
         let mut records = records();
@@ -128,8 +128,8 @@ fn a_held_run_may_go_on_from_its_moment_on_and_never_by_itself_without_one() {
         for (not_before, may_go_on) in rows {
             let mut records = records_in(Status::AwakeIdle, state);
             records.state.held = Some(held(&prompt(1), not_before));
-            let expected = HeldRun {
-                about: About::default(),
+            let expected = HeldFact {
+                about: MessageSummary::default(),
                 message_id: message_id(1),
                 missing: "a free slot".to_owned(),
                 until: not_before,
@@ -364,10 +364,10 @@ fn the_facts_of_a_closure_are_read_from_the_records() {
 fn a_turn_is_in_progress_while_its_lease_is_held_and_unaccounted_for_when_it_is_not() {
     let mut records = records_in(Status::AwakeRunning, ExecutionState::Running);
     records.state.current_run = Some(current_run(&prompt(1)));
-    records.lease = Lease::Held;
+    records.lease = LeaseState::Held;
     let facts = closure_facts(&records);
     assert!(facts.turn_in_progress);
-    records.lease = Lease::Free;
+    records.lease = LeaseState::Free;
     let facts = closure_facts(&records);
     assert_eq!((facts.turn_in_progress, facts.turn_unaccounted), (false, true));
 }

@@ -11,7 +11,7 @@ use crate::model::records::Records;
 use crate::model::resource::{Deferral, Shortage};
 use crate::model::run::{Exit, Terminal};
 use crate::model::setbacks::Setbacks;
-use crate::model::state::Held;
+use crate::model::state::HeldRun;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Transaction;
 use crate::model::turn::{Outcome, TurnEnd};
@@ -71,7 +71,7 @@ fn with_run(message: &Message) -> Records {
     records
 }
 
-fn the_held(records: &Records) -> Held {
+fn the_held(records: &Records) -> HeldRun {
     records.state.held.clone().expect("a held message")
 }
 
@@ -394,7 +394,7 @@ fn a_turn_that_exited_with_status_0_is_never_run_again() {
 fn a_run_that_waits_for_long_keeps_its_row_when_it_is_suspended_too_long() {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Suspended);
     let setbacks = Setbacks { suspensions: 7, ..Setbacks::default() };
-    records.state.held = Some(Held { setbacks, ..held(&prompt(1), None) });
+    records.state.held = Some(HeldRun { setbacks, ..held(&prompt(1), None) });
     records.inbox.claimed = Some(prompt(1));
     let mut draft = Draft::new(records, stamp_at(at(3_600_001)));
     take_in(&mut draft).expect("taken in");

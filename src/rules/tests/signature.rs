@@ -4,7 +4,7 @@ use crate::model::digest::sha256;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Verify;
 use crate::rules::signature::{
-    Capability, Request, Shown, check_secret, delivery_key, is_secret, new_secret, shown,
+    Capability, Shown, SignedRequest, check_secret, delivery_key, is_secret, new_secret, shown,
 };
 
 const TOLERANCE: Span = Span::from_secs(300);
@@ -36,12 +36,12 @@ impl Example {
         self.with_request(|request| delivery_key(&self.verify, request))
     }
 
-    fn with_request<T>(&self, take: impl FnOnce(&Request<'_>) -> T) -> T {
+    fn with_request<T>(&self, take: impl FnOnce(&SignedRequest<'_>) -> T) -> T {
         let header = |name: &str| {
             let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
             found.map(|(_, value)| value.clone())
         };
-        take(&Request { body: self.body.as_bytes(), header: &header, in_path: None })
+        take(&SignedRequest { body: self.body.as_bytes(), header: &header, in_path: None })
     }
 }
 
@@ -230,7 +230,7 @@ fn only_a_trigger_that_is_made_for_it_is_opened_by_its_address() {
         (Verify::Slack, "word", None),
     ] {
         let known = Capability { verify: &verify, secret_sha256: &sha256(b"word"), key: None };
-        let request = Request { body: b"", header: &|_| None, in_path: Some(secret) };
+        let request = SignedRequest { body: b"", header: &|_| None, in_path: Some(secret) };
         let found = shown(&known, &request, Time::from_millis(0), TOLERANCE);
         assert_eq!(found, expected, "{} {secret}", verify.kind());
         assert!(is_secret(&known, b"word"));

@@ -5,8 +5,8 @@ use crate::model::decision::{Decision, DecisionKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::Message;
 use crate::model::place::Away;
-use crate::model::records::{Misfit, Records, Staleness};
-use crate::model::state::{State, Untold};
+use crate::model::records::{MalformedFile, Records, Staleness};
+use crate::model::state::{PendingTransition, State};
 use crate::rules::step::{Before, Beside, Drops, Next, Step, Tried, beside, first, step};
 
 use super::{at, current_run, draft, now, prompt, records, records_in, run_id, shortage, state};
@@ -14,7 +14,7 @@ use super::{at, current_run, draft, now, prompt, records, records_in, run_id, sh
 /// Returns a state in which every preparation is due.
 fn all_at_once() -> State {
     let mut state = state(Status::AwakeRunning, ExecutionState::Running);
-    let untold = Untold {
+    let untold = PendingTransition {
         seq: 1,
         from: ExecutionState::Runnable,
         to: ExecutionState::Running,
@@ -92,7 +92,7 @@ fn stale() -> (Message, Staleness) {
 
 #[test]
 fn what_lies_in_the_inbox_comes_before_the_decision() {
-    let misfit = Misfit { name: "x".to_owned(), reason: "why".to_owned() };
+    let misfit = MalformedFile { name: "x".to_owned(), reason: "why".to_owned() };
     let mut found = with(|records| {
         records.inbox.drops = 1;
         records.inbox.misfits.push(misfit);

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::{Message, MessageStatus, Settlement};
@@ -222,9 +222,9 @@ fn a_dedupe_key_remembers_how_its_message_ended() {
 #[test]
 fn what_is_raised_is_an_event_and_a_mark() {
     let mut draft = draft(records());
-    draft.raise(Subject::DeadLetter, About::message(message_id(7)), "gave up");
-    draft.raise(Subject::MessageDropped, About::message(message_id(8)), "ttl_expired");
-    draft.raise(Subject::MessageDropped, About::message(message_id(9)), "ttl_expired");
+    draft.raise(Subject::DeadLetter, AttentionSubject::message(message_id(7)), "gave up");
+    draft.raise(Subject::MessageDropped, AttentionSubject::message(message_id(8)), "ttl_expired");
+    draft.raise(Subject::MessageDropped, AttentionSubject::message(message_id(9)), "ttl_expired");
     let raised: Vec<String> = draft.raised().iter().map(ToString::to_string).collect();
     assert_eq!(
         raised,
@@ -244,7 +244,11 @@ fn what_is_raised_is_an_event_and_a_mark() {
 fn a_mark_is_bounded_and_goes_when_all_of_it_is_seen() {
     let mut draft = draft(records());
     for number in 0..25 {
-        draft.raise(Subject::MessageRejected, About::file(&number.to_string()), number.to_string());
+        draft.raise(
+            Subject::MessageRejected,
+            AttentionSubject::file(&number.to_string()),
+            number.to_string(),
+        );
     }
     let mark = draft.records.state.attention.clone().unwrap();
     assert_eq!((mark.count, mark.newest.len(), mark.knows_all()), (25, 10, false));
@@ -259,7 +263,7 @@ fn a_mark_is_bounded_and_goes_when_all_of_it_is_seen() {
 #[test]
 fn a_hook_is_to_be_told_of_what_is_raised_until_it_was() {
     let mut draft = draft(records());
-    draft.raise(Subject::AnswerLost, About::default(), "why");
+    draft.raise(Subject::AnswerLost, AttentionSubject::default(), "why");
     assert!(!draft.records.state.is_to_be_told(), "there may be no hook");
     draft.is_to_be_told();
     assert!(draft.records.state.is_to_be_told());

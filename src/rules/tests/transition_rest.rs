@@ -3,7 +3,7 @@
 
 use crate::model::agent::Status;
 use crate::model::closure::WaitingReason;
-use crate::model::decision::{Decision, DuplicateTick, Rest};
+use crate::model::decision::{Decision, DuplicateTick, RestReason};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
@@ -19,15 +19,15 @@ use super::{
 };
 
 fn on_item(reason: WaitingReason) -> Decision {
-    Decision::Rest(Rest::WorkItem { work_item_id: work_id(1), reason, wait_id: None, task_id: None })
+    Decision::Rest(RestReason::WorkItem { work_item_id: work_id(1), reason, wait_id: None, task_id: None })
 }
 
 fn for_task() -> Decision {
-    Decision::Rest(Rest::AgentTaskWait { wait_id: wait_id(1), task_id: Some(task_id(1)) })
+    Decision::Rest(RestReason::AgentTaskWait { wait_id: wait_id(1), task_id: Some(task_id(1)) })
 }
 
 fn for_timer() -> Decision {
-    Decision::Rest(Rest::Timers { timer_id: Some(timer_id(1)), wait_id: None })
+    Decision::Rest(RestReason::Timers { timer_id: Some(timer_id(1)), wait_id: None })
 }
 
 fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> Status {
@@ -39,8 +39,8 @@ fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> S
 #[test]
 fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     let elsewhere = [
-        Decision::Rest(Rest::AgentOperatorWait { wait_id: wait_id(1) }),
-        Decision::Rest(Rest::AgentExternalWait { wait_id: wait_id(1) }),
+        Decision::Rest(RestReason::AgentOperatorWait { wait_id: wait_id(1) }),
+        Decision::Rest(RestReason::AgentExternalWait { wait_id: wait_id(1) }),
         for_timer(),
         on_item(WaitingReason::AwaitingOperatorInput),
         on_item(WaitingReason::AwaitingExternalChange),

@@ -11,7 +11,7 @@ use crate::model::event::{Event, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::{InboxKey, Message, MessageKind, MessageStatus, Priority, WakeHint};
-use crate::model::records::{BrokenWait, Lease, Records};
+use crate::model::records::{BrokenWait, LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::run::{Exit, Run};
@@ -264,7 +264,7 @@ impl World {
     /// Returns the records as a step would load them.
     pub fn load(&self) -> Records {
         let mut records = self.records.clone();
-        records.lease = if self.live.is_some() { Lease::Held } else { Lease::Free };
+        records.lease = if self.live.is_some() { LeaseState::Held } else { LeaseState::Free };
         let state = &records.state;
         let running = state.current_run.as_ref().map(|run| run.message_id);
         let claimed = running.or(state.held.as_ref().map(|held| held.message_id));
@@ -734,7 +734,7 @@ impl World {
             End::Killed => TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) },
         };
         let mut draft = self.draft();
-        draft.records.lease = Lease::Held;
+        draft.records.lease = LeaseState::Held;
         let previous = self.runs.get(&run_id).cloned();
         let state = self.records.state.clone();
         let is_current = state.current_run.as_ref().is_some_and(|run| run.run_id == run_id);

@@ -9,9 +9,9 @@ use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskStatus};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
-use crate::model::turn::Claimant;
+use crate::model::turn::RunClaimant;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::task::{self, End, NewJob, NewTask};
+use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
 
 use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
 
@@ -35,8 +35,8 @@ fn seen(exit: Exit) -> TaskEnd {
     }
 }
 
-fn supervisor(pid: u32) -> Claimant {
-    Claimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid }
+fn supervisor(pid: u32) -> RunClaimant {
+    RunClaimant { host: "here".to_owned(), boot_id: "boot".to_owned(), place: StatePlace::default(), pid }
 }
 
 fn new() -> NewTask {
@@ -49,7 +49,7 @@ fn new() -> NewTask {
         timeout: None,
         from_turn: false,
         hops: None,
-        at: Claimant {
+        at: RunClaimant {
             host: "here".to_owned(),
             boot_id: "boot".to_owned(),
             place: StatePlace::default(),
@@ -117,21 +117,21 @@ fn an_end_is_one_record_and_one_message() {
     let timed_out = TaskEnd { timed_out: true, ..seen(Exit::Signal { signal: 15 }) };
     let signalled = TaskEnd { cancelled_by: Some(15), ..seen(Exit::Signal { signal: 15 }) };
     let not_started = Exit::NotStarted { error: "program x: not found".to_owned() };
-    let lost = || End::Lost("its supervisor is gone".to_owned());
+    let lost = || TaskEnding::Lost("its supervisor is gone".to_owned());
     let ok = || seen(Exit::Code { code: 0 });
     #[rustfmt::skip]
     let rows = [
-        (Running, End::Seen(ok()), Completed, "true: completed (exit status 0)\ndone"),
-        (Running, End::Seen(seen(Exit::Code { code: 3 })), Failed, "true: failed (exit status 3)\ndone"),
-        (Running, End::Seen(seen(Exit::Signal { signal: 9 })), Failed, "true: failed (signal 9)\ndone"),
-        (Running, End::Seen(seen(not_started)), Failed, "true: failed (not started: program x: not found)\ndone"),
-        (Running, End::Seen(timed_out.clone()), Failed, "true: failed (timed out after 5s, signal 15)\ndone"),
-        (Running, End::Seen(signalled), Interrupted,
+        (Running, TaskEnding::Seen(ok()), Completed, "true: completed (exit status 0)\ndone"),
+        (Running, TaskEnding::Seen(seen(Exit::Code { code: 3 })), Failed, "true: failed (exit status 3)\ndone"),
+        (Running, TaskEnding::Seen(seen(Exit::Signal { signal: 9 })), Failed, "true: failed (signal 9)\ndone"),
+        (Running, TaskEnding::Seen(seen(not_started)), Failed, "true: failed (not started: program x: not found)\ndone"),
+        (Running, TaskEnding::Seen(timed_out.clone()), Failed, "true: failed (timed out after 5s, signal 15)\ndone"),
+        (Running, TaskEnding::Seen(signalled), Interrupted,
             "true: interrupted (its supervisor was ended by signal 15, signal 15)\ndone"),
         (Running, lost(), Interrupted, "true: interrupted (its supervisor is gone)"),
         (Queued, lost(), Interrupted, "true: interrupted (its supervisor is gone)"),
-        (Cancelling, End::Seen(ok()), Cancelled, "true: cancelled (exit status 0)\ndone"),
-        (Cancelling, End::Seen(timed_out), Cancelled, "true: cancelled (signal 15)\ndone"),
+        (Cancelling, TaskEnding::Seen(ok()), Cancelled, "true: cancelled (exit status 0)\ndone"),
+        (Cancelling, TaskEnding::Seen(timed_out), Cancelled, "true: cancelled (signal 15)\ndone"),
         (Cancelling, lost(), Interrupted, "true: interrupted (its supervisor is gone)"),
     ];
     for (from, end, to, text) in rows {
@@ -158,14 +158,14 @@ fn an_end_is_one_record_and_one_message() {
 #[test]
 fn what_was_stopped_before_it_began_was_not_interrupted() {
     let mut draft = draft(vec![super::task(1, Cancelling)]);
-    let ended = task::finish(&mut draft, task_id(1), End::Lost("gone".to_owned())).unwrap().unwrap();
+    let ended = task::finish(&mut draft, task_id(1), TaskEnding::Lost("gone".to_owned())).unwrap().unwrap();
     assert_eq!((ended.status, ended.reason), (Cancelled, None));
 }
 
 #[test]
 fn an_end_that_nobody_is_to_be_notified_of_triggers_nothing() {
     let mut draft = draft(vec![Task { notify: false, ..super::task(1, Running) }]);
-    task::finish(&mut draft, task_id(1), End::Seen(seen(Exit::Code { code: 0 }))).unwrap();
+    task::finish(&mut draft, task_id(1), TaskEnding::Seen(seen(Exit::Code { code: 0 }))).unwrap();
     let messages = messages(&draft.finish().unwrap());
     assert_eq!((messages[0].kind, messages[0].trigger_kind), (MessageKind::TaskStatus, None));
 }

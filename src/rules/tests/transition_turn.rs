@@ -485,7 +485,7 @@ fn the_chance_of_the_moment_goes_into_a_jittered_delay() {
 
 #[test]
 fn a_message_whose_attempts_are_used_up_is_parked_as_a_dead_letter_with_every_reason() {
-    let failure = |attempt| crate::model::setbacks::Failure {
+    let failure = |attempt| crate::model::setbacks::FailedAttempt {
         attempt,
         run_id: Some(run_id(attempt + 10)),
         terminal: Terminal::TimedOut,

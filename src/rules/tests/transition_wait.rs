@@ -24,7 +24,7 @@ use crate::rules::transition::inbox::requeue;
 use crate::rules::transition::lifecycle::{start, stop};
 use crate::rules::transition::preemption::{give_way, interject, request, resume};
 use crate::rules::transition::settlement::drop_message;
-use crate::rules::transition::task::{self, End as TaskOver};
+use crate::rules::transition::task::{self, TaskEnding as TaskOver};
 use crate::rules::transition::timer::{self, NewTimer};
 use crate::rules::transition::turn::finish_stop;
 use crate::rules::transition::wait::{EndedTask, NewWait, Recheck, WaitOwner, cancel, end_wait, set};

@@ -10,7 +10,7 @@ use crate::model::records::Records;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, TriggerStatus, Verify};
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::rules::delivery::{Admitted, Delivery, KEY_MAX, admit};
+use crate::rules::delivery::{AdmittedDelivery, Delivery, KEY_MAX, admit};
 use crate::rules::transition::arrival;
 use crate::rules::transition::hints::{coalesce_hints, ignore_hints};
 use crate::rules::transition::trigger::{NewTrigger, create, revoke, rotate};
@@ -50,7 +50,7 @@ fn delivery(words: &str) -> Delivery {
     }
 }
 
-fn admitted(trigger: &Trigger, delivery: Delivery) -> Result<Admitted, &'static str> {
+fn admitted(trigger: &Trigger, delivery: Delivery) -> Result<AdmittedDelivery, &'static str> {
     admit(trigger, delivery, &Limits::default(), &mut stamp_at(now())).map_err(|refusal| refusal.kind)
 }
 
@@ -68,7 +68,7 @@ fn a_delivery_is_a_signal_about_what_its_trigger_is_scoped_to() {
     for (scope, source, origin, kind) in rows {
         let mut trigger = trigger(1, scope);
         trigger.source = source.map(str::to_owned);
-        let Ok(Admitted::Message(message)) = admitted(&trigger, delivery("hello")) else {
+        let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger, delivery("hello")) else {
             panic!("{origin}")
         };
         assert_eq!((message.origin.to_string().as_str(), message.kind), (origin, kind));
@@ -80,7 +80,8 @@ fn a_delivery_is_a_signal_about_what_its_trigger_is_scoped_to() {
         assert_eq!(message.wait_id, trigger.scope.wait_id());
         assert_eq!(message.source_refs, ["http:method:POST"]);
         trigger.delivery_mode = DeliveryMode::WakeHint;
-        let Ok(Admitted::Hint { hint, dedupe_key: None }) = admitted(&trigger, delivery("hello")) else {
+        let Ok(AdmittedDelivery::Hint { hint, dedupe_key: None }) = admitted(&trigger, delivery("hello"))
+        else {
             panic!("{origin}")
         };
         assert_eq!((hint.source.as_str(), hint.trigger_id), (origin, Some(trigger.id)));
@@ -133,10 +134,10 @@ fn bodies_keys_and_chains_have_their_limits() {
         assert_eq!(admit(said).is_ok(), is_good);
     }
     let from = |hops| Delivery { hops: Some(hops), ..delivery("four") };
-    let Ok(Admitted::Message(message)) = admit(from(Some(1))) else { panic!() };
+    let Ok(AdmittedDelivery::Message(message)) = admit(from(Some(1))) else { panic!() };
     assert_eq!(message.hops, 2);
     assert_eq!(admit(from(Some(2))), Err("hop_limit"));
-    let Ok(Admitted::Message(message)) = admit(from(None)) else { panic!() };
+    let Ok(AdmittedDelivery::Message(message)) = admit(from(None)) else { panic!() };
     assert_eq!(message.hops, 0, "a new chain");
 }
 
@@ -144,7 +145,8 @@ fn bodies_keys_and_chains_have_their_limits() {
 fn keys_of_two_triggers_have_nothing_to_do_with_each_other() {
     let key = |number| {
         let said = Delivery { key: Some("one".to_owned()), ..delivery("hello") };
-        let Ok(Admitted::Message(message)) = admitted(&trigger(number, TriggerScope::Agent), said) else {
+        let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger(number, TriggerScope::Agent), said)
+        else {
             panic!()
         };
         message.dedupe_key.unwrap()
@@ -252,8 +254,8 @@ fn a_delivery_counts_once_when_a_step_takes_it_up() {
     assert_eq!(counted(&open).0, 6);
 }
 
-fn failure() -> crate::model::setbacks::Failure {
-    crate::model::setbacks::Failure {
+fn failure() -> crate::model::setbacks::FailedAttempt {
+    crate::model::setbacks::FailedAttempt {
         attempt: 1,
         run_id: None,
         terminal: crate::model::run::Terminal::Failed,

@@ -7,7 +7,7 @@ use crate::model::message::{Origin, OriginKind};
 use crate::model::scheduler_tick::SchedulerTick;
 use crate::model::task::TaskStatus;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
-use crate::rules::continuation::{Source, Trigger};
+use crate::rules::continuation::{TriggerSource, TurnTrigger};
 use crate::rules::waits::{WakeSource, satisfied};
 
 use super::{at, message_id, task_id, wait, wait_id, wait_on, work_id};
@@ -108,16 +108,16 @@ fn origin(word: Word, source: &str) -> Origin {
     }
 }
 
-fn trigger(word: Word, names: Names, origin: &Origin) -> Trigger<'_> {
+fn trigger(word: Word, names: Names, origin: &Origin) -> TurnTrigger<'_> {
     let (kind, source, contentful) = match word {
-        Word::Operator => (TriggerKind::OperatorInput, Source::Said, true),
-        Word::Event { contentful } => (TriggerKind::ExternalEvent, Source::Said, contentful),
-        Word::Hint { contentful } => (TriggerKind::SystemTick, Source::WakeHint, contentful),
-        Word::Result { .. } => (TriggerKind::TaskResult, Source::Said, true),
-        Word::Fire => (TriggerKind::TimerFire, Source::Said, true),
-        Word::Followup => (TriggerKind::InternalFollowup, Source::Said, true),
-        Word::Tick => (TriggerKind::SystemTick, Source::Said, true),
-        Word::Scheduler(tick) => (TriggerKind::SystemTick, Source::Scheduler(tick), true),
+        Word::Operator => (TriggerKind::OperatorInput, TriggerSource::Said, true),
+        Word::Event { contentful } => (TriggerKind::ExternalEvent, TriggerSource::Said, contentful),
+        Word::Hint { contentful } => (TriggerKind::SystemTick, TriggerSource::WakeHint, contentful),
+        Word::Result { .. } => (TriggerKind::TaskResult, TriggerSource::Said, true),
+        Word::Fire => (TriggerKind::TimerFire, TriggerSource::Said, true),
+        Word::Followup => (TriggerKind::InternalFollowup, TriggerSource::Said, true),
+        Word::Tick => (TriggerKind::SystemTick, TriggerSource::Said, true),
+        Word::Scheduler(tick) => (TriggerKind::SystemTick, TriggerSource::Scheduler(tick), true),
     };
     let task_status = match word {
         Word::Result { ended: true } => Some(TaskStatus::Failed),
@@ -130,7 +130,7 @@ fn trigger(word: Word, names: Names, origin: &Origin) -> Trigger<'_> {
         | Word::Tick
         | Word::Scheduler(_) => None,
     };
-    Trigger {
+    TurnTrigger {
         kind,
         source,
         contentful,
@@ -307,12 +307,12 @@ fn a_source_is_a_whole_origin_or_its_kind_and_a_hint_has_the_one_that_it_names()
             let said = trigger(word, NOTHING, &origin);
             let case = format!("{source} by {word:?} from {named}");
             let ends =
-                |said: &Trigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
+                |said: &TurnTrigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
             // A message that names a resource is about that, unless the wait takes everything from
             // its source.
-            let mail = Trigger { resource: Some("mail"), ..said };
+            let mail = TurnTrigger { resource: Some("mail"), ..said };
             assert_eq!(ends(&mail, &wait), expected, "{case}");
             assert!(!ends(&mail, &about), "{case}");
         }
@@ -336,7 +336,7 @@ fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
         Wait { status: WaitStatus::Expired, ..about(wait(11, External)) },
     ];
     let origin = from(OriginKind::Webhook, "ci");
-    let ended = |trigger: &Trigger<'_>| satisfied(trigger, &waits);
+    let ended = |trigger: &TurnTrigger<'_>| satisfied(trigger, &waits);
     let ids = |numbers: &[u32]| -> Vec<WaitId> { numbers.iter().copied().map(wait_id).collect() };
 
     for word in [Word::Event { contentful: true }, Word::Hint { contentful: false }] {
@@ -347,11 +347,11 @@ fn all_that_one_message_satisfies_ends_together_the_agents_and_all_its_items() {
     assert_eq!(ended(&trigger(Word::Result { ended: true }, of_task, &origin)), ids(&[8, 9]));
     let said = trigger(Word::Operator, NOTHING, &origin);
     assert_eq!(ended(&said), ids(&[5, 6, 7]));
-    assert_eq!(ended(&Trigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
-    assert_eq!(ended(&Trigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));
+    assert_eq!(ended(&TurnTrigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
+    assert_eq!(ended(&TurnTrigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));
     // An answer to one question is none to the others, open or not.
     for number in [4, 8, 10, 11, 99] {
-        let named = Trigger { wait_id: Some(wait_id(number)), ..said.clone() };
+        let named = TurnTrigger { wait_id: Some(wait_id(number)), ..said.clone() };
         let expected = if number < 10 { ids(&[number]) } else { Vec::new() };
         assert_eq!(ended(&named), expected, "wait {number}");
     }

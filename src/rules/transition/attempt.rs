@@ -2,7 +2,7 @@
 //! something outside of it ends its run, and the message keeps the attempt.
 
 use crate::model::agent::Status;
-use crate::model::attention::About;
+use crate::model::attention::AttentionSubject;
 use crate::model::continuation::Continuation;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{MessageId, RunId};
@@ -11,9 +11,9 @@ use crate::model::preemption::Checkpoint;
 use crate::model::recovery::OnExhausted;
 use crate::model::refusal::Refusal;
 use crate::model::run::Terminal;
-use crate::model::setbacks::Failure;
+use crate::model::setbacks::FailedAttempt;
 use crate::model::setbacks::Setbacks;
-use crate::model::state::{CurrentRun, Held, Retry};
+use crate::model::state::{CurrentRun, HeldRun, Retry};
 use crate::model::time::Span;
 use crate::model::transaction::{Delete, Put};
 
@@ -46,7 +46,7 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     let exhausted = failed.is_last || failed.number >= policy.max_attempts;
     let next = failed.number.saturating_add(1);
     if let Some(mut message) = claimed_message(draft, failed.message_id) {
-        message.failures.push(Failure {
+        message.failures.push(FailedAttempt {
             attempt: failed.number,
             run_id: failed.run_id,
             terminal: failed.terminal,
@@ -72,7 +72,8 @@ pub(super) fn fail_attempt(draft: &mut Draft, failed: Attempt, reason: String) -
     draft.records.state.current_run = None;
     let is_open = draft.records.state.status != Status::Stopped;
     if exhausted && is_open && policy.on_exhausted == OnExhausted::Stop {
-        let about = About { run_id: failed.run_id, ..About::message(failed.message_id) };
+        let about =
+            AttentionSubject { run_id: failed.run_id, ..AttentionSubject::message(failed.message_id) };
         give_up(draft, about, "recovery.on_exhausted");
     }
     Ok(())
@@ -116,14 +117,14 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
 }
 
 /// Returns the held run of a run that has ended.
-pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> Held {
-    let held = Held::new(run.message_id, run.continuation.clone());
-    Held { checkpoint: run.checkpoint, setbacks, ..held }
+pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> HeldRun {
+    let held = HeldRun::new(run.message_id, run.continuation.clone());
+    HeldRun { checkpoint: run.checkpoint, setbacks, ..held }
 }
 
 /// Puts the message of a run back into the queue at the same attempt. The agent recovers after a
 /// pause.
-pub(super) fn put_back(draft: &mut Draft, held: Held, pause: Span, reason: &str) -> Result<(), Refusal> {
+pub(super) fn put_back(draft: &mut Draft, held: HeldRun, pause: Span, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;
     let message = draft.records.inbox.claimed.clone().filter(|message| message.id == held.message_id);
     let attempt = message.as_ref().map(|message| message.attempt);

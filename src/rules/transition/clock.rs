@@ -7,7 +7,7 @@ use crate::model::id::RunId;
 use crate::model::transaction::Put;
 
 use crate::model::timer::Schedule;
-use crate::rules::clock::{Ahead, Place, ahead, lease_ends};
+use crate::rules::clock::{Ahead, TimeField, ahead, lease_ends};
 
 use super::draft::Draft;
 
@@ -17,17 +17,17 @@ pub fn set_right(draft: &mut Draft) {
     for Ahead { place, stored, taken } in ahead(&draft.records, now) {
         let state = &mut draft.records.state;
         match place {
-            Place::Entered => state.execution.since = taken,
-            Place::Retry => state.retry.iter_mut().for_each(|retry| retry.not_before = taken),
-            Place::Held => state.held.iter_mut().for_each(|held| held.not_before = Some(taken)),
-            Place::Known => {
+            TimeField::Entered => state.execution.since = taken,
+            TimeField::Retry => state.retry.iter_mut().for_each(|retry| retry.not_before = taken),
+            TimeField::Held => state.held.iter_mut().for_each(|held| held.not_before = Some(taken)),
+            TimeField::Known => {
                 let deferred = state.held.iter_mut().filter_map(|held| held.deferred.as_mut());
                 deferred.for_each(|deferred| deferred.until = Some(taken));
             }
-            Place::Row => state.held.iter_mut().for_each(|held| held.deferred_since = Some(taken)),
-            Place::Hour => state.spending.hour.iter_mut().for_each(|spent| spent.since = taken),
-            Place::Day => state.spending.day.iter_mut().for_each(|spent| spent.since = taken),
-            Place::Timer(id) => {
+            TimeField::Row => state.held.iter_mut().for_each(|held| held.deferred_since = Some(taken)),
+            TimeField::Hour => state.spending.hour.iter_mut().for_each(|spent| spent.since = taken),
+            TimeField::Day => state.spending.day.iter_mut().for_each(|spent| spent.since = taken),
+            TimeField::Timer(id) => {
                 let Some(timer) = draft.records.timers.iter_mut().find(|timer| timer.id == id) else {
                     continue;
                 };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Attention, Mark, Subject};
+use crate::model::attention::{Attention, AttentionMark, AttentionSubject, Subject};
 use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::event::{Boundary, Event, EventKind, EventSchema};
@@ -19,7 +19,7 @@ use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Held, State, Untold};
+use crate::model::state::{HeldRun, PendingTransition, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
@@ -38,7 +38,7 @@ pub struct Draft {
     archived: Vec<Archived>,
     events: Vec<Event>,
     raised: Vec<Attention>,
-    moves: Vec<Untold>,
+    moves: Vec<PendingTransition>,
     resting: Option<DecisionReport>,
     touched: bool,
 }
@@ -83,8 +83,7 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the size of everything that this draft creates beyond its earlier copy `before`, in
-    /// bytes as files. `each` is called with the size of every single record.
+    /// Returns the bytes that this draft adds to `before`. `each` gets the size of every record.
     pub fn made_since<E>(
         &self,
         before: &Draft,
@@ -146,10 +145,9 @@ impl Draft {
         });
     }
 
-    /// Raises an attention: an event, and a mark that stays until it is acknowledged. The command
-    /// that commits this tells people of it. Equal attentions in one transaction become one with a
-    /// count.
-    pub fn raise(&mut self, subject: Subject, about: About, reason: impl Into<String>) {
+    /// Raises an attention: an event, and a mark that stays until it is acknowledged. Equal
+    /// attentions in one transaction become one with a count.
+    pub fn raise(&mut self, subject: Subject, about: AttentionSubject, reason: impl Into<String>) {
         let reason = reason.into();
         let mut data = json!(about);
         data["subject"] = json!(subject);
@@ -180,13 +178,12 @@ impl Draft {
             count: 1,
             untold: false,
         };
-        state.attention = Some(Mark::with(state.attention.take(), attention.clone()));
+        state.attention = Some(AttentionMark::with(state.attention.take(), attention.clone()));
         self.raised.push(attention);
     }
 
-    /// Raises every open question that no person has been told of. The steps of an agent call this
-    /// where a turn ends and where the agent rests, so that the output of a tick contains the
-    /// questions of turns and tasks.
+    /// Raises every open question that no person has been told of. A step calls this when a turn
+    /// ends and when the agent rests.
     pub fn ask(&mut self) {
         if matches!(self.records.state.status, Status::Booting | Status::Stopped) {
             return;
@@ -198,7 +195,7 @@ impl Draft {
                 continue;
             }
             // A turn that repeats its question replaces the wait. It is still one question.
-            let is_open = |about: &About| open.iter().any(|question| question.about == *about);
+            let is_open = |about: &AttentionSubject| open.iter().any(|question| question.about == *about);
             let repeated = asked.iter().position(|told| !is_open(&told.about) && question.repeats(told));
             match repeated {
                 Some(at) => {
@@ -212,9 +209,8 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Removes the questions that have ended from the list of told ones. While a run is live, a
-    /// question whose wait was replaced or cancelled stays until the settlement, since the turn may
-    /// repeat it; an answered one does not.
+    /// Drops ended questions from the list of told ones. During a run a replaced or cancelled one
+    /// stays until the settlement, since the turn may repeat it; an answered one does not.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;
@@ -222,7 +218,7 @@ impl Draft {
         let open = questions(&self.records);
         let is_live = self.records.state.current_run.is_some();
         let waits = &self.records.waits;
-        let is_answered = |about: &About| {
+        let is_answered = |about: &AttentionSubject| {
             waits.iter().any(|wait| Some(wait.id) == about.wait_id && wait.resolved_by.is_some())
         };
         self.records.state.asked.retain(|told| {
@@ -295,7 +291,7 @@ impl Draft {
         self.seen(before.map_or(0, |mark| mark.count), None)
     }
 
-    fn seen(&mut self, before: u64, left: Option<Mark>) -> u64 {
+    fn seen(&mut self, before: u64, left: Option<AttentionMark>) -> u64 {
         let count = before - left.as_ref().map_or(0, |mark| mark.count);
         self.records.state.attention = left;
         if count > 0 {
@@ -304,8 +300,7 @@ impl Draft {
         count
     }
 
-    /// Enters an execution state. Refused if no edge leads there. The cause is recorded in the
-    /// ledger.
+    /// Enters an execution state and records the cause. Error when no edge leads there.
     pub fn enter(
         &mut self,
         to: ExecutionState,
@@ -329,7 +324,16 @@ impl Draft {
         }
         self.event(EventKind::StateTransition, run_id, data);
         let (seq, cause) = (self.records.state.counters.events, cause.to_owned());
-        self.moves.push(Untold { seq, from, to, cause, task_id: None, run_id, failure, again: false });
+        self.moves.push(PendingTransition {
+            seq,
+            from,
+            to,
+            cause,
+            task_id: None,
+            run_id,
+            failure,
+            again: false,
+        });
         Ok(())
     }
 
@@ -343,7 +347,7 @@ impl Draft {
 
     /// Removes the transitions that `on-state-change` was notified of, and marks the one at which
     /// it was killed. Nothing else changes: an agent that rests stays at rest.
-    pub fn strike_off(&mut self, told: impl Fn(&Untold) -> bool, killed_at: Option<u64>) {
+    pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
         let untold = &mut self.records.state.untold;
@@ -355,7 +359,7 @@ impl Draft {
     }
 
     /// Puts a run off; its message stays claimed.
-    pub fn hold(&mut self, held: Held) {
+    pub fn hold(&mut self, held: HeldRun) {
         self.touched = true;
         let inbox = &mut self.records.inbox;
         if inbox.head.as_ref().is_some_and(|head| head.id == held.message_id) {
@@ -364,8 +368,7 @@ impl Draft {
         self.records.state.held = Some(held);
     }
 
-    /// Changes the status. The last event of the transaction gets the previous status, the new one,
-    /// and the boundary.
+    /// Changes the status. The last event gets the previous status, the new one, and the boundary.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -380,8 +383,7 @@ impl Draft {
         }
     }
 
-    /// Returns the last checkpoint of a message: of its live run, else of its held run, else of the
-    /// last run that has ended.
+    /// Returns the last checkpoint of a message: of its live, its held, or its last ended run.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -412,8 +414,7 @@ impl Draft {
         self.put(Put::Outgoing(Box::new(message)));
     }
 
-    /// Removes messages from the outbox that have reached the other agent. `left` are the messages
-    /// that stay in it.
+    /// Removes delivered messages from the outbox. `left` are the messages that stay in it.
     pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
         self.records.state.outbox = left;
@@ -440,8 +441,7 @@ impl Draft {
         }
     }
 
-    /// Makes the transaction. Refuses a status that the execution state does not allow: that is a
-    /// fault of the rules, and a refused step does less harm than a wrong record.
+    /// Makes the transaction. Error when the execution state does not allow the status.
     pub fn finish(self) -> Result<Transaction, Refusal> {
         self.finish_and_keep().map(|(transaction, _)| transaction)
     }

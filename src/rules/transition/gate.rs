@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::ExecutionState;
 use crate::model::message::Origin;
@@ -58,7 +58,7 @@ pub(super) fn close(
 
 /// Closes the gate because the policy requires it after the last attempt: the agent stops itself,
 /// and a person is told the reason.
-pub(super) fn give_up(draft: &mut Draft, about: About, reason: impl Into<String>) {
+pub(super) fn give_up(draft: &mut Draft, about: AttentionSubject, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
     draft.raise(Subject::AgentStopped, about, reason);

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::{Boundary, EventKind};
@@ -22,7 +22,7 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::work::Ticked;
 
 use crate::rules::closure::derive;
-use crate::rules::continuation::Trigger;
+use crate::rules::continuation::TurnTrigger;
 use crate::rules::projection::closure_facts;
 
 use super::arrival::admitted;
@@ -56,7 +56,7 @@ pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     let data = json!({ "message_id": message.id, "to": message.agent, "reason": reason });
     draft.event(EventKind::MessageRejected, None, data);
     let why = format!("not delivered to `{}`: {reason}", message.agent);
-    draft.raise(Subject::MessageDropped, About::message(message.id), why);
+    draft.raise(Subject::MessageDropped, AttentionSubject::message(message.id), why);
 }
 
 /// Reduces a message that starts no turn. The context of the next turn has it.
@@ -71,7 +71,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         });
         draft.event(EventKind::TriggerIgnored, None, data);
     }
-    if Trigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
+    if TurnTrigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
         set_aside(draft, message.id);
     }
     if matches!(draft.records.state.status, Status::Asleep | Status::AwaitingTask) {

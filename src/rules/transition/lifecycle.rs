@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
@@ -12,7 +12,7 @@ use crate::model::meters::Meters;
 use crate::model::outbox::Outbox;
 use crate::model::policy::Policy;
 use crate::model::record::Extra;
-use crate::model::records::{Inbox, Lease, Onlookers, Records};
+use crate::model::records::{Inbox, InstalledHooks, LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
@@ -77,10 +77,10 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     let records = Records {
         policy,
         state,
-        lease: Lease::Free,
+        lease: LeaseState::Free,
         away: None,
         shortage: None,
-        onlookers: Onlookers::default(),
+        onlookers: InstalledHooks::default(),
         inbox: Inbox::default(),
         works: Vec::new(),
         waits: Vec::new(),
@@ -129,7 +129,7 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
         draft.enter(ExecutionState::Failed, None, reason)?;
         recovery::pause(draft, reason);
         draft.set_status(Status::Stopped, Boundary::Bootstrap);
-        draft.raise(Subject::AgentStopped, About::default(), reason);
+        draft.raise(Subject::AgentStopped, AttentionSubject::default(), reason);
         draft.records.state.stopped_by = Some(authority::agent(&draft.records.state.agent));
     }
     Ok(())

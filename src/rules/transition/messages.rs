@@ -5,7 +5,7 @@ use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
 };
 
-use crate::rules::admission::{New, message};
+use crate::rules::admission::{NewMessage, message};
 
 use super::draft::Draft;
 
@@ -22,7 +22,7 @@ pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message 
         | MessageKind::InternalFollowup
         | MessageKind::Control => (OriginKind::System, DeliverySurface::RuntimeSystem),
     };
-    message(New {
+    message(NewMessage {
         id: MessageId(draft.stamp.mint()),
         agent: draft.records.state.agent.clone(),
         kind,

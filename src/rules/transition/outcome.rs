@@ -10,7 +10,7 @@ use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule};
 use crate::model::trigger::Trigger;
-use crate::model::turn::Claimant;
+use crate::model::turn::RunClaimant;
 use crate::model::wait::WaitKind;
 use crate::model::work::PlanStatus;
 
@@ -41,7 +41,7 @@ pub struct Surroundings {
     /// The agent's `agent.toml`, if the actions delegate.
     pub policy: String,
     /// Machine and process that start the tasks.
-    pub at: Claimant,
+    pub at: RunClaimant,
 }
 
 /// Applies every action, or none: `Err` has the JSON path of the first invalid one, and the reason.

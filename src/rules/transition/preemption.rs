@@ -11,11 +11,11 @@ use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::preemption::{Checkpoint, Preemption, Section};
 use crate::model::refusal::Refusal;
 use crate::model::resource::Resource;
-use crate::model::state::{CurrentRun, Held, State};
+use crate::model::state::{CurrentRun, HeldRun, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
-use crate::rules::continuation::Trigger;
+use crate::rules::continuation::TurnTrigger;
 use crate::rules::execution::{check, way_on};
 use crate::rules::preemption::{force_at, is_being_ended, is_leaving, is_overdue, why_suspended};
 use crate::rules::waits::satisfied;
@@ -254,7 +254,7 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
     for message in messages {
-        let trigger = Trigger::of(message);
+        let trigger = TurnTrigger::of(message);
         let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits));
         bind(draft, message_id, &answered.unwrap_or_default());
         let settlement =
@@ -301,7 +301,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
         draft.enter(ExecutionState::Suspended, Some(run.message_id), reason)?;
         let not_before = pause.map(|pause| draft.now().after(pause.min(longest)));
         let resource = request.and_then(|request| request.needed);
-        Held { missing, resource, not_before, made_way_for, ..held }
+        HeldRun { missing, resource, not_before, made_way_for, ..held }
     };
     draft.records.state.held = Some(held);
     leave(draft, run);

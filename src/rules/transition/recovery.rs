@@ -1,7 +1,7 @@
 //! Recovery: the transitions from `failed` back to work.
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::Boundary;
 use crate::model::execution::ExecutionState;
 use crate::model::recovery::OnExhausted;
@@ -56,9 +56,9 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     if exhausted && then == OnExhausted::Stop {
         // The next start has as many tries again.
         draft.records.state.recovery_failures = 0;
-        give_up(draft, About::default(), format!("its recovery failed: {reason}"));
+        give_up(draft, AttentionSubject::default(), format!("its recovery failed: {reason}"));
     } else if failures == most {
-        draft.raise(Subject::RecoveryFailed, About::default(), reason);
+        draft.raise(Subject::RecoveryFailed, AttentionSubject::default(), reason);
     }
     Ok(())
 }

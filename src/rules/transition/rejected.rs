@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::EventKind;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::transaction::Delete;
@@ -15,14 +15,18 @@ use super::draft::Draft;
 pub fn rejected(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason }));
     let reason = format!("{reason} (it is in inbox/rejected/)");
-    draft.raise(Subject::MessageRejected, About::file(file), reason);
+    draft.raise(Subject::MessageRejected, AttentionSubject::file(file), reason);
 }
 
 /// Records an inbox file that can be neither admitted nor moved. `file` is its name there; steps
 /// skip it from now on.
 pub fn stays(draft: &mut Draft, file: &str, reason: &str) {
     draft.event(EventKind::MessageRejected, None, json!({ "file": file, "reason": reason, "stays": true }));
-    draft.raise(Subject::MessageRejected, About::file(file), format!("{reason} (it stays in inbox/)"));
+    draft.raise(
+        Subject::MessageRejected,
+        AttentionSubject::file(file),
+        format!("{reason} (it stays in inbox/)"),
+    );
 }
 
 /// Records a person's decision about a file that could not be admitted, which acknowledges it.

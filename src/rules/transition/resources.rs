@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::model::agent::Status;
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::Continuation;
 use crate::model::decision::DecisionReport;
 use crate::model::event::{Boundary, EventKind};
@@ -15,7 +15,7 @@ use crate::model::refusal::Refusal;
 use crate::model::resource::{Deferred, Shortage};
 use crate::model::run::Terminal;
 use crate::model::setbacks::Setbacks;
-use crate::model::state::{CurrentRun, Held};
+use crate::model::state::{CurrentRun, HeldRun};
 use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
 
@@ -59,12 +59,12 @@ pub fn lack(
         Some(held) => held.deferred_since,
         None => row_since(state, draft.now()),
     };
-    let base = before.clone().unwrap_or_else(|| Held {
+    let base = before.clone().unwrap_or_else(|| HeldRun {
         checkpoint: message.checkpoint,
         setbacks: message.setbacks,
-        ..Held::new(message.id, continuation)
+        ..HeldRun::new(message.id, continuation)
     });
-    let mut held = Held {
+    let mut held = HeldRun {
         missing: shortage.describe(),
         resource: Some(shortage.resource),
         is_occupied: shortage.is_occupied,
@@ -104,7 +104,7 @@ pub fn lack(
 
 /// Returns the run as deferred, or, after `recovery.max_deferrals` deferrals, as held for the
 /// operator.
-fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
+fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
     let times = held.setbacks.deferrals;
     if !is_counted || times < draft.records.policy.recovery.max_deferrals {
         return held;
@@ -115,16 +115,16 @@ fn bounded(draft: &mut Draft, held: Held, is_counted: bool) -> Held {
 
 /// Holds a message that had too many setbacks until the operator decides about it, and tells a
 /// person.
-pub(super) fn needs_operator(draft: &mut Draft, held: Held, why: String) -> Held {
+pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> HeldRun {
     let run_id = draft.records.state.current_run.as_ref().map(|run| run.run_id);
-    let about = About { run_id, ..About::message(held.message_id) };
+    let about = AttentionSubject { run_id, ..AttentionSubject::message(held.message_id) };
     let agent = &draft.records.state.agent;
     let ways_out = format!(
         "`dormouse recover {agent}` has it tried again, `dormouse fail {agent}` gives up this attempt, and `dormouse queue drop {}` the message",
         held.message_id
     );
     draft.raise(Subject::MessageHeld, about, format!("{why}; {ways_out}"));
-    Held {
+    HeldRun {
         missing: format!("held for the operator: {why}"),
         needs_operator: true,
         resource: None,
@@ -136,7 +136,7 @@ pub(super) fn needs_operator(draft: &mut Draft, held: Held, why: String) -> Held
 }
 
 /// Acknowledges that a message was held: the operator has decided about it.
-fn seen_to(draft: &mut Draft, held: &Held) {
+fn seen_to(draft: &mut Draft, held: &HeldRun) {
     if held.needs_operator {
         let id = held.message_id;
         draft.acknowledge(|seen| seen.subject == Subject::MessageHeld && seen.about.message_id == Some(id));
@@ -170,7 +170,7 @@ pub(super) fn defer(draft: &mut Draft, run: &CurrentRun, deferred: Deferred) -> 
     let said = deferred.describe();
     let cause = said.clone().unwrap_or_else(|| "exit status 75".to_owned());
     let missing = said.unwrap_or_else(|| "the turn asked to come back later (exit status 75)".to_owned());
-    let held = Held {
+    let held = HeldRun {
         missing,
         not_before: Some(not_before),
         deferred_since: Some(run.deferred_since.unwrap_or(now)),
@@ -205,7 +205,7 @@ pub fn release_hold(draft: &mut Draft) {
     let Some(held) = draft.records.state.held.clone().filter(|held| held.needs_operator) else { return };
     seen_to(draft, &held);
     let missing = "nothing: the operator has it tried again".to_owned();
-    draft.records.state.held = Some(Held { needs_operator: false, missing, ..held });
+    draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
 
 /// Works like `try_now`, at a person's request: earlier setbacks no longer count.
@@ -258,7 +258,7 @@ pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
 
 /// Removes the held run, because its message leaves it. The agent recovers and continues with the
 /// next message.
-pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<Held>, Refusal> {
+pub(super) fn let_go(draft: &mut Draft, reason: &str) -> Result<Option<HeldRun>, Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(None) };
     seen_to(draft, &held);
     draft.enter(ExecutionState::Failed, Some(held.message_id), reason)?;

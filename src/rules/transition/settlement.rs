@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::EventKind;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::transaction::{Archived, Delete};
@@ -49,7 +49,7 @@ pub fn settle_message(draft: &mut Draft, mut message: Message, settlement: Settl
     }
     draft.event(EventKind::MessageSettled, settlement.run_id, data);
     if settlement.dead_letter {
-        let about = About { run_id: settlement.run_id, ..About::message(message.id) };
+        let about = AttentionSubject { run_id: settlement.run_id, ..AttentionSubject::message(message.id) };
         draft.raise(Subject::DeadLetter, about, settlement.reason.clone().unwrap_or_default());
     }
     message.settlement = Some(settlement);
@@ -74,5 +74,5 @@ pub fn drop_message(draft: &mut Draft, message: Message, reason: &str) {
 pub fn drop_unasked(draft: &mut Draft, message: Message, reason: &str) {
     let id = message.id;
     drop_message(draft, message, reason);
-    draft.raise(Subject::MessageDropped, About::message(id), reason);
+    draft.raise(Subject::MessageDropped, AttentionSubject::message(id), reason);
 }

@@ -14,7 +14,7 @@ use crate::model::submission::{Speaker, Submission};
 use crate::model::task::{Assignment, ChildEnd, Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::turn::Claimant;
+use crate::model::turn::RunClaimant;
 
 use crate::rules::admission::{admit as compose, one_further};
 
@@ -52,12 +52,12 @@ pub struct NewTask {
     /// Hops of the turn or task that starts it, if one does.
     pub hops: Option<u32>,
     /// Machine on which its supervisor will run.
-    pub at: Claimant,
+    pub at: RunClaimant,
 }
 
 /// End of a task, as far as known.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum TaskEnding {
     Seen(TaskEnd),
     Child(ChildEnd),
     /// No process saw the end; the text is the reason.
@@ -214,7 +214,7 @@ fn named_job(job: &TaskJob) -> Value {
 
 /// Records that the supervisor is about to start the command. `None` if the task was stopped
 /// before.
-pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option<Task>, Refusal> {
+pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Option<Task>, Refusal> {
     let now = draft.now();
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {
@@ -230,7 +230,7 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: Claimant) -> Result<Option
 
 /// Gives open tasks, none of which has begun, to the machine to which their agent was moved, which
 /// starts them.
-pub fn adopt(draft: &mut Draft, claimant: &Claimant) {
+pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
     let mut adopted = Vec::new();
     for task in &mut draft.records.tasks {
         (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
@@ -264,7 +264,7 @@ pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
 
 /// Ends a task: its terminal record and its message are one transaction. `None` if the task is no
 /// longer open because another process has ended it, with a message of its own.
-pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, Refusal> {
+pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<Task>, Refusal> {
     let Some(place) = draft.records.tasks.iter().position(|task| task.id == id) else { return Ok(None) };
     let from = draft.records.tasks[place].status;
     let has_begun = draft.records.tasks[place].started_at.is_some();
@@ -275,18 +275,18 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: End) -> Result<Option<Task>, R
     task.reason = reason;
     let mut last_line = None;
     match end {
-        End::Seen(seen) => {
+        TaskEnding::Seen(seen) => {
             task.ended_at = Some(seen.ended_at);
             task.exit = Some(seen.exit);
             task.stdout_bytes = Some(seen.stdout_bytes);
             task.stderr_bytes = Some(seen.stderr_bytes);
             last_line = seen.last_line;
         }
-        End::Child(child) => {
+        TaskEnding::Child(child) => {
             task.ended_at = Some(draft.now());
             last_line = child.brief;
         }
-        End::Lost(_) => {
+        TaskEnding::Lost(_) => {
             task.ended_at = Some(draft.now());
             task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown);
         }
@@ -306,15 +306,15 @@ fn verdict(
     from: TaskStatus,
     has_begun: bool,
     timeout: Option<Span>,
-    end: &End,
+    end: &TaskEnding,
 ) -> (TaskStatus, Option<String>) {
     let is_cancelled = from == TaskStatus::Cancelling;
     let seen = match end {
-        End::Lost(_) if is_cancelled && !has_begun => return (TaskStatus::Cancelled, None),
-        End::Lost(why) => return (TaskStatus::Interrupted, Some(why.clone())),
-        End::Seen(_) | End::Child(_) if is_cancelled => return (TaskStatus::Cancelled, None),
-        End::Child(child) => return (child.status, child.reason.clone()),
-        End::Seen(seen) => seen,
+        TaskEnding::Lost(_) if is_cancelled && !has_begun => return (TaskStatus::Cancelled, None),
+        TaskEnding::Lost(why) => return (TaskStatus::Interrupted, Some(why.clone())),
+        TaskEnding::Seen(_) | TaskEnding::Child(_) if is_cancelled => return (TaskStatus::Cancelled, None),
+        TaskEnding::Child(child) => return (child.status, child.reason.clone()),
+        TaskEnding::Seen(seen) => seen,
     };
     if let Some(signal) = seen.cancelled_by {
         return (TaskStatus::Interrupted, Some(format!("its supervisor was ended by signal {signal}")));

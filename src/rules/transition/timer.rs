@@ -213,7 +213,7 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
 
 /// Deadline that a message about a wait reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Deadline {
+enum WaitDeadline {
     /// End of a timer wait.
     Wake,
     Recheck,
@@ -229,20 +229,20 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     let mut told = Vec::new();
     if let Some(at) = is_due(wait.wake_at).filter(|_| wait.kind == WaitKind::Timer && wait.woken_at.is_none())
     {
-        told.push((Deadline::Wake, at));
+        told.push((WaitDeadline::Wake, at));
         wait.woken_at = Some(now);
     }
     let expiry = wait.expires_at.filter(|limit| is_over(*limit, now));
     if let Some(limit) = expiry.filter(|_| wait.expiry_told_at.is_none()) {
         // The wait has not ended at the limit itself.
-        told.push((Deadline::Expiry, limit.after(Span::from_millis(1))));
+        told.push((WaitDeadline::Expiry, limit.after(Span::from_millis(1))));
         wait.expiry_told_at = Some(now);
     }
     let recheck = is_due(wait.recheck_due());
     if let Some(at) = recheck {
         // A wait that is given up needs no recheck.
         if expiry.is_none() {
-            told.push((Deadline::Recheck, at));
+            told.push((WaitDeadline::Recheck, at));
         }
         wait.advance_recheck(now);
         wait.rechecked_at = Some(now);
@@ -252,7 +252,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     }
     for (deadline, at) in told {
         let message = deadline_message(draft, &wait, deadline, at);
-        if deadline == Deadline::Recheck {
+        if deadline == WaitDeadline::Recheck {
             wait.recheck_id = Some(message.id);
         }
         admit(draft, message);
@@ -263,13 +263,15 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     draft.put(Put::Wait(Box::new(wait)));
 }
 
-fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: Deadline, at: Time) -> Message {
+fn deadline_message(draft: &mut Draft, wait: &Wait, deadline: WaitDeadline, at: Time) -> Message {
     let (kind, text, key) = match deadline {
-        Deadline::Wake => (MessageKind::TimerTick, wait.reason.clone(), None),
-        Deadline::Recheck => {
+        WaitDeadline::Wake => (MessageKind::TimerTick, wait.reason.clone(), None),
+        WaitDeadline::Recheck => {
             (MessageKind::SystemTick, format!("recheck: {}", wait.reason), Some(RECHECK_KEY))
         }
-        Deadline::Expiry => (MessageKind::SystemTick, format!("expired: {}", wait.reason), Some(EXPIRY_KEY)),
+        WaitDeadline::Expiry => {
+            (MessageKind::SystemTick, format!("expired: {}", wait.reason), Some(EXPIRY_KEY))
+        }
     };
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));

@@ -41,39 +41,39 @@ pub(super) enum Cost {
 }
 
 /// End of a run, and the reason if it did not complete.
-pub(super) struct Verdict {
+pub(super) struct RunVerdict {
     pub terminal: Terminal,
     pub reason: Option<String>,
     pub cost: Cost,
 }
 
-impl Verdict {
-    pub fn new(terminal: Terminal, reason: Option<String>, cost: Cost) -> Verdict {
-        Verdict { terminal, reason, cost }
+impl RunVerdict {
+    pub fn new(terminal: Terminal, reason: Option<String>, cost: Cost) -> RunVerdict {
+        RunVerdict { terminal, reason, cost }
     }
 }
 
 /// Returns the verdict of the turn's own end. A turn that exited with status 0 by itself has done
 /// its work, even if its tick was told to end after that.
-pub(super) fn verdict(end: &TurnEnd) -> Verdict {
-    let failed = |reason: &str, cost| Verdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
+pub(super) fn verdict(end: &TurnEnd) -> RunVerdict {
+    let failed = |reason: &str, cost| RunVerdict::new(Terminal::Failed, Some(reason.to_owned()), cost);
     if end.timed_out {
         let reason = Some("turn.timeout was reached".to_owned());
-        return Verdict::new(Terminal::TimedOut, reason, Cost::Attempt);
+        return RunVerdict::new(Terminal::TimedOut, reason, Cost::Attempt);
     }
     let is_done = end.by_itself && end.exit == Exit::Code { code: 0 };
     if let Some(signal) = end.cancelled_by.filter(|_| !is_done) {
         let reason = Some(format!("the tick was ended by signal {signal}"));
-        return Verdict::new(Terminal::Interrupted, reason, Cost::Interruption);
+        return RunVerdict::new(Terminal::Interrupted, reason, Cost::Interruption);
     }
     match (&end.exit, &end.outcome) {
         (Exit::Code { code: 0 }, Ok(outcome)) if outcome.deferred.is_some() => {
             let reason = "outcome file: $.deferred: the turn ended with exit status 0, not 75";
             failed(reason, Cost::Message)
         }
-        (Exit::Code { code: 0 }, Ok(_)) => Verdict::new(Terminal::Completed, None, Cost::Attempt),
+        (Exit::Code { code: 0 }, Ok(_)) => RunVerdict::new(Terminal::Completed, None, Cost::Attempt),
         (Exit::Code { code: 0 }, Err(reason)) => failed(reason, Cost::Message),
-        (Exit::Code { code: 75 }, Ok(_)) => Verdict::new(Terminal::Deferred, None, Cost::Attempt),
+        (Exit::Code { code: 75 }, Ok(_)) => RunVerdict::new(Terminal::Deferred, None, Cost::Attempt),
         (Exit::Code { code: 75 }, Err(reason)) => failed(reason, Cost::Attempt),
         (exit, _) => {
             let said = end.last_error_line.as_ref().map(|line| format!(": {line}")).unwrap_or_default();
@@ -99,7 +99,7 @@ pub(super) fn cut(text: &str) -> String {
 }
 
 /// Parts of a run's end.
-pub(super) struct Ended<'e> {
+pub(super) struct RunEnd<'e> {
     pub terminal: Terminal,
     /// Reason for which it has not completed.
     pub reason: Option<String>,
@@ -109,7 +109,7 @@ pub(super) struct Ended<'e> {
     pub seen: Option<&'e TurnEnd>,
 }
 
-impl Ended<'_> {
+impl RunEnd<'_> {
     /// Returns the time of the end; a run whose end no process saw ends now.
     fn at(&self, now: Time) -> Time {
         self.seen.map_or(now, |end| end.ended_at)
@@ -121,7 +121,7 @@ impl Ended<'_> {
 }
 
 /// Counts a run that ends, and records it as the last one.
-pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &Ended<'_>) {
+pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     let now = draft.now();
     let state = &mut draft.records.state;
     let counters = &mut state.counters;
@@ -161,9 +161,9 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &Ended<'_>) {
 }
 
 /// Archives the record of a run that has ended, and its brief.
-pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>, closure: Closure) -> Settled {
+pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, closure: Closure) -> Settled {
     let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
-    let Ended { reason, usage, seen, .. } = ended;
+    let RunEnd { reason, usage, seen, .. } = ended;
     let mut data = json!({
         "message_id": run.message_id,
         "attempt": run.attempt,

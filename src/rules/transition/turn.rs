@@ -15,7 +15,7 @@ use crate::model::run::{Exit, Run, Terminal};
 use crate::model::setbacks::Setbacks;
 use crate::model::state::CurrentRun;
 use crate::model::time::Span;
-use crate::model::turn::{Claimant, TurnEnd};
+use crate::model::turn::{RunClaimant, TurnEnd};
 
 use crate::rules::clock::{LEASE_MARGIN, LEASE_WITHOUT_TIMEOUT};
 use crate::rules::closure::derive;
@@ -34,7 +34,7 @@ use super::preemption::{FORCED, suspend};
 use super::resources::{defer, said};
 use super::settlement::settle_message;
 use super::start::{approach, go_round, pass_through_running};
-use super::trace::{Cost, Ended, Settled, Verdict, archive, count, record_output, verdict};
+use super::trace::{Cost, RunEnd, RunVerdict, Settled, archive, count, record_output, verdict};
 use super::wait::take_up;
 
 /// Reason of a run that ended by itself before a stop had to kill it.
@@ -58,7 +58,7 @@ pub fn claim(
     draft: &mut Draft,
     message: Message,
     continuation: Continuation,
-    claimant: Claimant,
+    claimant: RunClaimant,
 ) -> Result<Claimed, Refusal> {
     let now = draft.now();
     let checkpoint = draft.checkpoint_of(&message);
@@ -124,7 +124,7 @@ pub fn settle(
     if run.stopping.is_none() {
         pass_through_running(draft)?;
     }
-    let Verdict { mut terminal, mut reason, mut cost } =
+    let RunVerdict { mut terminal, mut reason, mut cost } =
         decided_before(&run).unwrap_or_else(|| verdict(&end));
     if terminal == Terminal::Deferred {
         let why = said(draft, &end).describe();
@@ -154,12 +154,12 @@ pub fn settle(
     if let Exit::NotStarted { error } = &end.exit {
         draft.records.state.runtime_error = Some(error.clone());
     }
-    conclude(draft, &run, Ended { terminal, reason, cost, usage, seen: Some(&end) })
+    conclude(draft, &run, RunEnd { terminal, reason, cost, usage, seen: Some(&end) })
 }
 
 /// Concludes a run that no stop has ended: counts it, settles or requeues its message, derives the
 /// closure, and archives its record.
-fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Settled, Refusal> {
+fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Settled, Refusal> {
     let terminal = ended.terminal;
     count(draft, run, &ended);
     match terminal {
@@ -185,19 +185,19 @@ fn conclude(draft: &mut Draft, run: &CurrentRun, ended: Ended<'_>) -> Result<Set
 }
 
 /// Returns the end of a run if it was decided before its turn ended.
-fn decided_before(run: &CurrentRun) -> Option<Verdict> {
+fn decided_before(run: &CurrentRun) -> Option<RunVerdict> {
     let reason = || Some(why_suspended(run).to_owned());
     match &run.condemned {
         Some(reason) => {
             let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
-            Some(Verdict::new(Terminal::Failed, Some(reason.clone()), cost))
+            Some(RunVerdict::new(Terminal::Failed, Some(reason.clone()), cost))
         }
         // A turn that has yielded has itself declared that it is not done.
         None if run.stopping.is_some() && run.yielded_at.is_some() => {
-            Some(Verdict::new(Terminal::Aborted, None, Cost::Attempt))
+            Some(RunVerdict::new(Terminal::Aborted, None, Cost::Attempt))
         }
         None => {
-            let suspended = || Verdict::new(Terminal::Suspended, reason(), Cost::Attempt);
+            let suspended = || RunVerdict::new(Terminal::Suspended, reason(), Cost::Attempt);
             will_be_suspended(run).then(suspended)
         }
     }
@@ -219,11 +219,11 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     pass_through_running(draft)?;
     let now = draft.now();
     // No process was there to end the run in time. It ends now, and for that reason.
-    let ended = |terminal, why: &str| Verdict::new(terminal, Some(why.to_owned()), Cost::Interruption);
+    let ended = |terminal, why: &str| RunVerdict::new(terminal, Some(why.to_owned()), Cost::Interruption);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);
-    let Verdict { terminal, reason, cost } = decided_before(&run).or(forced).unwrap_or_else(vanished);
-    conclude(draft, &run, Ended { terminal, reason, cost, usage: None, seen: None }).map(drop)
+    let RunVerdict { terminal, reason, cost } = decided_before(&run).or(forced).unwrap_or_else(vanished);
+    conclude(draft, &run, RunEnd { terminal, reason, cost, usage: None, seen: None }).map(drop)
 }
 
 /// Completes a stop after the run's processes have ended. `killed`: they did not end by themselves.
@@ -236,7 +236,7 @@ pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Re
     let reason = Some(reason.map_or_else(|| "stopped".to_owned(), |reason| format!("stopped: {reason}")));
     // The turn's usage counts, whether or not it has completed.
     let usage = end.and_then(|end| end.outcome.as_ref().ok()).and_then(|outcome| outcome.usage.clone());
-    let ended = Ended { terminal: Terminal::Aborted, reason, cost: Cost::Attempt, usage, seen: end };
+    let ended = RunEnd { terminal: Terminal::Aborted, reason, cost: Cost::Attempt, usage, seen: end };
     count(draft, &run, &ended);
     if let Some(message) = claimed_message(draft, run.message_id) {
         if requeue {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::model::attention::{About, Subject};
+use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TaskId, WaitId, WorkId};
 use crate::model::message::{Body, Message, MessageKind};
@@ -323,7 +323,7 @@ pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str)
         "cause": why,
     });
     draft.event(EventKind::WaitTransition, None, data);
-    let about = About { wait_id: Some(id), ..About::message(message) };
+    let about = AttentionSubject { wait_id: Some(id), ..AttentionSubject::message(message) };
     draft.raise(Subject::AnswerLost, about, why);
 }
 

@@ -13,13 +13,13 @@ use crate::model::policy::Policy;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::change::Change;
-use super::journal::{Entry, Found, Journal};
+use super::change::DirTxn;
+use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
 use super::record::{decode, encode};
-use super::snapshot::Snapshot;
+use super::snapshot::DirSnapshot;
 use super::view::View;
-use super::{Store, aside, config, files, inbox, lock};
+use super::{DirStore, aside, config, files, inbox, lock};
 
 /// Minimum number of attempts of a reader to read one revision while other commands change the
 /// records, even if its patience is shorter.
@@ -27,15 +27,15 @@ const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
 #[derive(Debug, Clone)]
-pub struct Agent<'s> {
-    pub(super) store: &'s Store,
+pub struct DirAgent<'s> {
+    pub(super) store: &'s DirStore,
     pub(super) name: AgentName,
     pub(super) dir: AgentDir,
 }
 
-impl<'s> Agent<'s> {
-    pub(super) fn new(store: &'s Store, name: AgentName, dir: AgentDir) -> Agent<'s> {
-        Agent { store, name, dir }
+impl<'s> DirAgent<'s> {
+    pub(super) fn new(store: &'s DirStore, name: AgentName, dir: AgentDir) -> DirAgent<'s> {
+        DirAgent { store, name, dir }
     }
 
     pub(in crate::store) fn name(&self) -> &AgentName {
@@ -46,7 +46,7 @@ impl<'s> Agent<'s> {
         &self.dir
     }
 
-    pub(in crate::store) fn store(&self) -> &'s Store {
+    pub(in crate::store) fn store(&self) -> &'s DirStore {
         self.store
     }
 
@@ -109,19 +109,19 @@ impl<'s> Agent<'s> {
     /// True if nothing has arrived that a step could take up and no transaction was interrupted.
     pub(in crate::store) fn is_quiet(&self, state: &State) -> Result<bool> {
         let is_finished = match Journal::look(&self.dir, false)? {
-            Found::Nothing | Found::Blank | Found::Applied(_) => true,
-            Found::Open(_) => false,
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => true,
+            FoundJournal::Open(_) => false,
         };
         Ok(is_finished && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
     }
 
     /// The transactions that were committed and are not applied, beside the `state.json` that was
     /// read.
-    pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<Entry>> {
+    pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<JournalEntry>> {
         match Journal::look(&self.dir, false)? {
-            Found::Nothing | Found::Blank | Found::Applied(_) => Ok(Vec::new()),
-            Found::Open(found) if found.is_of_another_machine() => Ok(Vec::new()),
-            Found::Open(found) => {
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => Ok(Vec::new()),
+            FoundJournal::Open(found) if found.is_of_another_machine() => Ok(Vec::new()),
+            FoundJournal::Open(found) => {
                 found.check_paths()?;
                 let goes_on = found.goes_on_from(&self.dir.join(layout::STATE), state)?;
                 Ok(if goes_on { found.into_entries() } else { Vec::new() })
@@ -131,26 +131,26 @@ impl<'s> Agent<'s> {
 
     /// The records as they are now, without the lock. Other commands may change them while they are
     /// read.
-    pub(in crate::store) fn snapshot(&self) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn snapshot(&self) -> Result<DirSnapshot<'_>> {
         let state = self.state_file()?;
-        Ok(Snapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
+        Ok(DirSnapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
     }
 
     /// Returns a snapshot without reading the journal. The caller has just seen that no transaction
     /// was interrupted, or accepts records of a moment ago.
-    pub(in crate::store) fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(self, View::settled(&self.dir))
+    pub(in crate::store) fn glimpse(&self) -> DirSnapshot<'_> {
+        DirSnapshot::new(self, View::settled(&self.dir))
     }
 
     /// Calls `read` with one revision of the records, without a lock. This reads `state.json`
     /// before and after that, and begins anew if the file has changed meanwhile, or if the journal
     /// has another transaction to apply: such a transaction changes `state.json` after the other
     /// files.
-    pub(in crate::store) fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+    pub(in crate::store) fn look<T>(&self, read: impl Fn(DirSnapshot<'_>, State) -> Result<T>) -> Result<T> {
         self.unless_gone(self.look_until_settled(read))
     }
 
-    fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+    fn look_until_settled<T>(&self, read: impl Fn(DirSnapshot<'_>, State) -> Result<T>) -> Result<T> {
         let start = Instant::now();
         let mut attempts = 0;
         loop {
@@ -159,7 +159,7 @@ impl<'s> Agent<'s> {
             let state =
                 if view.has_journal() { self.state_in(&view)? } else { self.state_of(before.as_ref())? };
             let base_revision = view.base_revision();
-            let found = read(Snapshot::new(self, view), state);
+            let found = read(DirSnapshot::new(self, view), state);
             // The journal is looked at before `state.json`, so that a line that is applied between
             // the two shows there.
             let now = View::over(&self.dir, self.pending(before.as_ref())?).base_revision();
@@ -205,7 +205,7 @@ impl<'s> Agent<'s> {
         self.put_arrival(&layout::message(message.key()), &encode(message), message.created_at)
     }
 
-    /// Puts a wake hint into the inbox, like [`Agent::arrive`].
+    /// Puts a wake hint into the inbox, like [`DirAgent::arrive`].
     pub(in crate::store) fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
         self.put_arrival(&layout::hint(hint.id), &encode(hint), hint.created_at)
     }
@@ -230,23 +230,23 @@ impl<'s> Agent<'s> {
     }
 
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
-    pub(in crate::store) fn change(&self, now: Time) -> Result<Change<'_>> {
+    pub(in crate::store) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         self.locked(self.unless_gone(held)?)
     }
 
     /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
-    pub(in crate::store) fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
+    pub(in crate::store) fn try_change(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
         let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)));
         self.unless_gone(held)?.map(|held| self.locked(held)).transpose()
     }
 
     /// Takes the agent's lock for `doctor`: leaves a transaction that can't be finished as it is.
-    pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
+    pub(in crate::store) fn change_damaged(&self, now: Time) -> Result<DirTxn<'_>> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
-        let locked = Change::new(self, self.unless_gone(held)?);
+        let locked = DirTxn::new(self, self.unless_gone(held)?);
         // `doctor` reports why the transaction can't be finished.
         let _ = locked.finish_journal();
         Ok(locked)
@@ -256,19 +256,19 @@ impl<'s> Agent<'s> {
     /// complete, and the journal changes no file back that is then changed in another way.
     pub(in crate::store) fn empty_journal(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
-            Found::Nothing | Found::Blank => Ok(()),
-            Found::Applied(_) | Found::Open(_) => self.change(now)?.empty_journal(),
+            FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
+            FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
         }
     }
 
-    fn locked(&self, held: lock::Guard) -> Result<Change<'_>> {
-        let locked = Change::new(self, held);
+    fn locked(&self, held: lock::LockGuard) -> Result<DirTxn<'_>> {
+        let locked = DirTxn::new(self, held);
         locked.finish_journal()?;
         Ok(locked)
     }
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Time that this process waited for the lock. `None` if the lock was free, and at every later
     /// call.
     pub(in crate::store) fn take_wait(&self) -> Option<Span> {

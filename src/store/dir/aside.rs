@@ -9,7 +9,7 @@ use crate::model::strict::Strict;
 use crate::model::time::Time;
 
 use super::drops::{Dropped, Rejected};
-use super::{Agent, files, layout};
+use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
 
@@ -57,7 +57,7 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// The names in the inbox of what no step could read or move, as far as it has not changed
     /// since. Costs a look at each.
     pub(super) fn passed_over(&self, state: &State) -> Vec<String> {

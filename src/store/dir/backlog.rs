@@ -24,7 +24,7 @@ use std::os::unix::ffi::OsStringExt;
 use rustix::io::Errno;
 
 use crate::beneath::{Spot, move_file};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::message::InboxKey;
 
 use super::files::{Disk, fault_of_file};
@@ -54,7 +54,7 @@ const LISTED: usize = SEGMENT / 4;
 const ROUNDS: u32 = 4;
 
 /// The messages in a pile.
-struct Contents {
+struct BucketContents {
     /// Where the pile is now, from the agent's directory.
     path: String,
     /// In no order.
@@ -84,7 +84,7 @@ impl Filing<'_> {
         let mut known = None;
         for pile in scan.segments.iter().filter(|segment| segment.is_stirred()) {
             // The former inbox has taken the place of another pile.
-            if known.as_ref().is_none_or(|known: &Contents| known.path != pile.path) {
+            if known.as_ref().is_none_or(|known: &BucketContents| known.path != pile.path) {
                 known = possible(self.look_through(&pile.path))?.flatten();
             }
         }
@@ -94,7 +94,7 @@ impl Filing<'_> {
             let listed = match known {
                 Some(known) => Some(known),
                 None => possible(self.list(&pile.path))?
-                    .map(|(keys, _)| Contents { path: pile.path.clone(), keys }),
+                    .map(|(keys, _)| BucketContents { path: pile.path.clone(), keys }),
             };
             listed.map_or(Ok(None), |contents| possible(self.take_segments(contents)))?;
             scan = scan.anew(self.view)?;
@@ -145,7 +145,7 @@ impl Filing<'_> {
 
     /// Reads a pile or the former inbox, sends back what is no message, and names it after its
     /// first message. Returns the messages in it; `None` if it has none left.
-    fn look_through(&self, path: &str) -> Result<Option<Contents>> {
+    fn look_through(&self, path: &str) -> Result<Option<BucketContents>> {
         let pile = self.view.agent.join(path);
         let mut rounds = 0;
         let keys = loop {
@@ -173,17 +173,19 @@ impl Filing<'_> {
         };
         let place = layout::pile(*first);
         if path == place {
-            return Ok(Some(Contents { path: place, keys }));
+            return Ok(Some(BucketContents { path: place, keys }));
         }
         match pile.try_rename(&self.view.agent.join(&place))? {
             // Another pile begins with a copy of the same message. This pile then stays where it
             // is, if that is a place for a pile.
-            Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(Some(Contents { path: path.to_owned(), keys })),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                return Ok(Some(BucketContents { path: path.to_owned(), keys }));
+            }
             renamed => renamed.context("rename to", &pile)?,
         }
         self.disk.sync_dir(&self.inbox())?;
         self.disk.sync_dir(&pile.parent())?;
-        Ok(Some(Contents { path: place, keys }))
+        Ok(Some(BucketContents { path: place, keys }))
     }
 
     /// The messages in a pile, and the names of what else is there.
@@ -216,8 +218,8 @@ impl Filing<'_> {
     }
 
     /// Takes the first messages out of a pile and makes segments of them.
-    fn take_segments(&self, contents: Contents) -> Result<()> {
-        let Contents { path, mut keys } = contents;
+    fn take_segments(&self, contents: BucketContents) -> Result<()> {
+        let BucketContents { path, mut keys } = contents;
         if keys.len() > SEGMENT {
             keys.select_nth_unstable(SEGMENT);
             keys.truncate(SEGMENT);

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
-use super::agent::Agent;
+use super::agent::DirAgent;
 use super::backlog;
 use super::files::{self, Disk, Unsynced};
 use super::inbox::SEGMENT;
@@ -20,8 +20,8 @@ use super::record::{decode, encode};
 
 /// Messages on their way into the inbox. Dropping this removes those that were not admitted.
 #[derive(Debug)]
-pub struct Batch<'a> {
-    agent: &'a Agent<'a>,
+pub struct DirBatch<'a> {
+    agent: &'a DirAgent<'a>,
     disk: Disk,
     dir: Spot,
     /// The messages that are admitted together. This directory can become a pile as it is.
@@ -32,17 +32,17 @@ pub struct Batch<'a> {
     count: usize,
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Begins to put many messages into the inbox. `name` must be one that no other batch has.
-    pub(in crate::store) fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        Batch::begin(self, self.store.disk, name)
+    pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
+        DirBatch::begin(self, self.store.disk, name)
     }
 }
 
-impl<'a> Batch<'a> {
+impl<'a> DirBatch<'a> {
     /// Begins a batch in a directory of its own. If the owner makes it, it also removes the batches
     /// of killed commands.
-    pub(super) fn begin(agent: &'a Agent<'_>, disk: Disk, name: Uuid) -> Result<Batch<'a>> {
+    pub(super) fn begin(agent: &'a DirAgent<'_>, disk: Disk, name: Uuid) -> Result<DirBatch<'a>> {
         if agent.store().guest().is_none() {
             sweep(&agent.tmp())?;
         }
@@ -51,7 +51,7 @@ impl<'a> Batch<'a> {
         let pile = dir.join("pile");
         let unsynced = disk.unsynced();
         // From here on, dropping the batch removes what was made.
-        let batch = Batch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
+        let batch = DirBatch { agent, disk, dir, pile, _lock: lock, unsynced, count: 0 };
         batch.pile.make_dir_for(disk.access)?;
         Ok(batch)
     }
@@ -119,7 +119,7 @@ fn staged(dir: &Spot, key: InboxKey) -> Spot {
     dir.join(format!("{key}.json"))
 }
 
-impl Drop for Batch<'_> {
+impl Drop for DirBatch<'_> {
     fn drop(&mut self) {
         // If this fails, the next batch removes the directory.
         let _ = self.dir.remove_tree();

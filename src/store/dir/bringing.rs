@@ -5,21 +5,21 @@ use std::io::Write as _;
 use std::path::Path;
 
 use crate::beneath::{Access, Root, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
 use crate::model::time::Time;
 
-use super::change::Change;
+use super::change::DirTxn;
 use super::changes::{Append, Write};
 use super::converge::{agent_of, dir_of};
 use super::layout::{self, AgentDir};
-use super::lock::{self, Guard};
-use super::{Agent, Store, files, litter, machine};
+use super::lock::{self, LockGuard};
+use super::{DirAgent, DirStore, files, litter, machine};
 
 /// A file that another clone has changed, made or removed.
 #[derive(Debug)]
-pub struct Brought {
+pub struct RemoteFile {
     /// From the state directory, and below it from the directory of the agent that it is taken to.
     pub path: String,
     /// Content that this clone has committed.
@@ -32,7 +32,7 @@ pub struct Brought {
 /// them.
 const MOST_JOURNALLED: usize = 512 << 10;
 
-impl Brought {
+impl RemoteFile {
     /// True if the file has the committed content or already has the new one.
     fn is_as_known(&self, dir: &Spot) -> Result<bool> {
         let now = dir.join(&self.path).read(files::MAX_LINES)?;
@@ -52,11 +52,11 @@ impl Brought {
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Brings in what another clone has changed of this agent: its records whole or not at all, and
     /// only if each file is as this clone has committed it. `false`: one is not, and nothing was
     /// changed.
-    fn bring_in(&self, changes: &[Brought], now: Time) -> Result<bool> {
+    fn bring_in(&self, changes: &[RemoteFile], now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
         for change in changes {
@@ -131,15 +131,15 @@ impl Agent<'_> {
 }
 
 /// True if another clone has removed the agent.
-fn is_removal(changes: &[Brought]) -> bool {
-    let is_essential = |change: &&Brought| [layout::STATE, layout::IDENTITY].contains(&&*change.path);
+fn is_removal(changes: &[RemoteFile]) -> bool {
+    let is_essential = |change: &&RemoteFile| [layout::STATE, layout::IDENTITY].contains(&&*change.path);
     changes.iter().filter(is_essential).count() == 2 && changes.iter().all(|change| change.after.is_none())
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Lets an agent vanish that another clone has removed, if each of its records is as this clone
     /// has committed it.
-    fn vanish_as_known(&self, changes: &[Brought]) -> Result<bool> {
+    fn vanish_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
         self.empty_journal()?;
         let dir = &self.agent.dir;
         for change in changes {
@@ -152,11 +152,11 @@ impl Change<'_> {
     }
 }
 
-impl Store {
+impl DirStore {
     /// Brings in what another clone has changed, of one agent after the other. `false`: a file is
     /// not as this clone has committed it, and what it belongs to was not changed.
-    pub fn bring(&self, changes: Vec<Brought>, now: Time) -> Result<bool> {
-        let mut by_agent: BTreeMap<Option<AgentName>, Vec<Brought>> = BTreeMap::new();
+    pub fn bring(&self, changes: Vec<RemoteFile>, now: Time) -> Result<bool> {
+        let mut by_agent: BTreeMap<Option<AgentName>, Vec<RemoteFile>> = BTreeMap::new();
         for mut change in changes {
             let name = agent_of(&change.path).and_then(|name| name.parse().ok());
             if let Some(name) = &name {
@@ -182,7 +182,7 @@ impl Store {
     }
 
     /// Brings in an agent that another clone has made, whole. `false`: there is one of this name.
-    fn bring_agent(&self, name: &AgentName, files: &[Brought]) -> Result<bool> {
+    fn bring_agent(&self, name: &AgentName, files: &[RemoteFile]) -> Result<bool> {
         let target = AgentDir::new(&self.root, name);
         if target.spot().exists()? {
             return Ok(false);
@@ -211,7 +211,7 @@ impl Store {
 
     /// Brings in what another clone has changed beside the agents: settings and shared hooks.
     /// `false`: a file is not as this clone has committed it, and nothing was changed.
-    fn bring_in(&self, changes: &[Brought]) -> Result<bool> {
+    fn bring_in(&self, changes: &[RemoteFile]) -> Result<bool> {
         for change in changes {
             if !change.is_as_known(&self.spot())? {
                 return Ok(false);
@@ -226,7 +226,7 @@ impl Store {
         Ok(true)
     }
 
-    fn put_brought(&self, dir: &Spot, change: &Brought, bytes: &[u8]) -> Result<()> {
+    fn put_brought(&self, dir: &Spot, change: &RemoteFile, bytes: &[u8]) -> Result<()> {
         let target = dir.join(&change.path);
         target.parent().make_dirs()?;
         let name = format!(".brought.new-{}", std::process::id());
@@ -240,25 +240,25 @@ impl Store {
 }
 
 /// Takes a lock beside the repository of this clone: one process at a time exchanges commits.
-pub fn alone_in_clone(store: &Store, git_dir: &Path, now: Time) -> Result<Guard> {
+pub fn alone_in_clone(store: &DirStore, git_dir: &Path, now: Time) -> Result<LockGuard> {
     let root = Root::open(git_dir).context("open", git_dir)?;
     lock::acquire(&root.spot().join("dormouse.lock"), &store.holder(now), store.opener.patience)
 }
 
 /// A state directory in which no agent works: what came from a remote lies there to be looked at.
 #[derive(Debug)]
-pub struct Scratch {
+pub struct ScratchStore {
     spot: Spot,
 }
 
-impl Scratch {
+impl ScratchStore {
     /// Makes it anew.
-    pub fn make(git_dir: &Path, name: &str) -> Result<Scratch> {
+    pub fn make(git_dir: &Path, name: &str) -> Result<ScratchStore> {
         let root = Root::open(git_dir).context("open", git_dir)?;
         let spot = root.spot().join(name);
         spot.remove_tree()?;
         spot.make_dirs()?;
-        Ok(Scratch { spot })
+        Ok(ScratchStore { spot })
     }
 
     pub fn path(&self) -> &Path {
@@ -272,7 +272,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchStore {
     fn drop(&mut self) {
         let _ = self.spot.remove_tree();
     }

@@ -17,12 +17,12 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
-use super::agent::Agent;
+use super::agent::DirAgent;
 use super::backlog::Filing;
 use super::changes::{Append, Write};
-use super::journal::{self, Encoded, Entry, Found, Journal, Unfinished};
+use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
 use super::record::{encode, encode_plain_line};
-use super::snapshot::Snapshot;
+use super::snapshot::DirSnapshot;
 use super::view::View;
 use super::{archive, aside, dedupe, files, inbox, keys, layout, lock, machine};
 
@@ -30,8 +30,8 @@ const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
 /// An agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
-pub struct Change<'a> {
-    pub(super) agent: &'a Agent<'a>,
+pub struct DirTxn<'a> {
+    pub(super) agent: &'a DirAgent<'a>,
     /// The revision that was read under this lock, and the version of the `state.json` that has it.
     base: Cell<Option<(u64, Version)>>,
     /// The segments of the inbox, once they are known. Only a process that holds the lock makes and
@@ -39,13 +39,13 @@ pub struct Change<'a> {
     segments: RefCell<Option<Vec<inbox::Segment>>>,
     /// The inbox as it was listed last, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
-    journal: RefCell<Place>,
-    pub(super) held: lock::Guard,
+    journal: RefCell<JournalPlace>,
+    pub(super) held: lock::LockGuard,
 }
 
 /// Facts about the journal, all lines of which are applied.
 #[derive(Debug)]
-enum Place {
+enum JournalPlace {
     /// It was not looked at yet, or writing to it has failed.
     Unknown,
     Nothing,
@@ -53,14 +53,14 @@ enum Place {
     Open(Journal),
 }
 
-impl<'a> Change<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, held: lock::Guard) -> Change<'a> {
-        Change {
+impl<'a> DirTxn<'a> {
+    pub(super) fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
+        DirTxn {
             agent,
             base: Cell::new(None),
             segments: RefCell::default(),
             inbox: RefCell::default(),
-            journal: RefCell::new(Place::Unknown),
+            journal: RefCell::new(JournalPlace::Unknown),
             held,
         }
     }
@@ -70,7 +70,7 @@ impl<'a> Change<'a> {
     }
 
     /// The records as they are under this lock, without what steps pass over in the inbox.
-    pub(in crate::store) fn look(&self, state: &State) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look(&self, state: &State) -> Result<DirSnapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(aside::all_passed_over(state));
         self.inbox.replace(Some(Rc::new(scan)));
@@ -80,7 +80,7 @@ impl<'a> Change<'a> {
     /// Returns a snapshot for a step. Files a long backlog first, so that taking messages from it
     /// stays cheap. The step retries names that were passed over and have changed since, except
     /// those in `stuck`, which it has tried already.
-    pub(in crate::store) fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<DirSnapshot<'_>> {
         let mut scan = self.scan()?;
         scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
         self.inbox.replace(Some(Rc::new(self.file_backlog(scan)?)));
@@ -89,17 +89,17 @@ impl<'a> Change<'a> {
 
     /// The records as they are now. The inbox is not listed again: the last list is used, with the
     /// changes that were committed since.
-    pub(in crate::store) fn look_again(&self) -> Result<Snapshot<'_>> {
+    pub(in crate::store) fn look_again(&self) -> Result<DirSnapshot<'_>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
         }
         let scan = self.inbox.borrow().clone().unwrap_or_default();
-        Ok(Snapshot::with_inbox(self.agent, self.view(), scan))
+        Ok(DirSnapshot::with_inbox(self.agent, self.view(), scan))
     }
 
     /// Returns a snapshot with an empty inbox, for a change that does not concern the inbox.
-    pub(in crate::store) fn look_past_inbox(&self) -> Snapshot<'_> {
-        Snapshot::with_inbox(self.agent, self.view(), Rc::default())
+    pub(in crate::store) fn look_past_inbox(&self) -> DirSnapshot<'_> {
+        DirSnapshot::with_inbox(self.agent, self.view(), Rc::default())
     }
 
     /// Forgets the dedupe keys that no window reaches any more.
@@ -169,28 +169,28 @@ impl<'a> Change<'a> {
     /// Applies what interrupted commands have committed. Every process that takes the lock does
     /// this first.
     pub(in crate::store) fn finish_journal(&self) -> Result<()> {
-        self.journal.replace(Place::Unknown);
+        self.journal.replace(JournalPlace::Unknown);
         let place = match Journal::look(&self.agent.dir, true)? {
-            Found::Nothing => Place::Nothing,
-            Found::Blank => Place::Blank,
-            Found::Applied(journal) => Place::Open(journal),
-            Found::Open(found) => self.finish(found)?,
+            FoundJournal::Nothing => JournalPlace::Nothing,
+            FoundJournal::Blank => JournalPlace::Blank,
+            FoundJournal::Applied(journal) => JournalPlace::Open(journal),
+            FoundJournal::Open(found) => self.finish(found)?,
         };
         self.journal.replace(place);
         Ok(())
     }
 
-    fn finish(&self, found: Unfinished) -> Result<Place> {
+    fn finish(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
         let dir = &self.agent.dir;
         if let Some(why) = self.why_not(&found)? {
             self.set_journal_aside(why)?;
-            return Ok(Place::Nothing);
+            return Ok(JournalPlace::Nothing);
         }
         if found.is_torn {
             found.journal.trim()?;
         }
         if found.entries().next().is_none() {
-            return Ok(Place::Open(found.journal));
+            return Ok(JournalPlace::Open(found.journal));
         }
         found.check_paths()?;
         let disk = self.agent.store.disk;
@@ -199,11 +199,11 @@ impl<'a> Change<'a> {
         journal::changes(found.entries()).apply(dir, disk)?;
         let mut journal = found.journal;
         self.empty(&mut journal)?;
-        Ok(Place::Open(journal))
+        Ok(JournalPlace::Open(journal))
     }
 
     /// Why a journal is not applied, if it is not.
-    fn why_not(&self, found: &Unfinished) -> Result<Option<&'static str>> {
+    fn why_not(&self, found: &UnfinishedJournal) -> Result<Option<&'static str>> {
         if found.is_of_another_machine() {
             return Ok(Some("it was written on another machine"));
         }
@@ -237,11 +237,11 @@ impl<'a> Change<'a> {
     /// journal may name is changed in any other way, since after a power cut the lines would change
     /// that back.
     pub(in crate::store) fn empty_journal(&self) -> Result<()> {
-        if matches!(*self.journal.borrow(), Place::Unknown) {
+        if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
             self.finish_journal()?;
         }
-        let mut place = self.journal.replace(Place::Unknown);
-        if let Place::Open(journal) = &mut place
+        let mut place = self.journal.replace(JournalPlace::Unknown);
+        if let JournalPlace::Open(journal) = &mut place
             && !journal.is_blank()
         {
             self.empty(journal)?;
@@ -295,7 +295,7 @@ impl<'a> Change<'a> {
         deletes: Vec<String>,
     ) -> Result<()> {
         let Some(found) = self.agent.state_file()? else { return Ok(()) };
-        let mut entry = Entry {
+        let mut entry = JournalEntry {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
             base_revision: self.agent.state_of(Some(&found))?.revision,
@@ -310,7 +310,7 @@ impl<'a> Change<'a> {
 
     /// Commits a line, and changes the files that it names. `is_last`: empties the journal after
     /// that.
-    fn carry_out(&self, entry: &mut Entry, revision: u64, is_last: bool) -> Result<()> {
+    fn carry_out(&self, entry: &mut JournalEntry, revision: u64, is_last: bool) -> Result<()> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         let mut journal = self.take_journal()?;
         entry.number = journal.next_number();
@@ -330,12 +330,12 @@ impl<'a> Change<'a> {
             Some(left) if !is_over => journal.mark(left)?,
             Some(_) | None => self.empty(&mut journal)?,
         }
-        self.journal.replace(Place::Open(journal));
+        self.journal.replace(JournalPlace::Open(journal));
         Ok(())
     }
 
     /// Brings the list of the inbox up to date with what was committed.
-    fn note_in_inbox(&self, transaction: &Transaction, entry: &Entry) {
+    fn note_in_inbox(&self, transaction: &Transaction, entry: &JournalEntry) {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
         for delete in &transaction.deletes {
@@ -363,14 +363,14 @@ impl<'a> Change<'a> {
 
     /// Takes the journal, to write to it. The caller puts it back; until then it counts as unknown.
     fn take_journal(&self) -> Result<Journal> {
-        if matches!(*self.journal.borrow(), Place::Unknown) {
+        if matches!(*self.journal.borrow(), JournalPlace::Unknown) {
             self.finish_journal()?;
         }
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        match self.journal.replace(Place::Unknown) {
-            Place::Open(journal) => Ok(journal),
-            Place::Blank => Journal::begin(dir),
-            Place::Nothing | Place::Unknown => {
+        match self.journal.replace(JournalPlace::Unknown) {
+            JournalPlace::Open(journal) => Ok(journal),
+            JournalPlace::Blank => Journal::begin(dir),
+            JournalPlace::Nothing | JournalPlace::Unknown => {
                 let journal = Journal::begin(dir)?;
                 // Its name must be as durable as its lines.
                 disk.sync_dir(dir.spot())?;
@@ -379,7 +379,7 @@ impl<'a> Change<'a> {
         }
     }
 
-    fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<Entry> {
+    fn entry(&self, transaction: &Transaction, state: &mut State, over: Version) -> Result<JournalEntry> {
         let mut writes = Vec::with_capacity(transaction.puts.len() + 1);
         let mut written = HashSet::new();
         // If there is no cache, none is made here, because a cache with one key would pass for a
@@ -418,7 +418,7 @@ impl<'a> Change<'a> {
         for (path, content) in lines {
             appends.push(self.append(path, content)?);
         }
-        Ok(Entry {
+        Ok(JournalEntry {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
             base_revision: transaction.base_revision,

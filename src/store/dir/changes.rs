@@ -12,7 +12,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Spot, Version};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 
 use super::files::{self, Disk};
 use super::keys;

@@ -7,9 +7,9 @@ use crate::model::retention::Retention;
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::gc::Dropping;
+use super::gc::MonthToDelete;
 use super::sweep::{Sweeping, Swept};
-use super::{Agent, Change};
+use super::{DirAgent, DirTxn};
 
 /// Result of `gc`, or of its dry run.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,8 +36,8 @@ impl Collected {
         Collected { swept, dropped, freed_bytes }
     }
 
-    fn new(swept: Swept, dropping: &[Dropping]) -> Collected {
-        let dropped = |month: &Dropping| DroppedMonth { month: month.month.clone(), bytes: month.bytes };
+    fn new(swept: Swept, dropping: &[MonthToDelete]) -> Collected {
+        let dropped = |month: &MonthToDelete| DroppedMonth { month: month.month.clone(), bytes: month.bytes };
         Collected::of(swept, dropping.iter().map(dropped).collect())
     }
 }
@@ -47,10 +47,10 @@ impl Collected {
 pub struct Collection {
     retention: Retention,
     now: Time,
-    dropping: Vec<Dropping>,
+    dropping: Vec<MonthToDelete>,
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Returns what `gc` would delete. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
         self.look(|seen, state| {
@@ -67,7 +67,7 @@ impl Agent<'_> {
     }
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Deletes the directories and notes which messages ended in the months. The months' files are
     /// deleted after the next commit, which tells their readers to start over. `is_leased`: the
     /// caller holds the agent's lease.
@@ -87,7 +87,7 @@ impl Change<'_> {
         Ok(collected)
     }
 
-    /// Deletes the files of the months. The caller has committed since [`Change::collect`] unless
+    /// Deletes the files of the months. The caller has committed since [`DirTxn::collect`] unless
     /// nothing was collected.
     pub fn remove_collected(&self, collection: &Collection) -> Result<()> {
         self.empty_journal()?;

@@ -32,7 +32,7 @@ pub trait Around {
 
 /// A file of the merged state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kept {
+pub enum MergedFile {
     As(Blob),
     Made(Vec<u8>),
 }
@@ -40,7 +40,7 @@ pub enum Kept {
 /// Result of a merge.
 #[derive(Debug, Default)]
 pub struct Converged {
-    pub files: BTreeMap<String, Kept>,
+    pub files: BTreeMap<String, MergedFile>,
     /// Texts that only a person can merge.
     pub conflicts: Vec<String>,
     /// Records of which the version of one clone was put into `quarantine/`.
@@ -192,12 +192,13 @@ fn text(path: &str, [base, ours, theirs]: [Option<&Blob>; 3], around: &dyn Aroun
         merged.conflicts.push(path.to_owned());
         ours.cloned()
     };
-    merged.files.extend(found.map(|blob| (path.to_owned(), Kept::As(blob))));
+    merged.files.extend(found.map(|blob| (path.to_owned(), MergedFile::As(blob))));
 }
 
 impl Converged {
     fn take_all(&mut self, prefix: &str, files: &Files<'_>) {
-        self.files
-            .extend(files.iter().map(|(path, blob)| (format!("{prefix}{path}"), Kept::As((*blob).clone()))));
+        self.files.extend(
+            files.iter().map(|(path, blob)| (format!("{prefix}{path}"), MergedFile::As((*blob).clone()))),
+        );
     }
 }

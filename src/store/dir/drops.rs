@@ -18,14 +18,14 @@ use crate::beneath::{self, Content, Spot};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
-use crate::model::records::Misfit;
+use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
 use super::inbox::{self, Name, is_own, parse_name};
 use super::view::View;
-use super::{Agent, Change, aside, authors, layout};
+use super::{DirAgent, DirTxn, aside, authors, layout};
 
 /// Maximum bytes of the name of a dropped file: the program puts a few before and behind it.
 const LONGEST_NAME: usize = 200;
@@ -110,15 +110,15 @@ impl Dropped {
     }
 }
 
-impl From<&Misfit> for Dropped {
-    fn from(misfit: &Misfit) -> Dropped {
+impl From<&MalformedFile> for Dropped {
+    fn from(misfit: &MalformedFile) -> Dropped {
         Dropped { place: PathBuf::from(&misfit.name) }
     }
 }
 
 /// Content of a hand-written file.
 #[derive(Debug)]
-pub struct Said {
+pub struct HandWritten {
     pub bytes: Vec<u8>,
     /// The user whose file it is, where that is not the owner of the state directory.
     pub user: Option<String>,
@@ -140,7 +140,7 @@ pub enum Reads {
 
 /// Result of taking a file.
 #[derive(Debug)]
-pub enum Taken {
+pub enum TakenFile {
     /// The step has given it this name: no other process changes it from now on.
     As(Dropped),
     /// It has gone away, or its turn comes after another one of its name.
@@ -159,9 +159,9 @@ pub enum Aside {
     Gone,
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Returns an error with the place and the reason, for a bad file in the inbox.
-    pub(in crate::store) fn damage(&self, misfit: &Misfit) -> Error {
+    pub(in crate::store) fn damage(&self, misfit: &MalformedFile) -> Error {
         let path = self.dir.path().join(layout::INBOX).join(&misfit.name);
         Error::damaged(path, format!("no message of {}: {}", self.name, misfit.reason))
     }
@@ -177,7 +177,7 @@ pub fn in_order(names: &[PathBuf]) -> Vec<Dropped> {
 }
 
 /// Reads a hand-written file: what it says, or why it can't be read; nothing if it has gone away.
-pub fn read(spot: &Spot) -> Result<Option<std::result::Result<Said, String>>> {
+pub fn read(spot: &Spot) -> Result<Option<std::result::Result<HandWritten, String>>> {
     let name = Path::new(spot.name());
     if given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME {
         return Ok(Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes"))));
@@ -189,7 +189,7 @@ pub fn read(spot: &Spot) -> Result<Option<std::result::Result<Said, String>>> {
     };
     let user = authors::other(spot, owner);
     match identity(spot, &bytes) {
-        Ok(id) => Ok(Some(Ok(Said { bytes, user, id }))),
+        Ok(id) => Ok(Some(Ok(HandWritten { bytes, user, id }))),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -219,29 +219,29 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
     }
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Takes a hand-written file by giving it another name: from then on no other process changes
     /// it.
-    pub fn take_drop(&self, file: &Dropped) -> Result<Taken> {
+    pub fn take_drop(&self, file: &Dropped) -> Result<TakenFile> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
-            return Ok(Taken::As(file.clone()));
+            return Ok(TakenFile::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
         // What lay in its place was moved out of the way since the inbox was listed.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
-            return Ok(Taken::NotNow);
+            return Ok(TakenFile::NotNow);
         }
         if dir.join(&taken).exists()? {
             // The one that is in its way comes first, if it can be taken in.
             let comes_first = self.look_again()?.scan()?.drops.contains(&taken);
-            let why = || Taken::Not("another file of its name lies in its way".to_owned());
-            return Ok(if comes_first { Taken::NotNow } else { why() });
+            let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
+            return Ok(if comes_first { TakenFile::NotNow } else { why() });
         }
         match files::move_if_there(&dir.join(name), &dir.join(&taken)) {
-            Ok(true) => Ok(Taken::As(Dropped { place: taken })),
-            Ok(false) => Ok(Taken::NotNow),
-            Err(error) => fault_of_file(error).map(Taken::Not),
+            Ok(true) => Ok(TakenFile::As(Dropped { place: taken })),
+            Ok(false) => Ok(TakenFile::NotNow),
+            Err(error) => fault_of_file(error).map(TakenFile::Not),
         }
     }
 
@@ -338,7 +338,7 @@ fn is_ours(rejected: &Spot) -> Result<bool> {
     Ok(rejected.is_dir()? && is_own(rejected)?)
 }
 
-fn rejected_dir(agent: &Agent<'_>) -> Spot {
+fn rejected_dir(agent: &DirAgent<'_>) -> Spot {
     agent.dir.join(layout::INBOX).join(layout::REJECTED)
 }
 

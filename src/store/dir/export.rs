@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::store::stream::{Meta, StreamWriter};
 
-use super::change::Change;
-use super::import::{Arriving, FileSource};
+use super::change::DirTxn;
+use super::import::{DirImport, FileSource};
 use super::layout;
-use super::moved::Taken;
+use super::moved::TakenInbox;
 use super::travel::{FileKind, place};
 
 /// Files up to this many bytes are copied under the lock; of larger ones a descriptor is kept, and
@@ -28,7 +28,7 @@ const COPIED: u64 = 64 << 10;
 
 /// Files of an agent at one revision.
 #[derive(Debug)]
-pub struct Leaving {
+pub struct DirExport {
     agent: AgentName,
     dir: Spot,
     files: Vec<Taking>,
@@ -56,10 +56,10 @@ enum TakenContent {
     Open(File),
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Takes everything of the agent that travels. For an agent that is marked as moved, that is
     /// what was taken the first time: messages may have come into its inbox since.
-    pub(in crate::store) fn leaving(&self, is_moved: bool) -> Result<Leaving> {
+    pub(in crate::store) fn leaving(&self, is_moved: bool) -> Result<DirExport> {
         self.agent.store.files_only("an export")?;
         self.empty_journal()?;
         // This finishes an exchange of the inbox that was interrupted.
@@ -70,7 +70,7 @@ impl Change<'_> {
         if is_moved {
             match agent.taken()? {
                 Some(taken) => leaving.files.retain(|file| taken.has_of(&file.path)),
-                None => agent.note_taken(&Taken::of(leaving.files.iter().map(|file| &*file.path)))?,
+                None => agent.note_taken(&TakenInbox::of(leaving.files.iter().map(|file| &*file.path)))?,
             }
         }
         Ok(leaving)
@@ -78,19 +78,19 @@ impl Change<'_> {
 
     /// Takes what this machine has of an agent whose records are elsewhere. The records are to be
     /// added.
-    pub(in crate::store) fn leaving_room(&self) -> Result<Leaving> {
+    pub(in crate::store) fn leaving_room(&self) -> Result<DirExport> {
         let mut leaving = self.leaving_nothing()?;
         leaving.walk(Path::new(""), true)?;
         Ok(leaving)
     }
 
     /// Takes nothing yet.
-    pub(in crate::store) fn leaving_nothing(&self) -> Result<Leaving> {
+    pub(in crate::store) fn leaving_nothing(&self) -> Result<DirExport> {
         let agent = self.agent;
         let spot = agent.tmp().join(format!("export-{}", std::process::id()));
         let copies = agent.store.disk.stage_unsynced(&spot, b"")?;
         spot.remove()?;
-        Ok(Leaving {
+        Ok(DirExport {
             agent: agent.name().clone(),
             dir: agent.dir.spot().clone(),
             files: Vec::new(),
@@ -101,7 +101,7 @@ impl Change<'_> {
     }
 }
 
-impl Leaving {
+impl DirExport {
     /// Adds files. `put` is called with what takes the next part of one: its path, the bytes, and
     /// when they were written, in seconds since 1970. `known`: when a file was written that has
     /// this path and these bytes, by their digest, if it is known better.
@@ -139,7 +139,7 @@ impl Leaving {
     }
 
     /// Brings what was added into the order of a stream.
-    pub(in crate::store) fn in_order(mut self) -> Leaving {
+    pub(in crate::store) fn in_order(mut self) -> DirExport {
         self.files.sort_by(|one, other| one.path.cmp(&other.path));
         self
     }
@@ -233,7 +233,7 @@ impl Leaving {
     }
 
     /// Gives all of it to an agent that is being made here.
-    pub fn copy_to(&self, arriving: &mut Arriving<'_>, mut written: impl FnMut(u64)) -> Result<()> {
+    pub fn copy_to(&self, arriving: &mut DirImport<'_>, mut written: impl FnMut(u64)) -> Result<()> {
         for file in &self.files {
             let (meta, content) = self.file(file);
             arriving

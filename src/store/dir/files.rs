@@ -11,7 +11,7 @@ use rustix::fs::{Advice, Stat};
 use rustix::io::Errno;
 
 use crate::beneath::{Access, Content, Spot};
-use crate::error::{Context, Error, Result, describe};
+use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
 
@@ -47,9 +47,9 @@ fn make_dir_again(spot: &Spot) -> Result<()> {
 }
 
 /// Removes what a durable write leaves behind if it fails half-way.
-struct Unfinished<'a>(Option<&'a Spot>);
+struct UnfinishedWrite<'a>(Option<&'a Spot>);
 
-impl Drop for Unfinished<'_> {
+impl Drop for UnfinishedWrite<'_> {
     fn drop(&mut self) {
         if let Some(spot) = self.0 {
             // The error that has led here is the one to report.
@@ -114,7 +114,7 @@ impl Disk {
     /// Makes a new file at `temporary` with this content, durably. On any failure the file is
     /// removed again.
     pub fn stage(self, temporary: &Spot, bytes: &[u8]) -> Result<()> {
-        let mut unfinished = Unfinished(Some(temporary));
+        let mut unfinished = UnfinishedWrite(Some(temporary));
         let file = self.stage_unsynced(temporary, bytes)?;
         self.sync_file(&file, temporary.path())?;
         unfinished.0 = None;
@@ -131,7 +131,7 @@ impl Disk {
             }
             created => created,
         }?;
-        let mut unfinished = Unfinished(Some(temporary));
+        let mut unfinished = UnfinishedWrite(Some(temporary));
         file.write_all(bytes).context("write", temporary.path())?;
         unfinished.0 = None;
         Ok(file)
@@ -146,7 +146,7 @@ impl Disk {
 
     /// Renames a staged file to its place, durably. If that fails, the staged file is removed.
     pub fn place(self, temporary: &Spot, target: &Spot) -> Result<()> {
-        let mut unfinished = Unfinished(Some(temporary));
+        let mut unfinished = UnfinishedWrite(Some(temporary));
         self.place_all([(temporary.clone(), target.clone())])?;
         unfinished.0 = None;
         Ok(())

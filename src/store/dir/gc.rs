@@ -21,22 +21,22 @@ use crate::model::time::Time;
 
 use super::months;
 use super::record::{decode_at, encode_plain_line};
-use super::snapshot::Snapshot;
+use super::snapshot::DirSnapshot;
 use super::view::View;
 use super::witness::named;
-use super::{Agent, Change, archive, evidence, files, inbox, layout, lines, settled};
+use super::{DirAgent, DirTxn, archive, evidence, files, inbox, layout, lines, settled};
 
 /// A line of `ended.jsonl`: a message that ended in a month that was deleted.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ended {
+pub struct EndedIdLine {
     schema: String,
     id: MessageId,
 }
 
 /// A month past its retention.
 #[derive(Debug)]
-pub struct Dropping {
+pub struct MonthToDelete {
     pub month: String,
     /// Sum of the sizes of its files.
     pub bytes: u64,
@@ -69,7 +69,7 @@ impl Subjects {
 
 /// Line of `ended.jsonl` for a message.
 pub fn ended_line(id: MessageId) -> Vec<u8> {
-    encode_plain_line(&Ended { schema: "dormouse/ended/1".to_owned(), id })
+    encode_plain_line(&EndedIdLine { schema: "dormouse/ended/1".to_owned(), id })
 }
 
 /// True if a line of the archive is one of `ended.jsonl`.
@@ -77,24 +77,29 @@ pub fn is_ended_line(line: &str) -> bool {
     line.starts_with("{\"schema\":\"dormouse/ended/")
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Returns the months past their retention. A month with a dead letter that was neither
     /// requeued nor dropped is kept.
-    pub(super) fn to_drop(&self, seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<Dropping>> {
+    pub(super) fn to_drop(
+        &self,
+        seen: &DirSnapshot<'_>,
+        keep: Keep,
+        now: Time,
+    ) -> Result<Vec<MonthToDelete>> {
         let view = &seen.view;
         let recent = months::first_recent(now);
         let mut all = months::ledger(view)?;
         for kind in archive::KINDS.iter().filter(|kind| **kind != months::ENDED) {
             all.extend(months::archive(view, kind)?);
         }
-        let mut found: BTreeMap<String, Dropping> = BTreeMap::new();
+        let mut found: BTreeMap<String, MonthToDelete> = BTreeMap::new();
         for month in all {
             let is_over = months::over_at(&month.name).is_some_and(|over| keep.is_past(over, now));
             if month.name >= recent || !is_over {
                 continue;
             }
             let Some(looked) = self.dir.join(&month.path).look()? else { continue };
-            let dropping = found.entry(month.name.clone()).or_insert_with(|| Dropping {
+            let dropping = found.entry(month.name.clone()).or_insert_with(|| MonthToDelete {
                 month: month.name,
                 bytes: 0,
                 files: Vec::new(),
@@ -135,10 +140,10 @@ fn months_of_dead_letters(view: &View<'_>) -> Result<HashSet<String>> {
     Ok(found)
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Adds the messages of a month to its `ended.jsonl`, durably. Returns false, and adds none, if
     /// an open record needs the month.
-    pub(super) fn note_ended(&self, dropping: &Dropping, state: &State) -> Result<bool> {
+    pub(super) fn note_ended(&self, dropping: &MonthToDelete, state: &State) -> Result<bool> {
         let view = self.view();
         let queued: Vec<_> = inbox::all(&view, &inbox::scan(&view)?)?.iter().map(|key| key.id).collect();
         let named = named(&view, state, usize::MAX)?.unwrap_or_default();
@@ -159,8 +164,8 @@ impl Change<'_> {
         Ok(true)
     }
 
-    /// Deletes the files of a month. The caller has committed since [`Change::note_ended`].
-    pub(super) fn remove_month(&self, dropping: &Dropping) -> Result<()> {
+    /// Deletes the files of a month. The caller has committed since [`DirTxn::note_ended`].
+    pub(super) fn remove_month(&self, dropping: &MonthToDelete) -> Result<()> {
         for path in &dropping.files {
             let spot = self.agent.dir.join(path);
             spot.remove()?;

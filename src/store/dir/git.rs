@@ -8,7 +8,7 @@ use crate::error::Result;
 
 use super::files::Disk;
 use super::layout::AgentDir;
-use super::{Agent, Store, files, layout};
+use super::{DirAgent, DirStore, files, layout};
 
 /// The content of the file that is in every inbox. If all messages of one agent have gone and
 /// another agent has got some, git may take the first inbox for a directory that was renamed, and
@@ -65,7 +65,7 @@ pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     Ok(())
 }
 
-impl Store {
+impl DirStore {
     /// True if the state directory is in a git repository.
     pub(super) fn is_in_git(&self) -> bool {
         self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
@@ -100,10 +100,10 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
     lines.filter(|line| !known.contains(&pattern(line))).map(str::to_owned).collect()
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// True if git tracks one of the agent's files. Asks git only in a repository.
     pub(super) fn is_tracked(&self, name: &str) -> bool {
-        let Store { anchor, opener, .. } = self.store;
+        let DirStore { anchor, opener, .. } = self.store;
         let file = self.dir.join(name);
         let place = file.below(&self.store.spot()).to_string_lossy();
         self.store.is_in_git() && (opener.is_tracked)(anchor, &place)

@@ -2,23 +2,23 @@
 
 use crate::error::Result;
 
-use super::Agent;
+use super::DirAgent;
 use super::files::MAX_RECORD;
 use super::layout;
 
 /// A file in the `hooks/` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hook {
+pub struct HookFile {
     pub name: String,
     /// True if its owner may run it.
     pub is_program: bool,
     pub content: Vec<u8>,
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// The plain files among the agent's own hooks, sorted by name; and of what else lies there the
     /// names, for people.
-    pub fn own_hooks(&self) -> Result<(Vec<Hook>, Vec<String>)> {
+    pub fn own_hooks(&self) -> Result<(Vec<HookFile>, Vec<String>)> {
         let dir = self.dir.join(layout::HOOKS);
         let (mut hooks, mut others) = (Vec::new(), Vec::new());
         for entry in dir.entries()? {
@@ -28,7 +28,7 @@ impl Agent<'_> {
             match (entry.name.into_string(), stat) {
                 (Ok(name), Some(stat)) if spot.is_file()? => {
                     let content = spot.read(MAX_RECORD)?.unwrap_or_default();
-                    hooks.push(Hook { name, is_program: stat.st_mode & 0o100 != 0, content });
+                    hooks.push(HookFile { name, is_program: stat.st_mode & 0o100 != 0, content });
                 }
                 (Ok(_) | Err(_), Some(_) | None) => others.push(shown),
             }

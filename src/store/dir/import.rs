@@ -9,19 +9,19 @@ use std::time::{Duration, SystemTime};
 use rustix::io::Errno;
 
 use crate::beneath::{Access, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 use crate::store::stream::{Meta, StreamReader};
 
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place};
-use super::{Agent, Store, git, litter, lock, moved, rename};
+use super::{DirAgent, DirStore, git, litter, lock, moved, rename};
 
 /// An agent that no other command sees yet. Dropping this removes it.
 #[derive(Debug)]
-pub struct Arriving<'s> {
-    pub(super) agent: Agent<'s>,
+pub struct DirImport<'s> {
+    pub(super) agent: DirAgent<'s>,
     /// The name that the agent has in the stream, if it gets another one here.
     former: Option<AgentName>,
     /// Held so that no command takes the agent for litter meanwhile.
@@ -59,18 +59,18 @@ pub enum Appeared {
     Back,
 }
 
-impl Store {
+impl DirStore {
     /// Begins to make an agent of a stream that is named `former` there.
     pub(in crate::store) fn stage<'s>(
         &'s self,
         name: &AgentName,
         former: &AgentName,
-    ) -> Result<Arriving<'s>> {
+    ) -> Result<DirImport<'s>> {
         self.sweep_litter();
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
-        Ok(Arriving {
-            agent: Agent::new(self, name.clone(), dir),
+        Ok(DirImport {
+            agent: DirAgent::new(self, name.clone(), dir),
             former: (former != name).then(|| former.clone()),
             held,
             files: 0,
@@ -80,17 +80,17 @@ impl Store {
     }
 
     /// Makes room for copies of an agent's records that nobody but this process sees.
-    pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<Arriving<'s>> {
+    pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = litter::make_dir_unlocked(dir.spot(), Access::Owner)?;
-        let agent = Agent::new(self, name.clone(), dir);
-        Ok(Arriving { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
+        let agent = DirAgent::new(self, name.clone(), dir);
+        Ok(DirImport { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
     }
 }
 
-impl<'s> Arriving<'s> {
+impl<'s> DirImport<'s> {
     /// The agent, for checks and changes before it appears.
-    pub fn agent(&self) -> &Agent<'s> {
+    pub fn agent(&self) -> &DirAgent<'s> {
         &self.agent
     }
 
@@ -237,7 +237,7 @@ impl<'s> Arriving<'s> {
     }
 }
 
-impl Drop for Arriving<'_> {
+impl Drop for DirImport<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
             // If this fails, a later command sweeps it.

@@ -20,7 +20,7 @@ use crate::beneath::Spot;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
-use crate::model::records::Misfit;
+use crate::model::records::MalformedFile;
 
 use super::authors;
 use super::files::fault_of_file;
@@ -426,7 +426,11 @@ fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
 
 /// Reads a message for a caller that goes on with the next one: a file that can't be read, or is
 /// another agent's, is a misfit.
-pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Result<Message, Misfit>>> {
+pub fn try_read(
+    view: &View<'_>,
+    key: InboxKey,
+    path: &str,
+) -> Result<Option<Result<Message, MalformedFile>>> {
     match read(view, key, path) {
         Ok(found) => Ok(found.map(Ok)),
         Err(error) => Ok(Some(Err(misfit(path, error)?))),
@@ -434,18 +438,18 @@ pub fn try_read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Res
 }
 
 /// `path` is from the agent's directory.
-pub fn misfit(path: &str, error: Error) -> Result<Misfit> {
+pub fn misfit(path: &str, error: Error) -> Result<MalformedFile> {
     Ok(unfit(path, fault_of_file(error)?))
 }
 
 /// The misfit at `path`, from the agent's directory, and why it is no message of the agent.
-pub fn unfit(path: &str, reason: String) -> Misfit {
+pub fn unfit(path: &str, reason: String) -> MalformedFile {
     let name = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
-    Misfit { name, reason }
+    MalformedFile { name, reason }
 }
 
 /// Reads the waiting hints, in order of arrival, and the misfits under the names of hints.
-pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
+pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
     let mut hints = Vec::with_capacity(scan.hints.len());
     let mut misfits = Vec::new();
     for id in &scan.hints {

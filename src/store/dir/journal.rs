@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::beneath::{Content, Lacks, Spot, VERSION_LENGTH, Version, nanoseconds};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::digest::hex;
 use crate::model::state::State;
 
@@ -39,7 +39,7 @@ use super::record::{conflict_marker, decode, decode_plain};
 /// One transaction. Paths are relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct JournalEntry {
     pub schema: String,
     /// The machine on which it was written, if that has an id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Entry {
 
 pub const SCHEMA: &str = "dormouse/journal/1";
 
-impl Entry {
+impl JournalEntry {
     /// Refuses an entry of another schema.
     fn check_schema(&self, path: &Path) -> Result<()> {
         if self.schema != SCHEMA {
@@ -100,7 +100,7 @@ impl Entry {
 }
 
 /// The changes of these entries together, in their order.
-pub fn changes<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> Changes<'e> {
+pub fn changes<'e>(entries: impl IntoIterator<Item = &'e JournalEntry>) -> Changes<'e> {
     entries
         .into_iter()
         .fold(Changes::default(), |all, entry| all.and(&entry.writes, &entry.appends, &entry.deletes))
@@ -114,7 +114,7 @@ const BOOT: usize = 32;
 /// Placeholder for the id of a boot that has none, and for a mark that is not made yet.
 const NONE: &str = "--------------------------------";
 
-fn encode(entry: &Entry) -> Vec<u8> {
+fn encode(entry: &JournalEntry) -> Vec<u8> {
     let entry = serde_json::to_vec(entry).unwrap_or_default();
     let body = entry.get(1..entry.len().saturating_sub(1)).unwrap_or_default();
     let mut line = format!("{{\"sum\":\"{}\",", hex(&[body], 32)).into_bytes();
@@ -126,31 +126,31 @@ fn encode(entry: &Entry) -> Vec<u8> {
 
 /// The end of a line, which may change after the rest is durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tail {
+struct LineTail {
     is_of_this_boot: bool,
     /// The `state.json` that was left when it was applied.
     left: Option<Version>,
 }
 
-impl Tail {
-    fn decode(bytes: &[u8]) -> Option<Tail> {
+impl LineTail {
+    fn decode(bytes: &[u8]) -> Option<LineTail> {
         let text = std::str::from_utf8(bytes).ok()?;
         let (boot, rest) = text.strip_prefix(",\"boot\":\"")?.split_once("\",\"applied\":\"")?;
         let left = rest.strip_suffix("\"}\n")?.parse().ok();
-        Some(Tail { is_of_this_boot: machine::boot() == Some(boot), left })
+        Some(LineTail { is_of_this_boot: machine::boot() == Some(boot), left })
     }
 }
 
 /// A line that was committed.
 #[derive(Debug)]
-pub struct Line {
-    pub entry: Entry,
-    tail: Tail,
+pub struct JournalLine {
+    pub entry: JournalEntry,
+    tail: LineTail,
 }
 
 /// `None`: it was not written to its end. Of the tail only the length and the end of the line have
 /// to be right: it changes after the rest is durable.
-fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> {
+fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<JournalLine>> {
     let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
         return Ok(None);
     };
@@ -158,13 +158,13 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Line>> 
     if head != format!("{{\"sum\":\"{}\",", hex(&[body], 32)).as_bytes() {
         return Ok(None);
     }
-    let entry: Entry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;
+    let entry: JournalEntry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;
     entry.check_schema(path)?;
     if entry.number != number as u64 {
         return Err(Error::damaged(path, format!("line {number} says that it is line {}", entry.number)));
     }
-    let tail = Tail::decode(tail).unwrap_or(Tail { is_of_this_boot: false, left: None });
-    Ok(Some(Line { entry, tail }))
+    let tail = LineTail::decode(tail).unwrap_or(LineTail { is_of_this_boot: false, left: None });
+    Ok(Some(JournalLine { entry, tail }))
 }
 
 /// After how many lines, and after how many bytes, the journal is emptied.
@@ -188,21 +188,21 @@ pub struct Journal {
 }
 
 /// State of the journal file of an agent.
-pub enum Found {
+pub enum FoundJournal {
     Nothing,
     /// The journal is there, and has no lines.
     Blank,
     /// All its lines were applied in this boot.
     Applied(Journal),
     /// It has lines to apply, or a beginning of a line to cut off.
-    Open(Unfinished),
+    Open(UnfinishedJournal),
 }
 
 /// A journal that has lines to apply, or a beginning of a line.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedJournal {
     pub journal: Journal,
-    lines: Vec<Line>,
+    lines: Vec<JournalLine>,
     /// True if the last line is incomplete.
     pub is_torn: bool,
     /// When it was last written, in nanoseconds since 1970.
@@ -211,29 +211,29 @@ pub struct Unfinished {
 
 impl Journal {
     /// Looks at the journal of an agent. `writes`: whether it is to be written as well.
-    pub fn look(agent: &AgentDir, writes: bool) -> Result<Found> {
+    pub fn look(agent: &AgentDir, writes: bool) -> Result<FoundJournal> {
         let spot = agent.join(layout::JOURNAL);
         match spot.lacks_content()? {
-            Some(Lacks::Everything) => return Ok(Found::Nothing),
-            Some(Lacks::Length) => return Ok(Found::Blank),
+            Some(Lacks::Everything) => return Ok(FoundJournal::Nothing),
+            Some(Lacks::Length) => return Ok(FoundJournal::Blank),
             None => {}
         }
         let opened = if writes { spot.open_in_place(false)? } else { spot.open_file()? };
-        let Some((file, length)) = opened else { return Ok(Found::Nothing) };
+        let Some((file, length)) = opened else { return Ok(FoundJournal::Nothing) };
         if let Some((lines, tail)) = end(&file, length).context("read", &spot)?
             && tail.is_of_this_boot
             && tail.left.is_some()
         {
-            return Ok(Found::Applied(Journal { spot, file, length, lines, left: tail.left }));
+            return Ok(FoundJournal::Applied(Journal { spot, file, length, lines, left: tail.left }));
         }
-        Unfinished::read(spot, file).map(Found::Open)
+        UnfinishedJournal::read(spot, file).map(FoundJournal::Open)
     }
 
     /// Error when a line that may have to be applied can't be read or names an unknown path.
     pub fn check(agent: &AgentDir) -> Result<()> {
         match Journal::look(agent, false)? {
-            Found::Open(found) => found.check_paths(),
-            Found::Nothing | Found::Blank | Found::Applied(_) => Ok(()),
+            FoundJournal::Open(found) => found.check_paths(),
+            FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => Ok(()),
         }
     }
 
@@ -259,7 +259,7 @@ impl Journal {
     }
 
     /// True if a line that replaces this `state.json` may be appended and the journal has room.
-    pub fn goes_on(&self, entry: &Entry, line: &Encoded) -> bool {
+    pub fn goes_on(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
@@ -339,7 +339,7 @@ pub struct Encoded(Vec<u8>);
 
 impl Encoded {
     /// Encodes an entry. Refuses one that no reader would accept.
-    pub fn of(agent: &AgentDir, entry: &Entry) -> Result<Encoded> {
+    pub fn of(agent: &AgentDir, entry: &JournalEntry) -> Result<Encoded> {
         let journal = agent.join(layout::JOURNAL);
         // A line that could not be applied must not be committed.
         entry.check_paths(&journal)?;
@@ -356,7 +356,7 @@ impl Encoded {
 }
 
 /// The number of the last line, and what may change about it.
-fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
+fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     const LOOK: usize = TAIL + 32;
     if length < LOOK as u64 {
         return Ok(None);
@@ -369,7 +369,7 @@ fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, Tail)>> {
     let (before, tail) = bytes.split_at(LOOK - TAIL);
     let number = std::str::from_utf8(before).ok().and_then(|text| text.rsplit_once("\"number\":"));
     let number = number.and_then(|(_, digits)| digits.parse().ok());
-    Ok(number.zip(Tail::decode(tail)))
+    Ok(number.zip(LineTail::decode(tail)))
 }
 
 /// Reads the file from its beginning to its end. Another command may cut it meanwhile.
@@ -385,7 +385,7 @@ fn read_all(file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Committed lines, the end of the last one, and the number of bytes read.
-fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<Line>, usize, usize)> {
+fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<JournalLine>, usize, usize)> {
     if length > files::MAX_JOURNAL {
         return Err(spot.too_large(length, files::MAX_JOURNAL));
     }
@@ -396,7 +396,7 @@ fn read_lines(spot: &Spot, file: &File, length: u64) -> Result<(Vec<Line>, usize
 }
 
 /// All lines that were committed, and where the last of them ends.
-pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
+pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalLine>, usize)> {
     let (mut lines, mut whole) = (Vec::new(), 0);
     for line in bytes.split_inclusive(|byte| *byte == b'\n') {
         let number = lines.len() + 1;
@@ -420,10 +420,10 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<Line>, usize)> {
 /// Number of times a reader starts over because a command writes the journal meanwhile.
 const READ_ATTEMPTS: usize = 100;
 
-impl Unfinished {
+impl UnfinishedJournal {
     /// Reads every line. The reader need not hold the lock: what a command writes meanwhile is read
     /// again.
-    fn read(spot: Spot, file: File) -> Result<Unfinished> {
+    fn read(spot: Spot, file: File) -> Result<UnfinishedJournal> {
         let look = || rustix::fs::fstat(&file).context("look at", &spot);
         let mut attempts = 0;
         let (found, (lines, whole, length)) = loop {
@@ -439,12 +439,12 @@ impl Unfinished {
         let left = lines.last().and_then(|line| line.tail.left);
         let journal = Journal { spot, file, length: whole as u64, lines: count, left };
         let written = nanoseconds(found.st_mtime, found.st_mtime_nsec);
-        Ok(Unfinished { journal, lines, is_torn, written })
+        Ok(UnfinishedJournal { journal, lines, is_torn, written })
     }
 
     /// Entries to apply: the last line of an interrupted command, or every line of another boot.
-    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &Entry> {
-        let is_applied = |line: &Line| self.is_of_this_boot() && line.tail.left.is_some();
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &JournalEntry> {
+        let is_applied = |line: &JournalLine| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {
             Some(last) if is_applied(last) => self.lines.len(),
             Some(_) if self.is_of_this_boot() => self.lines.len() - 1,
@@ -453,7 +453,7 @@ impl Unfinished {
         self.lines[done..].iter().map(|line| &line.entry)
     }
 
-    pub fn into_entries(self) -> Vec<Entry> {
+    pub fn into_entries(self) -> Vec<JournalEntry> {
         let applied = self.lines.len() - self.entries().count();
         self.lines.into_iter().skip(applied).map(|line| line.entry).collect()
     }

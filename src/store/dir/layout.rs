@@ -8,7 +8,7 @@ use crate::beneath::{Root, Spot};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
-use crate::model::record::{Kept, Plane};
+use crate::model::record::{OpenRecord, Plane};
 use crate::model::time::Time;
 use crate::workdir;
 
@@ -148,7 +148,7 @@ pub fn plane(plane: Plane) -> &'static str {
 }
 
 /// Where an open record lies.
-pub fn open<T: Kept>(id: T::Id) -> String {
+pub fn open<T: OpenRecord>(id: T::Id) -> String {
     format!("{}/{id}.json", plane(T::PLANE))
 }
 

@@ -7,8 +7,8 @@ use crate::error::Result;
 use crate::model::id::{RunId, TaskId};
 use crate::model::time::Time;
 
-use super::lock::{self, Guard, Sharing};
-use super::{Agent, layout};
+use super::lock::{self, LockGuard, Sharing};
+use super::{DirAgent, layout};
 
 /// Subject of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,19 +19,24 @@ pub enum Subject {
     Task(TaskId),
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Takes the lease of a run or a task. `None`: a living process has it.
-    pub(in crate::store) fn lease(&self, subject: Subject, now: Time) -> Result<Option<Guard>> {
+    pub(in crate::store) fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
     /// Takes the lease, and waits for a process that has it as long as for any lock.
-    pub(in crate::store) fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Guard> {
+    pub(in crate::store) fn lease_in_time(&self, subject: Subject, now: Time) -> Result<LockGuard> {
         lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
     }
 
     /// Takes over a lease that the process which has started this one held already.
-    pub(in crate::store) fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Guard> {
+    pub(in crate::store) fn inherited_lease(
+        &self,
+        subject: Subject,
+        file: File,
+        now: Time,
+    ) -> Result<LockGuard> {
         lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
     }
 
@@ -69,7 +74,7 @@ impl Agent<'_> {
 
     /// The lock of telling. Processes that have transitions to tell share it; a process that tells
     /// what others have left takes it alone. `None`: it is not free.
-    pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
+    pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         let path = self.dir.join(layout::TELLING);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
@@ -101,7 +106,7 @@ impl Agent<'_> {
     /// The right to hand interjections over to the agent's turn. `None`: another `safe-point` is
     /// doing it. The right is a lock on a directory that no other user can open: a user who may
     /// drop files could hold a lock on the inbox for ever.
-    pub fn hand_over_alone(&self) -> Result<Option<Guard>> {
+    pub fn hand_over_alone(&self) -> Result<Option<LockGuard>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }
 }

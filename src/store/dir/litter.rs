@@ -11,12 +11,12 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use crate::beneath::{Access, Entry, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
 use super::files::Disk;
 use super::layout::AgentDir;
-use super::{Agent, Change, Store, layout, lock, moved};
+use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
 
 /// Maximum number of leftovers that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
@@ -102,7 +102,7 @@ fn is_of_hook(entry: &Entry) -> bool {
     entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes())
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Removes what killed commands have left in `tmp/`, a bounded part of it. Returns whether
     /// directories of hooks are among it, which are not removed here.
     pub fn sweep(&self) -> Result<bool> {
@@ -142,7 +142,7 @@ impl Change<'_> {
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Where its commands put what is not in its place yet.
     pub(super) fn tmp(&self) -> Spot {
         self.dir.join(layout::TMP)
@@ -158,7 +158,7 @@ impl Agent<'_> {
     }
 }
 
-impl Store {
+impl DirStore {
     /// Agents whose making was killed, and files of the state directory itself that never came to
     /// their place.
     pub(super) fn litter(&self) -> Result<Vec<Spot>> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::time::Time;
@@ -44,7 +44,7 @@ impl std::fmt::Display for Holder {
 
 /// A held lock. Dropping it releases it; the file stays, so that there is never a second one.
 #[derive(Debug)]
-pub struct Guard {
+pub struct LockGuard {
     file: File,
     spot: Spot,
     /// Time that this process waited for the lock, until it is asked for; `None` if the lock was
@@ -67,7 +67,7 @@ fn open(spot: &Spot) -> Result<File> {
 /// Takes the lock if it is free; `None` if another process holds it. A process that only looks
 /// ([`is_held`]) shares the lock for a moment. This function waits for it, so that a look keeps no
 /// command from its work.
-pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>> {
+pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     let mut file = open(path)?;
     for _ in 0..TRIES_BESIDE_LOOKS {
         if attempt(&file, Sharing::Exclusive, path)? {
@@ -78,7 +78,7 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
             if let Some(holder) = holder {
                 sign(&file, holder);
             }
-            return Ok(Some(Guard::of(file, path)));
+            return Ok(Some(LockGuard::of(file, path)));
         }
         // A process that holds the lock for good shares it with no other.
         if !attempt(&file, Sharing::Shared, path)? {
@@ -95,9 +95,9 @@ pub fn try_acquire(path: &Spot, holder: Option<&Holder>) -> Result<Option<Guard>
 /// processes are as slow as this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
-impl Guard {
-    fn of(file: File, path: &Spot) -> Guard {
-        Guard { file, spot: path.clone(), waited: Cell::new(None) }
+impl LockGuard {
+    fn of(file: File, path: &Spot) -> LockGuard {
+        LockGuard { file, spot: path.clone(), waited: Cell::new(None) }
     }
 
     /// Time that this process waited for the lock, at the first call; `None` if the lock was free.
@@ -118,13 +118,13 @@ impl Guard {
 }
 
 /// Takes over a lock that the parent process shared with this one at its start.
-pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<Guard> {
+pub fn inherited(path: &Spot, file: File, holder: &Holder) -> Result<LockGuard> {
     if !is_still_named(&file, path)? {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
     sign(&file, holder);
-    Ok(Guard::of(file, path))
+    Ok(LockGuard::of(file, path))
 }
 
 /// Locks an open file or directory, if no process has. Returns whether that was so.
@@ -146,9 +146,9 @@ pub fn hold(file: &File, spot: &Spot) -> Result<()> {
 }
 
 /// Takes the lock of a directory. `None`: another process has it.
-pub fn try_dir(path: &Spot) -> Result<Option<Guard>> {
+pub fn try_dir(path: &Spot) -> Result<Option<LockGuard>> {
     let dir = path.open_dir()?.ok_or_else(|| Error::gone("open", path))?;
-    Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| Guard::of(dir, path)))
+    Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| LockGuard::of(dir, path)))
 }
 
 /// True if a process holds the lock permanently. Does not make the file.
@@ -157,7 +157,7 @@ pub fn is_held(path: &Spot) -> Result<bool> {
 }
 
 /// Takes the lock, and waits at most `patience` for it. The error then says which process holds it.
-pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard> {
+pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<LockGuard> {
     let mut file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds, so this looks again soon at first, then more and more rarely.
@@ -170,7 +170,7 @@ pub fn acquire(path: &Spot, holder: &Holder, patience: Duration) -> Result<Guard
                 continue;
             }
             sign(&file, holder);
-            let held = Guard::of(file, path);
+            let held = LockGuard::of(file, path);
             held.waited.set(has_waited.then(|| start.elapsed()));
             return Ok(held);
         }
@@ -244,10 +244,10 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// Takes a lock that is held for long, alone or shared, or `None` if another process has it. The
 /// lock is not signed yet: its file still names the process that had it before.
-pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<Guard>> {
+pub fn occupy(path: &Spot, sharing: Sharing) -> Result<Option<LockGuard>> {
     let file = open(path)?;
     let _turn = turn_to_look(path)?;
-    Ok(attempt(&file, sharing, path)?.then(|| Guard::of(file, path)))
+    Ok(attempt(&file, sharing, path)?.then(|| LockGuard::of(file, path)))
 }
 
 /// True if `occupy` would get the lock. Neither makes the file nor keeps the lock.
@@ -272,7 +272,7 @@ fn turn_to_look(path: &Spot) -> Result<Option<File>> {
 }
 
 /// Takes the first of several locks that is free.
-pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<Guard>> {
+pub fn occupy_any(mut paths: impl Iterator<Item = Spot>, holder: &Holder) -> Result<Option<LockGuard>> {
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 

@@ -68,7 +68,7 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 
 use crate::beneath::{self, Access, Root, Spot, accounts};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
@@ -80,25 +80,25 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
-pub use agent::Agent;
-pub use batch::Batch;
-pub use change::Change;
+pub use agent::DirAgent;
+pub use batch::DirBatch;
+pub use change::DirTxn;
 pub use collect::{Collected, Collection, DroppedMonth};
 pub(in crate::store) use doctor::left_behind;
-pub use doctor::{About, Checkup, Finding, Open, Remedy};
-pub use drops::{Aside, Dropped, Reads, Rejected, Said, Taken};
-pub use export::Leaving;
-pub use hooks::Hook;
-pub use import::{Appeared, Arriving};
+pub use doctor::{Checkup, Finding, FindingSubject, ReadableRecords, Remedy};
+pub use drops::{Aside, Dropped, HandWritten, Reads, Rejected, TakenFile};
+pub use export::DirExport;
+pub use hooks::HookFile;
+pub use import::{Appeared, DirImport};
 pub use lease::Subject;
-pub use lock::{Guard, Sharing};
+pub use lock::{LockGuard, Sharing};
 pub use moved::refusal;
 #[cfg(target_os = "linux")]
 pub use news::{News, Told};
 pub use occupancy::Occupant;
-pub use snapshot::{Snapshot, Touched, Waiting};
+pub use snapshot::{DirSnapshot, Touched, Waiting};
 pub use sweep::Swept;
-pub use watch::Watch;
+pub use watch::DirWatch;
 
 use super::anchor::Anchor;
 
@@ -121,12 +121,12 @@ pub struct Opener {
 
 /// An open state directory.
 #[derive(Debug)]
-pub struct Store {
+pub struct DirStore {
     anchor: Anchor,
     root: Arc<Root>,
     config: StoreConfig,
     disk: Disk,
-    /// See [`Store::guest`].
+    /// See [`DirStore::guest`].
     guest: Option<String>,
     /// Name, for people, of the store that has the records, if it is not this directory.
     elsewhere: Option<String>,
@@ -144,12 +144,12 @@ pub struct NewAgent {
     /// The events of its creation.
     pub events: Vec<Event>,
     pub trigger: Trigger,
-    pub hooks: Vec<Hook>,
+    pub hooks: Vec<HookFile>,
 }
 
-impl Store {
+impl DirStore {
     /// Opens a state directory. Reads `dormouse.toml` and nothing else.
-    pub(in crate::store) fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
+    pub(in crate::store) fn open(anchor: Anchor, opener: Opener) -> Result<DirStore> {
         let not_one = || Error::NotAStore { path: anchor.path().to_owned() };
         let root = match Root::open(anchor.path()) {
             Ok(root) => root,
@@ -169,7 +169,7 @@ impl Store {
         }
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };
-        Ok(Store { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
+        Ok(DirStore { anchor, root, config, disk, guest, elsewhere: None, lease: room::LEASE, opener })
     }
 
     /// The process that has opened it.
@@ -285,7 +285,7 @@ impl Store {
     }
 
     /// One agent. Fails if there is none of this name.
-    pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
+    pub(in crate::store) fn agent(&self, name: &AgentName) -> Result<DirAgent<'_>> {
         let dir = AgentDir::new(&self.root, name);
         let Some(found) = dir.spot().look()? else {
             // It is not there, whether or not the others may be listed.
@@ -299,7 +299,7 @@ impl Store {
                 "not a directory: an agent is never a symbolic link or a file",
             ));
         }
-        Ok(Agent::new(self, name.clone(), dir))
+        Ok(DirAgent::new(self, name.clone(), dir))
     }
 
     /// The policy that a text would make, read as the settings of an agent of this store. `origin`:

@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 
 use crate::beneath::{Entry, Spot};
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::model::time::{Span, Time};
 
 use super::layout;
@@ -106,7 +106,7 @@ pub fn newest_first(
     month: &Month,
     mut each: impl FnMut(&Spot, usize, &[u8]) -> Result<bool>,
 ) -> Result<bool> {
-    let mut seen = Seen::default();
+    let mut seen = LineHashes::default();
     let spot = view.agent.join(&month.path);
     let (end, is_whole) = tail(view, &month.path)?;
     for (number, line) in lines::records(&end).rev() {
@@ -162,12 +162,12 @@ pub fn tail(view: &View<'_>, path: &str) -> Result<(Vec<u8>, bool)> {
 /// The hashes of lines that were met already. The hash is keyed at random, so no writer can make
 /// two lines that have the same.
 #[derive(Default)]
-pub struct Seen {
+pub struct LineHashes {
     keys: (RandomState, RandomState),
     met: HashSet<(u64, u64)>,
 }
 
-impl Seen {
+impl LineHashes {
     fn hash(&self, line: &[u8]) -> (u64, u64) {
         (self.keys.0.hash_one(line), self.keys.1.hash_one(line))
     }

@@ -18,23 +18,23 @@ use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
 use crate::model::time::Time;
 
-use super::agent::Agent;
-use super::change::Change;
+use super::agent::DirAgent;
+use super::change::DirTxn;
 use super::layout::{self, AgentDir};
 use super::{files, lock};
 
 /// The files that were taken from an inbox: paths from there, sorted.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct TakenInbox {
     paths: BTreeSet<PathBuf>,
 }
 
-impl Taken {
+impl TakenInbox {
     /// Those of an agent's files that are in its inbox. The given paths are from the agent's
     /// directory.
-    pub(super) fn of<'p>(files: impl Iterator<Item = &'p Path>) -> Taken {
+    pub(super) fn of<'p>(files: impl Iterator<Item = &'p Path>) -> TakenInbox {
         let in_inbox = files.filter_map(|path| path.strip_prefix(layout::INBOX).ok());
-        Taken { paths: in_inbox.map(Path::to_owned).collect() }
+        TakenInbox { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
     /// True if a file of the agent was taken; its path is from the agent's directory. All files
@@ -64,7 +64,7 @@ impl Taken {
         bytes
     }
 
-    fn decode(spot: &Spot, bytes: &[u8]) -> Result<Taken> {
+    fn decode(spot: &Spot, bytes: &[u8]) -> Result<TakenInbox> {
         let mut paths = BTreeSet::new();
         for (at, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let path = line.strip_suffix(b"\n").and_then(unescape).ok_or_else(|| Error::Damaged {
@@ -76,7 +76,7 @@ impl Taken {
             })?;
             paths.insert(PathBuf::from(OsString::from_vec(path)));
         }
-        Ok(Taken { paths })
+        Ok(TakenInbox { paths })
     }
 }
 
@@ -96,15 +96,15 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// The files of the inbox that the stream of a moved agent has. `None`: they were not listed
     /// yet.
-    pub(super) fn taken(&self) -> Result<Option<Taken>> {
+    pub(super) fn taken(&self) -> Result<Option<TakenInbox>> {
         taken_in(&self.dir)
     }
 
     /// Writes that list, durably. To be called under the lock.
-    pub(super) fn note_taken(&self, taken: &Taken) -> Result<()> {
+    pub(super) fn note_taken(&self, taken: &TakenInbox) -> Result<()> {
         if self.store.is_shared() {
             // Members of the sharing group can't read the mark, so this takes away their right to
             // add files.
@@ -132,7 +132,7 @@ impl Agent<'_> {
     }
 
     /// To be called after files were put into the inbox under these names, without the lock: takes
-    /// back what came too late, and refuses it. `here`: what [`Agent::here`] said before. A user
+    /// back what came too late, and refuses it. `here`: what [`DirAgent::here`] said before. A user
     /// who can't read the mark is not told of a move.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.here()? != here {
@@ -220,7 +220,7 @@ impl Agent<'_> {
     }
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// The opposite of noting what was taken: an agent that did not leave after all has no such
     /// list. To be called before the mark is taken away.
     pub fn forget_taken(&self) -> Result<()> {
@@ -230,7 +230,7 @@ impl Change<'_> {
 }
 
 /// The refusal of every change of an agent that was moved, or is about to vanish here.
-pub(super) fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
+pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
     refusal(agent.name(), || agent.identity(), moved)
 }
 
@@ -249,10 +249,10 @@ pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, mo
     Error::refused(Error::MOVED, format!("`{name}` was {moved}, at {}", moved.at)).with_hint(hint)
 }
 
-fn taken_in(dir: &AgentDir) -> Result<Option<Taken>> {
+fn taken_in(dir: &AgentDir) -> Result<Option<TakenInbox>> {
     let spot = dir.join(layout::TAKEN);
     let bytes = spot.read(files::MAX_LINES)?;
-    bytes.map(|bytes| Taken::decode(&spot, &bytes)).transpose()
+    bytes.map(|bytes| TakenInbox::decode(&spot, &bytes)).transpose()
 }
 
 /// Calls `each` with every file of an inbox that is not hidden.
@@ -277,7 +277,7 @@ pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     carry_dir(&from, Path::new(""), &taken, &back.join(layout::INBOX))
 }
 
-fn carry_dir(from: &Spot, below: &Path, taken: &Taken, to: &Spot) -> Result<()> {
+fn carry_dir(from: &Spot, below: &Path, taken: &TakenInbox, to: &Spot) -> Result<()> {
     let dir = from.join(below);
     loop {
         for entry in dir.entries()? {
@@ -316,17 +316,17 @@ mod tests {
             Path::new(&odd),
             Path::new("work/z"),
         ];
-        let taken = Taken::of(files.iter().copied());
+        let taken = TakenInbox::of(files.iter().copied());
         let bytes = taken.encode();
         assert_eq!(bytes, b"2-x.json\na%25b%0a%ff\nfrom-2-x/2-y.json\n");
-        let again = Taken::decode(&at(dir.path()), &bytes).unwrap();
+        let again = TakenInbox::decode(&at(dir.path()), &bytes).unwrap();
         assert_eq!(again.paths, taken.paths);
         assert!(again.has_of(Path::new("work/other")) && !again.has_of(Path::new("inbox/2-other.json")));
         assert!(
             again.names().contains(OsStr::new("2-y.json")) && !again.names().contains(OsStr::new("from-2-x"))
         );
         for bad in [&b"x"[..], b"\n", b"%4\n", b"%zz\n"] {
-            assert!(Taken::decode(&at(dir.path()), bad).is_err());
+            assert!(TakenInbox::decode(&at(dir.path()), bad).is_err());
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::io::{Errno, Result as Answer};
 
 use crate::model::id::AgentName;
 
-use super::{Agent, Store, layout};
+use super::{DirAgent, DirStore, layout};
 
 /// A change in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +30,14 @@ pub enum Told {
 /// Watches on a state directory: two for each agent, and two more.
 pub struct News {
     events: Option<OwnedFd>,
-    places: HashMap<i32, Place>,
+    places: HashMap<i32, WatchSubject>,
     agents: HashMap<AgentName, i32>,
     has_list: bool,
 }
 
 /// Subject of a watch.
 #[derive(Debug, Clone)]
-enum Place {
+enum WatchSubject {
     Root,
     Agents,
     Agent(AgentName),
@@ -64,7 +64,7 @@ const BUFFER: usize = 16 << 10;
 
 impl News {
     /// Begins to watch. From now on every change in the list of agents is reported.
-    pub fn of(store: &Store) -> News {
+    pub fn of(store: &DirStore) -> News {
         let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         let mut news = News { events, places: HashMap::new(), agents: HashMap::new(), has_list: false };
         news.follow_list(store);
@@ -73,12 +73,12 @@ impl News {
 
     /// Watches the list of agents. Returns `false` if that can't be done: the caller then has to
     /// read the list again and again.
-    pub fn follow_list(&mut self, store: &Store) -> bool {
+    pub fn follow_list(&mut self, store: &DirStore) -> bool {
         let list = store.spot().join(layout::AGENTS);
         self.has_list = !store.is_remote()
             && !super::machine::is_remote(store.anchor().path())
-            && self.add(store.anchor().path(), NAMES, Place::Root).is_ok()
-            && self.add(&list, NAMES, Place::Agents).is_ok();
+            && self.add(store.anchor().path(), NAMES, WatchSubject::Root).is_ok()
+            && self.add(&list, NAMES, WatchSubject::Agents).is_ok();
         self.has_list
     }
 
@@ -86,25 +86,25 @@ impl News {
     /// look at the agent, because its inbox may have been exchanged for another one. Returns
     /// `false` if the system has no more watches to give, or other machines write there: the caller
     /// then has to look at the agent again and again.
-    pub fn follow(&mut self, agent: &Agent<'_>) -> bool {
+    pub fn follow(&mut self, agent: &DirAgent<'_>) -> bool {
         if !self.has_list {
             return false;
         }
         let name = agent.name();
         if !self.agents.contains_key(name) {
-            let Ok(watch) = self.add(agent.dir.path(), RECORDS, Place::Agent(name.clone())) else {
+            let Ok(watch) = self.add(agent.dir.path(), RECORDS, WatchSubject::Agent(name.clone())) else {
                 return false;
             };
             self.agents.insert(name.clone(), watch);
         }
-        match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, Place::Inbox(name.clone())) {
+        match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, WatchSubject::Inbox(name.clone())) {
             // A missing directory is reported when it is made.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
         }
     }
 
-    fn add(&mut self, dir: &Path, what: WatchFlags, place: Place) -> Answer<i32> {
+    fn add(&mut self, dir: &Path, what: WatchFlags, place: WatchSubject) -> Answer<i32> {
         let events = self.events.as_ref().ok_or(Errno::NOSYS)?;
         let watch = add_watch(events, dir, what)?;
         self.places.insert(watch, place);
@@ -128,23 +128,25 @@ impl News {
             let name = event.file_name().map(|name| name.to_bytes()).unwrap_or_default();
             let Some(place) = self.places.get(&watch) else { continue };
             let change = match place {
-                Place::Root if is_gone => Some(Told::Moved),
-                Place::Root => {
+                WatchSubject::Root if is_gone => Some(Told::Moved),
+                WatchSubject::Root => {
                     let names = [layout::AGENTS, layout::CONFIG];
                     names.iter().any(|known| known.as_bytes() == name).then_some(Told::Moved)
                 }
-                Place::Agents if is_gone => Some(Told::Moved),
+                WatchSubject::Agents if is_gone => Some(Told::Moved),
                 // An agent that is being made has a hidden name.
-                Place::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
-                Place::Agent(agent) => {
+                WatchSubject::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
+                WatchSubject::Agent(agent) => {
                     let names = [layout::STATE, layout::INBOX, layout::JOURNAL];
                     let is_record = names.iter().any(|known| known.as_bytes() == name);
                     (is_gone || is_record).then(|| Told::Agent(agent.clone()))
                 }
-                Place::Inbox(agent) if flags.contains(ReadFlags::CREATE) => Some(Told::Begun(agent.clone())),
-                Place::Inbox(agent) => Some(Told::Agent(agent.clone())),
+                WatchSubject::Inbox(agent) if flags.contains(ReadFlags::CREATE) => {
+                    Some(Told::Begun(agent.clone()))
+                }
+                WatchSubject::Inbox(agent) => Some(Told::Agent(agent.clone())),
             };
-            if is_gone && let Some(Place::Agent(agent)) = self.places.remove(&watch) {
+            if is_gone && let Some(WatchSubject::Agent(agent)) = self.places.remove(&watch) {
                 self.agents.remove(&agent);
             }
             if let Some(change) = change.filter(|change| changes.last() != Some(change)) {

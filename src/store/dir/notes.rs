@@ -8,9 +8,9 @@ use crate::model::id::RunId;
 use crate::model::preemption::Checkpoint;
 use crate::workdir::{CHECKPOINT, Workdir};
 
-use super::{Agent, files, layout};
+use super::{DirAgent, files, layout};
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// The directories of the agent's runs and tasks on this machine, and its hooks.
     pub(in crate::store) fn workdir(&self) -> Workdir {
         Workdir::of(self.dir.spot(), &self.store.spot())

@@ -14,8 +14,8 @@ use crate::model::time::Time;
 
 use crate::store::anchor::Workspace;
 
-use super::lock::{self, Guard, Holder, Sharing};
-use super::{Store, layout};
+use super::lock::{self, Holder, LockGuard, Sharing};
+use super::{DirStore, layout};
 
 /// The agent that holds a workspace or slot that another agent needs.
 #[derive(Debug)]
@@ -25,17 +25,17 @@ pub struct Occupant {
     pub described: String,
 }
 
-impl Store {
+impl DirStore {
     /// Occupies a workspace: `None` if another tick has it. Until the lock is signed, `occupant`
     /// names the agent that had it before.
-    pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<Guard>> {
+    pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<LockGuard>> {
         let lock = self.lock_of(workspace);
         lock.parent().make_dirs()?;
         lock::occupy(&lock, sharing)
     }
 
     /// Says for which agent a workspace is occupied.
-    pub fn sign(&self, held: &Guard, agent: &AgentName, now: Time) {
+    pub fn sign(&self, held: &LockGuard, agent: &AgentName, now: Time) {
         held.sign(&self.holder_for(agent, now));
     }
 
@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// Takes one of `slots` slots for an agent: `None` if all are in use.
-    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Guard>> {
+    pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
         self.spot().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }

@@ -6,7 +6,7 @@
 //! and inode: what a machine image brings along belongs to another owner.
 
 use crate::beneath::Spot;
-use crate::error::{Context, Result};
+use crate::error::{IoContext, Result};
 use crate::model::digest::hex;
 
 use super::files::Disk;

@@ -14,11 +14,11 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use crate::beneath::{Access, Entry, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::time::Time;
 
 use super::layout::{self, AgentDir};
-use super::{Agent, Arriving, Hook, Store, litter, lock};
+use super::{DirAgent, DirImport, DirStore, HookFile, litter, lock};
 
 /// For how long a room is kept that no records name and whose maker is gone. A server that is held
 /// up may still have to commit what the maker sent it last.
@@ -32,7 +32,7 @@ const TAKEN: &str = ".taken";
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
 /// A room that nobody else takes in as long as this is there.
-pub struct Prepared {
+pub struct PreparedDir {
     /// Name for the records to store.
     pub name: String,
     held: File,
@@ -55,7 +55,7 @@ impl SpareRoom {
     }
 }
 
-impl Store {
+impl DirStore {
     /// The rooms that go, but for those which records name.
     pub(in crate::store) fn spare_rooms(&self) -> Result<Vec<SpareRoom>> {
         let agents = self.spot().join(layout::AGENTS);
@@ -67,31 +67,31 @@ impl Store {
         [agents.join(format!("{PREPARED}{name}")), agents.join(format!("{PREPARED}{name}{TAKEN}"))]
     }
 
-    fn name_for(&self, agent: &Agent<'_>, now: Time) -> String {
+    fn name_for(&self, agent: &DirAgent<'_>, now: Time) -> String {
         format!("{}-{}-{}", agent.name, std::process::id(), now.as_millis())
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Prepares a room for an agent of this name that is about to be made.
-    pub(in crate::store) fn prepare(&self, hooks: &[Hook], now: Time) -> Result<Prepared> {
+    pub(in crate::store) fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
         let name = self.store.name_for(self, now);
         let [place, _] = self.store.prepared(&name);
         let held = litter::make_dir_unlocked(&place, Access::Owner)?;
-        let room = Agent::new(self.store, self.name.clone(), AgentDir::at(place));
+        let room = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
         room.furnish(hooks)?;
         self.store.disk.sync_file_system(room.dir.spot())?;
-        Ok(Prepared { name, held })
+        Ok(PreparedDir { name, held })
     }
 
     /// Removes a room that no records will name.
-    pub(in crate::store) fn discard(&self, prepared: &Prepared) -> Result<()> {
+    pub(in crate::store) fn discard(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
         self.store.prepared(&prepared.name)[0].remove_tree()
     }
 
     /// Puts a room in its place that this process has prepared. The records name it by now.
-    pub(in crate::store) fn move_in(&self, prepared: &Prepared) -> Result<()> {
+    pub(in crate::store) fn move_in(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
         self.take_in(&self.store.prepared(&prepared.name))
     }
@@ -127,24 +127,24 @@ impl Agent<'_> {
             self.store.disk.sync_dir(&taken.parent())?;
         }
         if taken.exists()? {
-            self.take_over(&Agent::new(self.store, self.name.clone(), AgentDir::at(taken.clone())))?;
+            self.take_over(&DirAgent::new(self.store, self.name.clone(), AgentDir::at(taken.clone())))?;
             taken.remove_tree()?;
         }
         Ok(())
     }
 }
 
-impl Arriving<'_> {
+impl DirImport<'_> {
     /// Makes a prepared room of what was staged. The agent's files are there from now on.
-    pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<Prepared> {
+    pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let store = self.agent.store;
         let name = store.name_for(&self.agent, now);
         let [place, _] = store.prepared(&name);
         store.disk.sync_file_system(self.agent.dir.spot())?;
         self.agent.dir.spot().rename(&place)?;
-        self.agent = Agent::new(store, self.agent.name.clone(), AgentDir::at(place));
+        self.agent = DirAgent::new(store, self.agent.name.clone(), AgentDir::at(place));
         let held = self.held.try_clone().context("hold", self.agent.dir.path())?;
-        Ok(Prepared { name, held })
+        Ok(PreparedDir { name, held })
     }
 
     /// Says whether records elsewhere may name what was staged: then it stays when this is dropped.

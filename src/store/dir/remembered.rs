@@ -46,7 +46,7 @@ pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Res
     let names = || paths.iter().map(|path| name(plane, path));
     let imprints = view.agent.join(plane).imprints(names())?;
     let mut entries = entries(&bytes).peekable();
-    let known: Vec<Option<Entry<'_>>> = names()
+    let known: Vec<Option<CachedRecord<'_>>> = names()
         .zip(imprints)
         .map(|(name, imprint)| {
             while entries.next_if(|entry| entry.name < name).is_some() {}
@@ -71,7 +71,7 @@ pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Res
         };
         records.push(view.decoded(path, &bytes)?);
         if let Some(renewal) = &mut renewal {
-            renewal.add(Entry { name: name(plane, path), imprint, content: &bytes });
+            renewal.add(CachedRecord { name: name(plane, path), imprint, content: &bytes });
         }
     }
     if let Some(renewal) = renewal {
@@ -86,7 +86,7 @@ fn name<'p>(plane: &str, path: &'p str) -> &'p str {
 
 /// Content of one record.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Entry<'b> {
+struct CachedRecord<'b> {
     name: &'b str,
     imprint: Imprint,
     content: &'b [u8],
@@ -110,7 +110,7 @@ fn sum(entries: &[u8]) -> [u8; 8] {
     XxHash64::oneshot(0, entries).to_le_bytes()
 }
 
-fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+fn entries(mut bytes: &[u8]) -> impl Iterator<Item = CachedRecord<'_>> {
     std::iter::from_fn(move || {
         let (imprint, rest) = bytes.split_first_chunk()?;
         let (name, rest) = rest.split_first_chunk()?;
@@ -118,7 +118,11 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = Entry<'_>> {
         let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name) as usize)?;
         let (content, rest) = rest.split_at_checked(u32::from_le_bytes(*content) as usize)?;
         bytes = rest;
-        Some(Entry { name: str::from_utf8(name).ok()?, imprint: Imprint::from_bytes(imprint), content })
+        Some(CachedRecord {
+            name: str::from_utf8(name).ok()?,
+            imprint: Imprint::from_bytes(imprint),
+            content,
+        })
     })
 }
 
@@ -143,16 +147,16 @@ impl Renewal {
     }
 
     /// Adds a record that was just read.
-    fn add(&mut self, entry: Entry<'_>) {
+    fn add(&mut self, entry: CachedRecord<'_>) {
         if entry.imprint.changed() < self.until && entry.content.len() <= MOST_EACH {
             self.added += 1;
             self.keep(entry);
         }
     }
 
-    fn keep(&mut self, entry: Entry<'_>) {
+    fn keep(&mut self, entry: CachedRecord<'_>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or_default().to_le_bytes();
-        let Entry { name, imprint, content } = entry;
+        let CachedRecord { name, imprint, content } = entry;
         let parts: [&[u8]; 5] =
             [&imprint.to_bytes(), &length(name.as_bytes()), &length(content), name.as_bytes(), content];
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::Claimant;
+use super::super::elsewhere::LeaseClaimant;
 use super::layout::{self, AgentDir};
-use super::{Agent, Change, Guard, Hook, Store, lock, owner, successor};
+use super::{DirAgent, DirStore, DirTxn, HookFile, LockGuard, lock, owner, successor};
 
 /// The directories of a room. `tmp` comes last, and shows that the others are there.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -17,17 +17,17 @@ const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACH
 /// Default time after which a lease expires that is not renewed.
 pub const LEASE: Span = Span::from_secs(60);
 
-impl Store {
+impl DirStore {
     /// Uses the directory for agents whose records are in another store. `shown`: the name of that
     /// store for people.
-    pub(in crate::store) fn remote(self, shown: String) -> Store {
-        Store { elsewhere: Some(shown), ..self }
+    pub(in crate::store) fn remote(self, shown: String) -> DirStore {
+        DirStore { elsewhere: Some(shown), ..self }
     }
 
     /// Sets the time after which a lease without renewal expires.
     #[cfg(test)]
-    pub(in crate::store) fn with_lease(self, lasts: Span) -> Store {
-        Store { lease: lasts, ..self }
+    pub(in crate::store) fn with_lease(self, lasts: Span) -> DirStore {
+        DirStore { lease: lasts, ..self }
     }
 
     /// True if the records of the agents are in another store.
@@ -54,18 +54,18 @@ impl Store {
     }
 
     /// The room of an agent, be it made or not.
-    pub(in crate::store) fn room(&self, name: &AgentName) -> Agent<'_> {
-        Agent::new(self, name.clone(), AgentDir::new(&self.root, name))
+    pub(in crate::store) fn room(&self, name: &AgentName) -> DirAgent<'_> {
+        DirAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
     }
 
     /// Who asks for leases in this process.
-    pub(in crate::store) fn claimant(&self) -> Result<Claimant> {
+    pub(in crate::store) fn claimant(&self) -> Result<LeaseClaimant> {
         let (anchor, host) = (owner::owner(&self.spot(), self.disk)?, (self.opener.host)());
-        Ok(Claimant { anchor, host, pid: std::process::id(), lasts: self.lease })
+        Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Makes the room, if it is not there.
     pub(in crate::store) fn make_room(&self) -> Result<()> {
         if self.dir.join(layout::TMP).exists()? {
@@ -77,7 +77,7 @@ impl Agent<'_> {
     }
 
     /// Puts hooks into the room.
-    pub(in crate::store) fn furnish(&self, hooks: &[Hook]) -> Result<()> {
+    pub(in crate::store) fn furnish(&self, hooks: &[HookFile]) -> Result<()> {
         if hooks.is_empty() {
             return Ok(());
         }
@@ -93,24 +93,24 @@ impl Agent<'_> {
 
     /// Takes the lock of the room: of the commands of this machine one comes first, and waits for
     /// those of others.
-    pub(in crate::store) fn lock_room(&self, now: Time) -> Result<Change<'_>> {
+    pub(in crate::store) fn lock_room(&self, now: Time) -> Result<DirTxn<'_>> {
         self.make_room()?;
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience)?;
-        Ok(Change::new(self, held))
+        Ok(DirTxn::new(self, held))
     }
 
     /// Tries once to take the lock of a room. Returns `None` if another process has the lock.
-    pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<Change<'_>>> {
+    pub(in crate::store) fn try_lock_room(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
         self.make_room()?;
-        let held: Option<Guard> =
+        let held: Option<LockGuard> =
             lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
-        Ok(held.map(|held| Change::new(self, held)))
+        Ok(held.map(|held| DirTxn::new(self, held)))
     }
 
     /// Brings what is no record of another agent into the room, be it a room or one whose records
     /// are files here.
-    pub(in crate::store) fn take_over(&self, other: &Agent<'_>) -> Result<()> {
+    pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_room()?;
         successor::hand_on_below(other.dir.spot(), Path::new(""), self.dir.spot())?;
         self.store.disk.sync_file_system(self.dir.spot())

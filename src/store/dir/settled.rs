@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::MessageId;
 use crate::model::message::MessageStatus;
 use crate::model::time::Time;
@@ -67,9 +67,9 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
         opened => opened?,
     }
     .ok_or_else(|| Error::gone("open", &cache))?;
-    let mut head = Head::load(&file).context("read", &cache)?;
+    let mut head = CacheHead::load(&file).context("read", &cache)?;
     if head.inode != inode || head.length > length {
-        head = Head { inode, ..Head::default() };
+        head = CacheHead { inode, ..CacheHead::default() };
     }
     head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
     if id.0.into_bytes() > head.newest {
@@ -79,7 +79,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
         return Ok(ids.contains(id.0.as_bytes()));
     }
     // The content is not what was written; a power cut may do that.
-    head = Head { inode, ..Head::default() };
+    head = CacheHead { inode, ..CacheHead::default() };
     head.read_on(&lines, length, &file).context("bring up to date", &cache)?;
     let ids = head.ids(&file).context("read", &cache)?.unwrap_or_default();
     Ok(ids.contains(id.0.as_bytes()))
@@ -87,7 +87,7 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
 
 /// Head of the cache of a file of lines.
 #[derive(Debug, Default)]
-struct Head {
+struct CacheHead {
     /// The inode of the file of lines: another file of the same name has another inode.
     inode: u64,
     /// Bytes of the file that were read, all of them whole lines.
@@ -98,21 +98,21 @@ struct Head {
     newest: [u8; ID],
 }
 
-impl Head {
+impl CacheHead {
     /// Reads the head; an empty one if the file has none.
-    fn load(file: &File) -> std::io::Result<Head> {
+    fn load(file: &File) -> std::io::Result<CacheHead> {
         let mut bytes = [0; HEAD];
         let read = file.read_at(&mut bytes, 0)?;
         let words: Vec<u64> = bytes.chunks_exact(8).map(word).collect();
         let &[magic, inode, length, count, sum, one, other, check] = words.as_slice() else {
-            return Ok(Head::default());
+            return Ok(CacheHead::default());
         };
         let mut newest = [0; ID];
         newest[..8].copy_from_slice(&one.to_le_bytes());
         newest[8..].copy_from_slice(&other.to_le_bytes());
-        let head = Head { inode, length, count, sum, newest };
+        let head = CacheHead { inode, length, count, sum, newest };
         let is_whole = read == HEAD && magic == MAGIC && check == head.check();
-        Ok(if is_whole { head } else { Head::default() })
+        Ok(if is_whole { head } else { CacheHead::default() })
     }
 
     fn words(&self) -> [u64; 7] {
@@ -255,15 +255,15 @@ mod tests {
         let line = |last: char| format!("{{\"schema\":\"dormouse/message/1\",\"id\":\"{}\"}}\n", id(last));
         let text = line('1') + &line('2') + "{\"half";
         lines.write_all_at(text.as_bytes(), 0).expect("written");
-        let mut head = Head { inode: 7, ..Head::default() };
+        let mut head = CacheHead { inode: 7, ..CacheHead::default() };
         head.read_on(&lines, text.len() as u64, &cache).expect("read");
-        let mut again = Head::load(&cache).expect("read");
+        let mut again = CacheHead::load(&cache).expect("read");
         assert_eq!((again.inode, again.count, again.length), (7, 2, 2 * line('1').len() as u64));
         assert_eq!(Some(again.newest), bytes('2'));
         lines.write_all_at(line('3').as_bytes(), again.length).expect("written");
         let length = again.length + line('3').len() as u64;
         again.read_on(&lines, length, &cache).expect("read");
-        let whole = Head::load(&cache).expect("read");
+        let whole = CacheHead::load(&cache).expect("read");
         assert_eq!(Some(whole.newest), bytes('3'));
         let ids = whole.ids(&cache).expect("read").expect("whole");
         assert_eq!(ids, ['1', '2', '3'].map(|last| bytes(last).expect("an id")));
@@ -272,6 +272,6 @@ mod tests {
         cache.set_len((HEAD + ID) as u64).expect("cut");
         assert!(whole.ids(&cache).expect("read").is_none(), "ids that are not all there");
         cache.write_all_at(&[0xff; 8], 16).expect("written");
-        assert_eq!(Head::load(&cache).expect("read").count, 0, "a torn head");
+        assert_eq!(CacheHead::load(&cache).expect("read").count, 0, "a torn head");
     }
 }

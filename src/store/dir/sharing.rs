@@ -13,12 +13,12 @@ use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::settings::Group;
 
-use super::Store;
+use super::DirStore;
 use super::layout::{self, AgentDir};
 
 /// Use that a member of the group may make of a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum GroupUse {
     /// A directory on the way to an inbox, to pass through.
     Way,
     /// `dormouse.toml`, to read.
@@ -28,13 +28,13 @@ enum Part {
     Inbox,
 }
 
-impl Part {
+impl GroupUse {
     /// The bits of a mode beside those of the owner.
     const fn bits(self) -> u32 {
         match self {
-            Part::Way => 0o010,
-            Part::Settings => 0o040,
-            Part::Inbox => 0o3070,
+            GroupUse::Way => 0o010,
+            GroupUse::Settings => 0o040,
+            GroupUse::Inbox => 0o3070,
         }
     }
 }
@@ -59,14 +59,14 @@ impl Rights {
 
 /// A file or directory whose rights are not those that the settings ask for.
 #[derive(Debug)]
-pub struct Misfit {
+pub struct WrongRights {
     pub spot: Spot,
     /// The mode that was found.
     pub mode: u32,
     pub wanted: Rights,
 }
 
-impl Store {
+impl DirStore {
     /// True if the settings name a group that shares the inboxes.
     pub fn is_shared(&self) -> bool {
         self.config.sharing.group.is_some()
@@ -146,18 +146,18 @@ impl Store {
 
     /// The files and directories of the state directory, without its agents, whose rights differ
     /// from what the settings ask for.
-    pub fn unshared(&self) -> Result<Vec<Misfit>> {
+    pub fn unshared(&self) -> Result<Vec<WrongRights>> {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
         let mut misfits = Vec::new();
-        misfits.extend(misfit(&root, Part::Way, group)?);
+        misfits.extend(misfit(&root, GroupUse::Way, group)?);
         let was_shared = group.is_none() && !misfits.is_empty();
-        misfits.extend(misfit(&agents, Part::Way, group)?);
+        misfits.extend(misfit(&agents, GroupUse::Way, group)?);
         let settings = root.join(layout::CONFIG);
         if was_shared {
             misfits.extend(closed(&settings)?);
         } else {
-            misfits.extend(misfit(&settings, Part::Settings, group)?);
+            misfits.extend(misfit(&settings, GroupUse::Settings, group)?);
         }
         if group.is_some() {
             misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
@@ -169,15 +169,15 @@ impl Store {
     }
 
     /// Returns those of an agent's directory and its inbox.
-    pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<Misfit>> {
+    pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<WrongRights>> {
         if agent.join(layout::TAKEN).exists()? {
             // The agent was moved away: its inbox takes no more messages.
             return Ok(Vec::new());
         }
         let group = self.sharing_group()?;
         let mut misfits = Vec::new();
-        misfits.extend(misfit(agent.spot(), Part::Way, group)?);
-        misfits.extend(misfit(&agent.join(layout::INBOX), Part::Inbox, group)?);
+        misfits.extend(misfit(agent.spot(), GroupUse::Way, group)?);
+        misfits.extend(misfit(&agent.join(layout::INBOX), GroupUse::Inbox, group)?);
         if group.is_some() {
             misfits.extend(open_in(agent.spot(), |name| name == layout::INBOX)?);
             let rejected = agent.join(layout::INBOX).join(layout::REJECTED);
@@ -189,38 +189,38 @@ impl Store {
 
 /// The files in a directory on the way that other users could open by their names, although they
 /// are meant for the owner alone. Those that `is_theirs` names are meant for members.
-fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<Misfit>> {
+fn open_in(dir: &Spot, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongRights>> {
     let entries = dir.entries()?;
     let owners = entries.iter().filter(|entry| !entry.name.to_str().is_some_and(&is_theirs));
     let found = owners.map(|entry| closed(&dir.join(&entry.name)).transpose());
     found.flatten().collect()
 }
 
-fn closed(spot: &Spot) -> Result<Option<Misfit>> {
+fn closed(spot: &Spot) -> Result<Option<WrongRights>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
     let wanted = Rights { mode: mode & 0o700, group: None };
-    Ok((mode & 0o077 != 0).then(|| Misfit { spot: spot.clone(), mode, wanted }))
+    Ok((mode & 0o077 != 0).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }
 
 /// Returns the file or directory if it has other rights than it should. Without a group, one that
 /// was shared before has: it is known by a mode that nothing else gives.
-fn misfit(spot: &Spot, part: Part, group: Option<u32>) -> Result<Option<Misfit>> {
+fn misfit(spot: &Spot, part: GroupUse, group: Option<u32>) -> Result<Option<WrongRights>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
     let wanted = match group {
         Some(_) => Rights { mode: mode & 0o700 | part.bits(), group },
         None => {
             let was_shared = match part {
-                Part::Way => mode & 0o077 == part.bits(),
-                Part::Inbox => mode & 0o3000 == part.bits() & 0o3000,
-                Part::Settings => false,
+                GroupUse::Way => mode & 0o077 == part.bits(),
+                GroupUse::Inbox => mode & 0o3000 == part.bits() & 0o3000,
+                GroupUse::Settings => false,
             };
             Rights { mode: if was_shared { mode & 0o700 } else { mode }, group }
         }
     };
     let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
-    Ok((!fits).then(|| Misfit { spot: spot.clone(), mode, wanted }))
+    Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }
 
 /// Owner, mode and kind of a file. A symbolic link has no rights of its own and is never followed,

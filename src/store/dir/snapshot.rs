@@ -11,16 +11,16 @@ use crate::model::message::{InboxKey, Priority};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::drops::{self, Dropped, Said};
+use super::drops::{self, Dropped, HandWritten};
 use super::inbox::{self, Scan};
 use super::view::View;
-use super::{Agent, aside, dedupe, layout};
+use super::{DirAgent, aside, dedupe, layout};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for, and the
 /// inbox listed once.
 #[derive(Debug)]
-pub struct Snapshot<'a> {
-    pub(in crate::store) agent: &'a Agent<'a>,
+pub struct DirSnapshot<'a> {
+    pub(in crate::store) agent: &'a DirAgent<'a>,
     pub(in crate::store) view: View<'a>,
     /// The names in the inbox that this snapshot passes over.
     left_out: Vec<String>,
@@ -44,30 +44,30 @@ impl From<(InboxKey, String)> for Waiting {
     }
 }
 
-impl<'a> Snapshot<'a> {
-    pub(super) fn new(agent: &'a Agent<'a>, view: View<'a>) -> Snapshot<'a> {
-        Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::new() }
+impl<'a> DirSnapshot<'a> {
+    pub(super) fn new(agent: &'a DirAgent<'a>, view: View<'a>) -> DirSnapshot<'a> {
+        DirSnapshot { agent, view, left_out: Vec::new(), scan: OnceCell::new() }
     }
 
     /// Snapshot with an inbox that was listed before.
-    pub(super) fn with_inbox(agent: &'a Agent<'a>, view: View<'a>, scan: Rc<Scan>) -> Snapshot<'a> {
-        Snapshot { agent, view, left_out: Vec::new(), scan: OnceCell::from(scan) }
+    pub(super) fn with_inbox(agent: &'a DirAgent<'a>, view: View<'a>, scan: Rc<Scan>) -> DirSnapshot<'a> {
+        DirSnapshot { agent, view, left_out: Vec::new(), scan: OnceCell::from(scan) }
     }
 
     /// Leaves out what steps pass over in the inbox.
-    pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
-        Snapshot { left_out: aside::all_passed_over(state), ..self }
+    pub fn without_passed_over(self, state: &State) -> DirSnapshot<'a> {
+        DirSnapshot { left_out: aside::all_passed_over(state), ..self }
     }
 
     /// Leaves out names that a step passes over again. A step retries those that have changed
     /// since.
-    pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
-        Snapshot { left_out: self.agent.passed_over(state), ..self }
+    pub fn without_unchanged(self, state: &State) -> DirSnapshot<'a> {
+        DirSnapshot { left_out: self.agent.passed_over(state), ..self }
     }
 
     /// Caches the open records that a step reads, for the next command.
-    pub(super) fn remembering(self) -> Snapshot<'a> {
-        Snapshot { view: self.view.remembering(self.agent.store.disk), ..self }
+    pub(super) fn remembering(self) -> DirSnapshot<'a> {
+        DirSnapshot { view: self.view.remembering(self.agent.store.disk), ..self }
     }
 
     /// The names in the inbox. Lists the inbox at the first call.
@@ -84,7 +84,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-impl Snapshot<'_> {
+impl DirSnapshot<'_> {
     /// Tells whether open records were added, replaced or removed since, by a transaction or by
     /// another program. `None` if that can't be told. This looks at one directory for each kind,
     /// and at no record.
@@ -138,7 +138,7 @@ impl Snapshot<'_> {
     }
 
     /// Reads a hand-written file: its content, or why it can't be read. `None` if it has gone.
-    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<std::result::Result<Said, String>>> {
+    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
         let spot = self.view.agent.join(layout::INBOX).join(file.place());
         drops::read(&spot)
     }

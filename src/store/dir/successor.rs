@@ -10,9 +10,9 @@ use crate::model::id::AgentName;
 
 use super::record::encode;
 use super::travel::{FileKind, place};
-use super::{Agent, Change, Store, agent_exists, files, layout};
+use super::{DirAgent, DirStore, DirTxn, agent_exists, files, layout};
 
-impl Store {
+impl DirStore {
     /// The agent that had a name until it was renamed: of several, the one that had it last. This
     /// reads every identity, so it is called only where there is no agent of the name.
     pub(in crate::store) fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
@@ -33,7 +33,7 @@ impl Store {
     }
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Replaces the identity of the agent.
     pub(in crate::store) fn replace_identity(&self, identity: &Identity) -> Result<()> {
         self.empty_journal()?;
@@ -46,7 +46,7 @@ impl Change<'_> {
 /// the files of turns, and what was put into the inbox too late by a program that is told nothing.
 /// Commands that have put something there too late are told so, and what they have put stays. If
 /// this is killed at any point, it can be done again.
-pub fn hand_on(from: &Agent<'_>, heir: &Agent<'_>) -> Result<()> {
+pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
     hand_on_below(from.dir.spot(), Path::new(""), heir.dir.spot())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));
     for path in from.late()? {

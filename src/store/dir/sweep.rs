@@ -22,8 +22,8 @@ use crate::workdir::CHECKPOINT;
 
 use super::files::{self, Disk};
 use super::record::encode_plain_line;
-use super::witness::{Witness, named};
-use super::{Agent, Change, evidence, layout, lock};
+use super::witness::{ReferenceScan, named};
+use super::{DirAgent, DirTxn, evidence, layout, lock};
 
 /// Maximum number of directories that one step looks at, and that it removes.
 const AT_ONCE: usize = 256;
@@ -90,7 +90,7 @@ impl Item {
         RunId(self.uuid())
     }
 
-    fn dir(self, agent: &Agent<'_>) -> Spot {
+    fn dir(self, agent: &DirAgent<'_>) -> Spot {
         match self {
             Item::Run(id) => agent.workdir().run(id).spot().clone(),
             Item::Task(id) => agent.workdir().task(id).spot().clone(),
@@ -111,7 +111,7 @@ pub struct Sweeping {
     pub is_leased: bool,
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the
     /// lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
@@ -121,7 +121,7 @@ impl Change<'_> {
     /// Sweeps an agent whose records are not in the directory; `witness` reads them.
     pub fn sweep_by(
         &self,
-        witness: &dyn Witness,
+        witness: &dyn ReferenceScan,
         state: impl FnOnce() -> Result<State>,
         retention: Retention,
         now: Time,
@@ -144,9 +144,9 @@ impl Change<'_> {
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Sweeps everything at once. The caller must hold the lock to remove anything.
-    pub fn sweep_all(&self, witness: &dyn Witness, state: &State, how: Sweeping) -> Result<Swept> {
+    pub fn sweep_all(&self, witness: &dyn ReferenceScan, state: &State, how: Sweeping) -> Result<Swept> {
         Sweep::new(self, witness, state, how, usize::MAX, Progress::default()).run()
     }
 
@@ -157,8 +157,8 @@ impl Agent<'_> {
 }
 
 struct Sweep<'a> {
-    agent: &'a Agent<'a>,
-    witness: &'a dyn Witness,
+    agent: &'a DirAgent<'a>,
+    witness: &'a dyn ReferenceScan,
     state: &'a State,
     how: Sweeping,
     /// Maximum number of directories that are looked at, and that are removed.
@@ -173,8 +173,8 @@ struct Sweep<'a> {
 
 impl<'a> Sweep<'a> {
     fn new(
-        agent: &'a Agent<'a>,
-        witness: &'a dyn Witness,
+        agent: &'a DirAgent<'a>,
+        witness: &'a dyn ReferenceScan,
         state: &'a State,
         how: Sweeping,
         most: usize,
@@ -377,7 +377,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-fn note(agent: &Agent<'_>, progress: &Progress) -> Result<()> {
+fn note(agent: &DirAgent<'_>, progress: &Progress) -> Result<()> {
     let disk = Disk::new(Durability::Process);
     disk.replace(&agent.tmp().join("sweep"), &agent.dir.join(layout::SWEEP), &encode_plain_line(progress))
 }

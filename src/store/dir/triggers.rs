@@ -4,13 +4,13 @@
 use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::digest::sha256;
 use crate::model::id::TriggerId;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::{Trigger, Uses};
 
-use super::{Agent, layout, lock};
+use super::{DirAgent, layout, lock};
 
 /// The content of `.gitignore` beside the keys. With it git never sees them, even if the
 /// `.gitignore` of the state directory is older than they are.
@@ -19,7 +19,7 @@ const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git
 /// The longest key, in bytes.
 const MAX_KEY: u64 = 4096;
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Keeps the key of a trigger's signatures, durably. To be called before the record names the
     /// key's hash. Only the owner can read the file.
     pub(in crate::store) fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::beneath::{Number, Spot};
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 
 use super::layout::AgentDir;
 use super::travel::{self, FileKind};
-use super::{Agent, Change, Store, layout, lock, moved, successor};
+use super::{DirAgent, DirStore, DirTxn, layout, lock, moved, successor};
 
-impl Store {
+impl DirStore {
     /// Replaces an error by "no such agent" if its path is in the directory of an agent that no
     /// longer exists.
     pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
@@ -21,11 +21,11 @@ impl Store {
         }
         let dir = AgentDir::new(&self.root, name);
         let is_of_agent = error.path().is_some_and(|path| path.starts_with(dir.path()));
-        if is_of_agent { Agent::new(self, name.clone(), dir).blame(error) } else { error }
+        if is_of_agent { DirAgent::new(self, name.clone(), dir).blame(error) } else { error }
     }
 }
 
-impl Agent<'_> {
+impl DirAgent<'_> {
     /// Which directory the agent has. Fails if there is no such agent any more.
     pub(super) fn here(&self) -> Result<Number> {
         self.dir.spot().number()?.ok_or_else(|| self.gone())
@@ -73,7 +73,7 @@ fn has_only_own(dir: &Spot, below: &Path) -> Result<bool> {
     Ok(true)
 }
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Lets an agent vanish that is marked as moved, and removes its files. Its lock, which is held
     /// here, goes with it: a command that has waited for that finds no agent. Returns the names of
     /// what was in the inbox and in no stream: a program that has put it there asked for no answer.
@@ -83,10 +83,10 @@ impl Change<'_> {
 
     /// Removes an agent that exists under another name; files that no stream carries go to that
     /// one.
-    pub(in crate::store) fn vanish_into(&self, heir: &Agent<'_>) -> Result<Vec<String>> {
+    pub(in crate::store) fn vanish_into(&self, heir: &DirAgent<'_>) -> Result<Vec<String>> {
         self.agent.store.files_only("`dormouse rename`")?;
         let hand_on = |from: &AgentDir| {
-            successor::hand_on(&Agent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
+            successor::hand_on(&DirAgent::new(self.agent.store, self.agent.name.clone(), from.clone()), heir)
         };
         hand_on(&self.agent.dir)?;
         self.agent.store.disk.sync_file_system(heir.dir.spot())?;
@@ -97,7 +97,7 @@ impl Change<'_> {
     fn vanish_leaving(&self, leave: impl FnOnce(&AgentDir) -> Result<()>) -> Result<Vec<String>> {
         let (gone, _held) = self.step_aside()?;
         leave(&gone)?;
-        let late = Agent::new(self.agent.store, self.agent.name.clone(), gone.clone()).late()?;
+        let late = DirAgent::new(self.agent.store, self.agent.name.clone(), gone.clone()).late()?;
         remove(&gone);
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
@@ -123,7 +123,7 @@ impl Change<'_> {
     /// Takes the agent's name from its directory. The file keeps commands from taking the directory
     /// for litter.
     fn step_aside(&self) -> Result<(AgentDir, File)> {
-        let Agent { store, name, dir } = self.agent;
+        let DirAgent { store, name, dir } = self.agent;
         let own = dir.spot().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
         if !lock::try_hold(&own, dir.path())? {
             return Err(Error::busy(dir.path(), "another command".to_owned(), Duration::ZERO));

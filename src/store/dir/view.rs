@@ -13,7 +13,7 @@ use crate::model::record::Record;
 use super::authors;
 use super::changes::{Append, add_to};
 use super::files::{self, Disk};
-use super::journal::Entry;
+use super::journal::JournalEntry;
 use super::layout::AgentDir;
 use super::record::decode;
 use super::remembered;
@@ -31,14 +31,14 @@ pub struct View<'a> {
 /// Transactions that are not applied, and where in them each file is.
 #[derive(Debug)]
 struct Overlay {
-    entries: Vec<Entry>,
+    entries: Vec<JournalEntry>,
     /// By path, the transaction and the place of a file among its writes; `None`: it is deleted.
     places: HashMap<String, Option<(usize, usize)>>,
 }
 
 impl Overlay {
     /// Contents of the files after these transactions.
-    fn of(entries: Vec<Entry>) -> Overlay {
+    fn of(entries: Vec<JournalEntry>) -> Overlay {
         let mut places = HashMap::new();
         for (number, entry) in entries.iter().enumerate() {
             let writes = entry.writes.iter().enumerate();
@@ -62,7 +62,7 @@ impl<'a> View<'a> {
     }
 
     /// For a caller that reads without the lock, with the transactions that are not applied.
-    pub fn over(agent: &'a AgentDir, entries: Vec<Entry>) -> View<'a> {
+    pub fn over(agent: &'a AgentDir, entries: Vec<JournalEntry>) -> View<'a> {
         let overlay = (!entries.is_empty()).then(|| Overlay::of(entries));
         View { agent, overlay, is_locked: false, remembers: None }
     }

@@ -7,26 +7,26 @@ use crate::model::id::AgentName;
 
 use crate::workdir::Dir;
 
-use super::{Agent, layout};
+use super::{DirAgent, layout};
 
 /// Changes of the files of some agents. None is missed that comes after `follow`, so the caller
 /// looks at the files after that.
 ///
 /// The watches are on directories, not on those below them: they report files that appear there,
 /// are replaced, or go.
-pub struct Watch {
+pub struct DirWatch {
     changes: Option<OwnedFd>,
     followed: Vec<AgentName>,
 }
 
-impl Watch {
-    pub fn new() -> Watch {
-        Watch { changes: kernel::watch().ok(), followed: Vec::new() }
+impl DirWatch {
+    pub fn new() -> DirWatch {
+        DirWatch { changes: kernel::watch().ok(), followed: Vec::new() }
     }
 
     /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
     /// may have been exchanged for another one.
-    pub fn follow(&mut self, agent: &Agent<'_>) {
+    pub fn follow(&mut self, agent: &DirAgent<'_>) {
         if !self.followed.contains(agent.name()) {
             self.add(agent.dir.path());
             self.followed.push(agent.name().clone());
@@ -35,7 +35,7 @@ impl Watch {
     }
 
     /// Adds an agent's records alone, for a caller that does not wait for arrivals.
-    pub fn follow_records(&mut self, agent: &Agent<'_>) {
+    pub fn follow_records(&mut self, agent: &DirAgent<'_>) {
         self.add(agent.dir.path());
     }
 

@@ -14,7 +14,7 @@ use super::view::View;
 use super::{evidence, inbox, layout};
 
 /// Who knows the records of an agent.
-pub trait Witness {
+pub trait ReferenceScan {
     fn open_tasks(&self) -> Result<HashSet<TaskId>>;
 
     /// The records of those of the runs that have ended.
@@ -29,7 +29,7 @@ pub trait Witness {
     fn each_open(&self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 }
 
-impl Witness for View<'_> {
+impl ReferenceScan for View<'_> {
     fn open_tasks(&self) -> Result<HashSet<TaskId>> {
         let mut open = HashSet::new();
         self.agent.join(layout::TASKS).each_entry(|name, is_dir| {
@@ -67,7 +67,7 @@ impl Witness for View<'_> {
 
 /// The runs and tasks that open records name, in whatever field: the state, work items, waits,
 /// timers, tasks and what is in the inbox. `None`: there are more messages than `most`.
-pub fn named(witness: &dyn Witness, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
+pub fn named(witness: &dyn ReferenceScan, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
     let mut named = HashSet::new();
     note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
     let are_all = witness.each_open(most, &mut |text| note_ids(text, &mut named))?;

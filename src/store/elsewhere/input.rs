@@ -22,10 +22,10 @@ pub const WAITING: usize = 16 << 20;
 pub trait TaskInput: Debug {
     /// Adds input behind the earlier input, all or nothing, as long as the task is open and its
     /// supervisor lives. It is durable when this returns. `words` is its id from then on.
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said>;
+    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer>;
 
     /// Returns the number of bytes that the supervisor has not taken, or has taken and not written.
-    fn rest(&self, words: Uuid) -> Result<Rest>;
+    fn rest(&self, words: Uuid) -> Result<InputRemainder>;
 
     /// Takes back the input that the supervisor has not taken. Returns the number of bytes.
     fn take_back(&self, words: Uuid) -> Result<usize>;
@@ -45,7 +45,7 @@ pub trait TaskInput: Debug {
     expect(dead_code, reason = "no store whose tasks are told something elsewhere is built in")
 )]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Said {
+pub enum InputAnswer {
     Waits,
     /// The task has ended, or its lease has expired.
     Nobody,
@@ -55,7 +55,7 @@ pub enum Said {
 
 /// Remainder of input that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rest {
+pub struct InputRemainder {
     pub bytes: usize,
     /// True if no supervisor will take it.
     pub is_refused: bool,

@@ -21,7 +21,7 @@ pub struct Claim {
 
 /// Process that asks for a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimant {
+pub struct LeaseClaimant {
     /// The machine, for people.
     pub host: String,
     /// The state directory of the machine. A process with the same one, which has the local lock of

@@ -9,7 +9,7 @@ use crate::model::id::TaskId;
 use crate::model::record::Plane;
 
 use super::super::Subject;
-use super::super::elsewhere::input::{Rest, SAID, Said, TAKEN, TaskInput, WAITING};
+use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
 use super::MemoryAgent;
 
 /// A part of what was said to a task.
@@ -61,15 +61,15 @@ impl MemoryInput {
 }
 
 impl TaskInput for MemoryInput {
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said> {
+    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
         self.of.refuse_fenced()?;
         if !self.is_heard() {
-            return Ok(Said::Nobody);
+            return Ok(InputAnswer::Nobody);
         }
         let mut waiting = 0;
         self.each(|part| waiting += part.bytes.len());
         if waiting + bytes.len() > WAITING {
-            return Ok(Said::Full);
+            return Ok(InputAnswer::Full);
         }
         let mut parts = self.of.input.borrow_mut();
         for bytes in bytes.chunks(SAID) {
@@ -77,11 +77,11 @@ impl TaskInput for MemoryInput {
             let (task, number, bytes) = (self.task, parts.last, bytes.to_vec());
             parts.all.push(InputPart { task, number, words, is_taken: false, is_refused: false, bytes });
         }
-        Ok(Said::Waits)
+        Ok(InputAnswer::Waits)
     }
 
-    fn rest(&self, words: Uuid) -> Result<Rest> {
-        let mut rest = Rest { bytes: 0, is_refused: false, is_heard: self.is_heard() };
+    fn rest(&self, words: Uuid) -> Result<InputRemainder> {
+        let mut rest = InputRemainder { bytes: 0, is_refused: false, is_heard: self.is_heard() };
         self.each(|part| {
             if part.words == words {
                 rest.bytes += part.bytes.len();

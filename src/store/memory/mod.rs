@@ -22,8 +22,8 @@ use crate::model::trigger::Uses;
 use super::Subject;
 use super::elsewhere::input::TaskInput;
 use super::elsewhere::{
-    Arrival, Beat, Claim, Claimant, Due, DueAgent, Ear, Elsewhere, Fault, Hold, InSlot, Lease, Piece, Pieces,
-    Records, Sight,
+    AgentRecords, Arrival, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, LeaseClaimant, Op,
+    Pieces, ReadView, StoreFault, Subscription, Txn,
 };
 use super::settings::Settings;
 use input::{InputParts, MemoryInput};
@@ -36,7 +36,7 @@ struct MemoryAgent {
     texts: RefCell<Rc<Texts>>,
     is_held: Cell<bool>,
     fence: Cell<u64>,
-    leases: RefCell<Vec<(Subject, u64, Claimant)>>,
+    leases: RefCell<Vec<(Subject, u64, LeaseClaimant)>>,
     /// The fence of the run that has taken a slot.
     slot: Cell<Option<u64>>,
     is_removed: Cell<bool>,
@@ -89,7 +89,7 @@ impl Memory {
     }
 }
 
-impl Elsewhere for Memory {
+impl Backend for Memory {
     fn shown(&self) -> String {
         "memory".to_owned()
     }
@@ -99,8 +99,8 @@ impl Elsewhere for Memory {
         Ok(agents.iter().filter(|(_, known)| !known.is_removed.get()).map(|(name, _)| name.clone()).collect())
     }
 
-    fn due(&self, now: Time, pools: &[Pool], _: Option<&Claimant>) -> Result<Due> {
-        let mut due = Due::default();
+    fn due(&self, now: Time, pools: &[Pool], _: Option<&LeaseClaimant>) -> Result<DueAgents> {
+        let mut due = DueAgents::default();
         for (name, known) in self.0.borrow().iter().filter(|(_, known)| !known.is_removed.get()) {
             let texts = known.texts.borrow();
             if !pools.contains(&texts.policy.pool) {
@@ -118,10 +118,10 @@ impl Elsewhere for Memory {
         Ok(due)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
         let agents = self.0.borrow();
         let known = agents.get(name).filter(|known| !known.is_removed.get());
-        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn Records>))
+        Ok(known.map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
     }
 
     fn tell(&self, _: &AgentName, _: &Arrival, _: u64, _: u64) -> Result<Option<String>> {
@@ -162,7 +162,7 @@ impl Elsewhere for Memory {
         Ok(())
     }
 
-    fn faults(&self, _: Time, _: Option<Span>, _: bool) -> Result<Vec<Fault>> {
+    fn faults(&self, _: Time, _: Option<Span>, _: bool) -> Result<Vec<StoreFault>> {
         Ok(Vec::new())
     }
 
@@ -179,7 +179,7 @@ impl Elsewhere for Memory {
         Ok(named.filter(|room| rooms.contains(room)).collect())
     }
 
-    fn ear(&self) -> Box<dyn Ear> {
+    fn ear(&self) -> Box<dyn Subscription> {
         Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
@@ -187,7 +187,7 @@ impl Elsewhere for Memory {
         None
     }
 
-    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere> {
+    fn afresh(self: Rc<Self>) -> Rc<dyn Backend> {
         self
     }
 
@@ -207,7 +207,7 @@ impl Of {
     }
 }
 
-impl Records for Of {
+impl AgentRecords for Of {
     fn identity(&self) -> Result<String> {
         Ok(self.now().identity.clone())
     }
@@ -245,14 +245,14 @@ impl Records for Of {
                     Arrival::Hint { id, .. } => texts.hints.contains_key(id),
                 };
                 if !is_there {
-                    texts.change(Piece::Arrived(arrival.clone()), 0);
+                    texts.change(Op::Arrived(arrival.clone()), 0);
                 }
             }
         });
         Ok(true)
     }
 
-    fn see(&self) -> Result<Rc<dyn Sight>> {
+    fn see(&self) -> Result<Rc<dyn ReadView>> {
         Ok(self.now())
     }
 
@@ -263,14 +263,14 @@ impl Records for Of {
         Ok(saved.is_some())
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Hold>>> {
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Txn>>> {
         if self.0.is_held.replace(true) {
             return Ok(None);
         }
         Ok(Some(Box::new(MemoryTxn(Rc::clone(&self.0), Rc::clone(&self.1)))))
     }
 
-    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
         let mut leases = self.0.leases.borrow_mut();
         if leases.iter().any(|(other, _, by)| *other == subject && by.anchor != claimant.anchor) {
             return Ok(None);
@@ -332,7 +332,7 @@ impl MemorySubscription {
     }
 }
 
-impl Ear for MemorySubscription {
+impl Subscription for MemorySubscription {
     fn listen(&mut self, agents: &[AgentName]) {
         for name in agents.iter().skip(self.commits.len()) {
             self.commits.push((name.clone(), self.commits_of(name)));
@@ -357,30 +357,30 @@ impl Ear for MemorySubscription {
 #[derive(Debug)]
 struct MemoryTxn(Rc<MemoryAgent>, All);
 
-impl Hold for MemoryTxn {
+impl Txn for MemoryTxn {
     fn waited(&self) -> Duration {
         Duration::ZERO
     }
 
-    fn now(&self) -> Result<Rc<dyn Sight>> {
+    fn now(&self) -> Result<Rc<dyn ReadView>> {
         Ok(Rc::<Texts>::clone(&self.0.texts.borrow()))
     }
 
-    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
+    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()> {
         let now = self.0.texts.borrow().number;
         if now != base {
             return Err(Error::refused("stale_revision", now.to_string()));
         }
         self.0.refuse_fenced()?;
         let made = pieces.iter().find_map(|piece| match piece {
-            Piece::State { revision, .. } => Some(*revision),
+            Op::State { revision, .. } => Some(*revision),
             _ => None,
         });
         let revision = made.unwrap_or(base);
         self.0.edit(|texts| pieces.iter().for_each(|piece| texts.change(piece.clone(), revision)));
         self.0.commits.set(self.0.commits.get() + 1);
         for piece in pieces {
-            if let Piece::Closed { plane: Plane::Tasks, id } = piece {
+            if let Op::Closed { plane: Plane::Tasks, id } = piece {
                 self.0.input.borrow_mut().end(id);
             }
         }

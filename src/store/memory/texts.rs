@@ -9,7 +9,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, Brought, ENDED, Order, Piece, Pieces, Sight, parts};
+use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op, Order, Pieces, ReadView, parts};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
@@ -33,7 +33,7 @@ pub struct Texts {
     pub is_shut: bool,
     /// Checkpoints of runs, with the number of each.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
-    files: Vec<Brought>,
+    files: Vec<ImportedFile>,
     /// The digest of the key of a trigger, and the key. No piece that is told has it.
     pub trigger_keys: BTreeMap<TriggerId, (String, Vec<u8>)>,
 }
@@ -51,12 +51,12 @@ struct EndedLine {
 }
 
 impl EndedLine {
-    fn piece(&self) -> Piece {
+    fn piece(&self) -> Op {
         let (at, text) = (self.at, self.text.clone());
         if self.kind == EVENT {
-            return Piece::Event { seq: self.seq, at, text };
+            return Op::Event { seq: self.seq, at, text };
         }
-        Piece::Ended { kind: self.kind, id: self.id.clone(), at, text }
+        Op::Ended { kind: self.kind, id: self.id.clone(), at, text }
     }
 }
 
@@ -73,17 +73,17 @@ impl Texts {
     }
 
     /// `revision`: the one that the change makes.
-    pub fn change(&mut self, piece: Piece, revision: u64) {
+    pub fn change(&mut self, piece: Op, revision: u64) {
         match piece {
-            Piece::Identity(text) => self.identity = text,
-            Piece::Policy(settings) => self.policy = settings,
-            Piece::State { revision, text, due } => {
+            Op::Identity(text) => self.identity = text,
+            Op::Policy(settings) => self.policy = settings,
+            Op::State { revision, text, due } => {
                 self.due = due;
                 self.number = revision;
                 self.state = text;
             }
-            Piece::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
-            Piece::Closed { plane, id } => {
+            Op::Open { plane, id, text } => drop(self.open.insert((plane, id), text)),
+            Op::Closed { plane, id } => {
                 if plane == Plane::Work {
                     self.plans.remove(&id);
                 }
@@ -92,25 +92,25 @@ impl Texts {
                 }
                 self.open.remove(&(plane, id));
             }
-            Piece::Plan { work, text } => drop(self.plans.insert(work, text)),
-            Piece::Arrived(Arrival::Message { key, text }) => {
+            Op::Plan { work, text } => drop(self.plans.insert(work, text)),
+            Op::Arrived(Arrival::Message { key, text }) => {
                 self.inbox.retain(|other, _| other.id != key.id);
                 self.inbox.insert(key, text);
             }
-            Piece::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
-            Piece::Taken(key) => drop(self.inbox.remove(&key)),
-            Piece::Heard(id) => drop(self.hints.remove(&id)),
-            Piece::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
-            Piece::TriggerKey { trigger, digest, key } => {
+            Op::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
+            Op::Taken(key) => drop(self.inbox.remove(&key)),
+            Op::Heard(id) => drop(self.hints.remove(&id)),
+            Op::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
+            Op::TriggerKey { trigger, digest, key } => {
                 self.trigger_keys.insert(trigger, (digest, key));
             }
-            Piece::Ended { kind, id, text, at } => {
+            Op::Ended { kind, id, text, at } => {
                 self.ended.push(EndedLine { kind, id, seq: 0, at, text, revision });
             }
-            Piece::Event { at, text, seq } => {
+            Op::Event { at, text, seq } => {
                 self.events.push(EndedLine { kind: EVENT, id: None, seq, at, text, revision });
             }
-            Piece::Forgotten { from, until, seen_at } => {
+            Op::Forgotten { from, until, seen_at } => {
                 let stays = |line: &EndedLine| {
                     line.at < from || line.at >= until || line.revision > seen_at || line.kind == ENDED
                 };
@@ -121,17 +121,17 @@ impl Texts {
                 self.ended.retain(stays);
                 self.events.retain(stays);
             }
-            Piece::Saved { checkpoint, part, bytes } => {
+            Op::Saved { checkpoint, part, bytes } => {
                 let saved = self.saved.entry(checkpoint.run_id).or_default();
                 if part == 0 {
                     *saved = (checkpoint.number, Vec::new());
                 }
                 saved.1.extend(bytes);
             }
-            Piece::Room(room) => self.room = Some(room),
-            Piece::Unsaved(run) => drop(self.saved.remove(&run)),
-            Piece::File(file) => self.files.push(file),
-            Piece::Shut(is_shut) => self.is_shut = is_shut,
+            Op::Room(room) => self.room = Some(room),
+            Op::Unsaved(run) => drop(self.saved.remove(&run)),
+            Op::File(file) => self.files.push(file),
+            Op::Shut(is_shut) => self.is_shut = is_shut,
         }
     }
 }
@@ -147,7 +147,7 @@ impl Texts {
     }
 }
 
-impl Sight for Texts {
+impl ReadView for Texts {
     fn state(&self) -> Result<String> {
         Ok(self.state.clone())
     }
@@ -201,7 +201,7 @@ impl Sight for Texts {
         Ok(())
     }
 
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
         let lines = self.ended.iter().chain(&self.events);
         lines.filter(|line| line.at < moment && line.kind != ENDED).try_for_each(|line| each(line.piece()))
     }
@@ -221,23 +221,23 @@ impl Sight for Texts {
         Ok(())
     }
 
-    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
-        self.files.iter().try_for_each(|file| each(Piece::File(file.clone())))?;
-        each(Piece::Identity(self.identity.clone()))?;
-        each(Piece::Policy(self.policy.clone()))?;
-        each(Piece::State { revision: self.number, due: self.due, text: self.state.clone() })?;
-        each(Piece::Shut(self.is_shut))?;
+    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
+        self.files.iter().try_for_each(|file| each(Op::File(file.clone())))?;
+        each(Op::Identity(self.identity.clone()))?;
+        each(Op::Policy(self.policy.clone()))?;
+        each(Op::State { revision: self.number, due: self.due, text: self.state.clone() })?;
+        each(Op::Shut(self.is_shut))?;
         for ((plane, id), text) in &self.open {
-            each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
+            each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
         }
         for (work, text) in &self.plans {
-            each(Piece::Plan { work: work.clone(), text: text.clone() })?;
+            each(Op::Plan { work: work.clone(), text: text.clone() })?;
         }
         for (key, text) in &self.inbox {
-            each(Piece::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
+            each(Op::Arrived(Arrival::Message { key: *key, text: text.clone() }))?;
         }
         for (id, text) in &self.hints {
-            each(Piece::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
+            each(Op::Arrived(Arrival::Hint { id: *id, text: text.clone() }))?;
         }
         for (run_id, (number, bytes)) in &self.saved {
             let checkpoint = Checkpoint { run_id: *run_id, number: *number };

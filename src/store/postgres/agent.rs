@@ -12,18 +12,18 @@ use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
 use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
-use super::input::Input;
-use super::pool::Pool;
+use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
+use super::input::PgInput;
+use super::pool::ConnectionPool;
 use super::shared::{One, Shared, first, number};
-use super::sight::Seen;
+use super::sight::PgReadView;
 use super::{faults, hold, kept, lease, sql, statements, triggers, whole};
 
 /// Maximum age of facts that were read when the agent was looked up. Each is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub struct Agent {
+pub struct PgAgent {
     one: Rc<One>,
     /// Facts that were read when the agent was looked up.
     glance: Glance,
@@ -51,9 +51,9 @@ impl Glance {
     }
 }
 
-impl Agent {
+impl PgAgent {
     /// Looks up an agent by its name, with the facts that commands need first, in one round trip.
-    pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<Agent>> {
+    pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<PgAgent>> {
         let pool = &shared.pool;
         let at = Instant::now();
         let glance = if pool.has_kept() { kept::glance } else { statements::glance };
@@ -75,7 +75,7 @@ impl Agent {
                 identity: RefCell::new(text(1)?),
                 forgotten: Cell::default(),
             };
-            Some(Agent { one: Rc::new(one), glance, room: text(6) })
+            Some(PgAgent { one: Rc::new(one), glance, room: text(6) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
@@ -93,7 +93,13 @@ struct Came {
 
 /// Inserts arrivals into an inbox, in one round trip. `agent`: its number, or an SQL expression for
 /// it. `may_lock`: a retry after a lost answer may wait for the agent's lock.
-fn arrive(pool: &Pool, agent: &str, arrivals: &[Arrival], provided: &str, may_lock: bool) -> Result<Came> {
+fn arrive(
+    pool: &ConnectionPool,
+    agent: &str,
+    arrivals: &[Arrival],
+    provided: &str,
+    may_lock: bool,
+) -> Result<Came> {
     let schema = pool.schema();
     // The sender needs the state next.
     let state = format!("SELECT (SELECT s.body FROM {schema}.state s WHERE s.agent_id = {agent})");
@@ -125,7 +131,7 @@ pub fn tell(shared: &Shared, name: &AgentName, message: &Arrival, takes: &str) -
     Ok(came.state.filter(|_| came.is_there && came.is_provided && !came.is_shut))
 }
 
-impl Records for Agent {
+impl AgentRecords for PgAgent {
     fn identity(&self) -> Result<String> {
         Ok(self.one.identity.borrow().clone())
     }
@@ -188,14 +194,14 @@ impl Records for Agent {
         Ok(!came.is_shut)
     }
 
-    fn see(&self) -> Result<Rc<dyn Sight>> {
+    fn see(&self) -> Result<Rc<dyn ReadView>> {
         self.glance.forget();
         let (schema, id) = (self.one.schema(), self.one.id);
         let load =
             if self.one.is_kept() { kept::load(schema, id, false) } else { statements::load(schema, id) };
         let answers = self.one.ask(&load)?;
         let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-        let seen = Seen::read(&self.one, rows, false)?.ok_or_else(|| self.one.gone())?;
+        let seen = PgReadView::read(&self.one, rows, false)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))
     }
 
@@ -210,12 +216,12 @@ impl Records for Agent {
         Ok(true)
     }
 
-    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
+    fn hold(&self, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
         self.glance.forget();
         hold::hold(&self.one, patience)
     }
 
-    fn lease(&self, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+    fn lease(&self, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
         self.glance.forget();
         lease::take(&self.one, subject, claimant)
     }
@@ -244,7 +250,7 @@ impl Records for Agent {
     }
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {
-        Ok(Box::new(Input::new(&self.one, task)))
+        Ok(Box::new(PgInput::new(&self.one, task)))
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {

@@ -8,8 +8,8 @@ use crate::model::id::MessageId;
 use crate::model::message::Priority;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Claimant, Due, DueAgent};
-use super::pool::Pool;
+use super::super::elsewhere::{DueAgent, DueAgents, LeaseClaimant};
+use super::pool::ConnectionPool;
 use super::shared::number;
 use super::wire::Row;
 use super::{sql, statements};
@@ -79,7 +79,7 @@ const SAID: i64 = 60_000;
 
 /// Updates the row of a machine that ticks these pools and creates missing monthly partitions.
 /// Writes nothing if the row is recent.
-fn note(schema: &str, by: &Claimant, pools: &str) -> Result<String> {
+fn note(schema: &str, by: &LeaseClaimant, pools: &str) -> Result<String> {
     let (anchor, host) = (sql::text(&by.anchor)?, sql::text(&by.host)?);
     let (now, version) = (sql::SERVER_NOW, sql::text(env!("CARGO_PKG_VERSION"))?);
     Ok(format!(
@@ -102,7 +102,12 @@ fn machines(schema: &str, pools: &str) -> String {
 
 /// Returns the agents to look at and the next due time, in one round trip. `by`: the ticking
 /// process.
-pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Result<Due> {
+pub fn ask(
+    pool: &ConnectionPool,
+    now: Time,
+    pools: &[&str],
+    by: Option<&LeaseClaimant>,
+) -> Result<DueAgents> {
     let (schema, now) = (pool.schema(), now.as_millis());
     let pools = pools.iter().map(|name| sql::text(name)).collect::<Result<Vec<_>>>()?.join(",");
     let note = by.map(|by| note(schema, by, &pools)).transpose()?.unwrap_or_default();
@@ -113,7 +118,7 @@ pub fn ask(pool: &Pool, now: Time, pools: &[&str], by: Option<&Claimant>) -> Res
     let [.., agents, next, machines] = answers.as_slice() else {
         return Err(pool.unexpected("which agents are due"));
     };
-    Ok(Due {
+    Ok(DueAgents {
         agents: agents.rows.iter().filter_map(agent).collect(),
         next: number(next.rows.first(), 0).map(Time::from_millis),
         machines: number(machines.rows.first(), 0).unwrap_or(1),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 
-use super::faults::{self, Trouble};
+use super::faults::{self, RoundTripFault};
 use super::shared::{One, first, number};
 
 /// Minimum time to ask for a commit outcome: longer than the server keeps an idle transaction open.
@@ -15,14 +15,14 @@ pub const FATE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Trace of a committed change in the records.
-pub enum Sign {
+pub enum CommitEvidence {
     /// The revision is at least this one.
     Revision(u64),
     None,
 }
 
 /// True if the transaction with this id was committed. Error if the server does not tell in time.
-pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool> {
+pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> Result<bool> {
     let pool = &one.shared.pool;
     // A server that lost its last transactions in a crash may assign the same id again. The
     // revision then shows that this change was lost.
@@ -38,8 +38,8 @@ pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool
                 Some("committed") => {
                     let revision: Option<u64> = number(first(&answers), 1);
                     return Ok(match sign {
-                        Sign::Revision(least) => revision.is_none_or(|revision| revision >= *least),
-                        Sign::None => true,
+                        CommitEvidence::Revision(least) => revision.is_none_or(|revision| revision >= *least),
+                        CommitEvidence::None => true,
                     });
                 }
                 Some("aborted") => return Ok(false),
@@ -47,8 +47,8 @@ pub fn fate(one: &One, transaction: &str, sign: &Sign, why: &str) -> Result<bool
                 None => return Err(faults::unknown(pool.url(), why)),
             },
             // The server does not know the id, so it lost the transaction in a crash.
-            Err(Trouble::Refused { code, .. }) if code == "22023" => return Ok(false),
-            Err(Trouble::Lost { .. } | Trouble::Unreachable(_)) => pool.forget(),
+            Err(RoundTripFault::Refused { code, .. }) if code == "22023" => return Ok(false),
+            Err(RoundTripFault::Lost { .. } | RoundTripFault::Unreachable(_)) => pool.forget(),
             Err(trouble) => return Err(trouble.into_error(pool.url())),
         }
         if Instant::now() > until {

@@ -5,7 +5,7 @@ use crate::error::{Error, Status};
 use crate::model::id::AgentName;
 
 use super::super::elsewhere::CHANGED;
-use super::wire::{Fault, Url};
+use super::wire::{Url, WireFault};
 
 /// Kind of the error when the role lacks a privilege.
 pub const NOT_ALLOWED: &str = "not_allowed";
@@ -22,7 +22,7 @@ pub fn producers(url: &Url, role: &str) -> Error {
 
 /// Reason why a round trip has no answer.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum RoundTripFault {
     /// The connection broke. `is_sent`: the server may have executed the statements.
     Lost {
         is_sent: bool,
@@ -44,36 +44,36 @@ pub enum Trouble {
     Other(Error),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Other(error)
+impl From<Error> for RoundTripFault {
+    fn from(error: Error) -> RoundTripFault {
+        RoundTripFault::Other(error)
     }
 }
 
-impl Trouble {
-    pub fn of(fault: Fault, url: &Url) -> Trouble {
+impl RoundTripFault {
+    pub fn of(fault: WireFault, url: &Url) -> RoundTripFault {
         let server = url.shown();
         match fault {
-            Fault::Lost { sent, ref why } => Trouble::Lost { is_sent: sent, why: why.clone() },
+            WireFault::Lost { sent, ref why } => RoundTripFault::Lost { is_sent: sent, why: why.clone() },
             // The server closed the connection while it was idle.
-            Fault::NotSent(ref why) if !why.contains("NUL") => {
-                Trouble::Lost { is_sent: false, why: why.clone() }
+            WireFault::NotSent(ref why) if !why.contains("NUL") => {
+                RoundTripFault::Lost { is_sent: false, why: why.clone() }
             }
-            Fault::Server { ref code, ref message, .. } => match code.as_str() {
-                "55P03" => Trouble::Locked,
-                "23505" | "42P06" | "42P07" => Trouble::Taken(Error::database(
+            WireFault::Server { ref code, ref message, .. } => match code.as_str() {
+                "55P03" => RoundTripFault::Locked,
+                "23505" | "42P06" | "42P07" => RoundTripFault::Taken(Error::database(
                     Status::Failed,
                     "database",
                     format!("{server}: {message}"),
                 )),
-                "40001" | "40P01" => Trouble::Crossed(crossed(url)),
+                "40001" | "40P01" => RoundTripFault::Crossed(crossed(url)),
                 // The server shuts down or closes this connection, perhaps after it executed the
                 // statements.
                 "57P01" | "57P02" | "57P03" | "25P03" | "57P05" => {
-                    Trouble::Lost { is_sent: true, why: message.clone() }
+                    RoundTripFault::Lost { is_sent: true, why: message.clone() }
                 }
-                "3F000" | "42P01" => Trouble::Other(not_made(url)),
-                "42501" => Trouble::Other(
+                "3F000" | "42P01" => RoundTripFault::Other(not_made(url)),
+                "42501" => RoundTripFault::Other(
                     Error::database(
                         Status::Failed,
                         NOT_ALLOWED,
@@ -81,7 +81,7 @@ impl Trouble {
                     )
                     .with_hint(ASK),
                 ),
-                "53100" | "53200" | "53300" | "53400" | "54000" => Trouble::Other(
+                "53100" | "53200" | "53300" | "53400" | "54000" => RoundTripFault::Other(
                     Error::database(
                         Status::Failed,
                         "database",
@@ -89,11 +89,11 @@ impl Trouble {
                     )
                     .with_hint("nothing was changed; make room there, and try again"),
                 ),
-                "25006" => Trouble::Other(
+                "25006" => RoundTripFault::Other(
                     Error::database(Status::Failed, "database", format!("{server} only reads: {message}"))
                         .with_hint("it may be a standby: name the server that takes changes"),
                 ),
-                "57014" => Trouble::Other(
+                "57014" => RoundTripFault::Other(
                     Error::database(
                         Status::Failed,
                         "database",
@@ -104,7 +104,7 @@ impl Trouble {
                          (`statement_timeout`): allow more, and try again",
                     ),
                 ),
-                _ => Trouble::Refused {
+                _ => RoundTripFault::Refused {
                     code: code.clone(),
                     error: Error::database(
                         Status::Failed,
@@ -113,39 +113,43 @@ impl Trouble {
                     ),
                 },
             },
-            Fault::Unreachable(_) => Trouble::Unreachable(plain(&fault, url)),
-            Fault::NotSent(_) | Fault::Unfit(_) => Trouble::Other(plain(&fault, url)),
+            WireFault::Unreachable(_) => RoundTripFault::Unreachable(plain(&fault, url)),
+            WireFault::NotSent(_) | WireFault::Unfit(_) => RoundTripFault::Other(plain(&fault, url)),
         }
     }
 
     /// Returns the error for a command that gives up.
     pub fn into_error(self, url: &Url) -> Error {
         match self {
-            Trouble::Lost { why, .. } => Error::database(
+            RoundTripFault::Lost { why, .. } => Error::database(
                 Status::Failed,
                 "database",
                 format!("the connection to {} was lost: {why}", url.shown()),
             )
             .with_hint("see whether the server runs and can be reached, and try again"),
-            Trouble::Locked => crossed(url),
-            Trouble::Taken(error)
-            | Trouble::Crossed(error)
-            | Trouble::Unreachable(error)
-            | Trouble::Refused { error, .. }
-            | Trouble::Other(error) => error,
+            RoundTripFault::Locked => crossed(url),
+            RoundTripFault::Taken(error)
+            | RoundTripFault::Crossed(error)
+            | RoundTripFault::Unreachable(error)
+            | RoundTripFault::Refused { error, .. }
+            | RoundTripFault::Other(error) => error,
         }
     }
 }
 
 /// Error of the client, not of a statement: connection, login, or unsuitable server.
-fn plain(fault: &Fault, url: &Url) -> Error {
+fn plain(fault: &WireFault, url: &Url) -> Error {
     let error = Error::database(Status::Failed, "database", format!("can't use {}: {fault}", url.shown()));
     match fault {
-        Fault::Unreachable(why) if why.contains("53300") => {
+        WireFault::Unreachable(why) if why.contains("53300") => {
             error.with_hint("all connections that it allows are in use: try again, or allow more of them")
         }
-        Fault::Unreachable(_) => error.with_hint("see whether the server runs and can be reached from here"),
-        Fault::Server { .. } | Fault::Lost { .. } | Fault::NotSent(_) | Fault::Unfit(_) => error,
+        WireFault::Unreachable(_) => {
+            error.with_hint("see whether the server runs and can be reached from here")
+        }
+        WireFault::Server { .. } | WireFault::Lost { .. } | WireFault::NotSent(_) | WireFault::Unfit(_) => {
+            error
+        }
     }
 }
 

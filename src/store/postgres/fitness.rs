@@ -4,8 +4,8 @@
 use crate::error::Result;
 use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::Fault;
-use super::pool::Pool;
+use super::super::elsewhere::StoreFault;
+use super::pool::ConnectionPool;
 use super::shared::number;
 use super::tables::{Rows, TABLES, Table};
 use super::wire::literal;
@@ -17,7 +17,7 @@ const SKEW: i64 = 1000;
 
 /// Settings and state that a server reports.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct ServerFacts {
     pub fsync: String,
     pub full_page_writes: String,
     pub synchronous_commit: String,
@@ -30,7 +30,7 @@ pub struct Said {
     pub now: i64,
 }
 
-impl Said {
+impl ServerFacts {
     /// True if a commit is acknowledged only after a standby server has it. With
     /// `synchronous_commit` at `local` or `off`, a commit waits for no standby server.
     fn waits_for_followers(&self) -> bool {
@@ -40,9 +40,9 @@ impl Said {
 
 /// Returns the faults of a server with this report. The query was sent at `asked` and answered
 /// `took` milliseconds later.
-pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
+pub fn of_server(said: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFault> {
     let mut faults = Vec::new();
-    let mut find = |kind, is_warning, message: String| faults.push(Fault { kind, message, is_warning });
+    let mut find = |kind, is_warning, message: String| faults.push(StoreFault { kind, message, is_warning });
     for (name, value) in [("fsync", &said.fsync), ("synchronous_commit", &said.synchronous_commit)] {
         if value == "off" {
             let message = format!("`{name}` is off: a power cut takes away what was acknowledged");
@@ -71,7 +71,12 @@ pub fn of_server(said: &Said, asked: i64, took: i64) -> Vec<Fault> {
 }
 
 /// Returns the faults of the server and of the store, with only the cheap checks if `is_quick`.
-pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>> {
+pub fn faults(
+    pool: &ConnectionPool,
+    now: Time,
+    overdue_after: Option<Span>,
+    is_quick: bool,
+) -> Result<Vec<StoreFault>> {
     let begun = std::time::Instant::now();
     let answers = pool.ask(
         "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
@@ -81,7 +86,7 @@ pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: boo
     let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
     let row = answers.first().and_then(|answer| answer.rows.first());
     let text = |column: usize| row.and_then(|row| row.get(column)).unwrap_or_default().to_owned();
-    let said = Said {
+    let said = ServerFacts {
         fsync: text(0),
         full_page_writes: text(1),
         synchronous_commit: text(2),
@@ -106,7 +111,7 @@ pub fn faults(pool: &Pool, now: Time, overdue_after: Option<Span>, is_quick: boo
 }
 
 /// Returns a fault for each missing table or function.
-fn missing(pool: &Pool) -> Result<Vec<Fault>> {
+fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let schema = pool.schema();
     let asked = |what: &str, find: &str, name: &str| {
         let named = literal(&format!("{schema}.{name}"));
@@ -119,7 +124,7 @@ fn missing(pool: &Pool) -> Result<Vec<Fault>> {
         tables.chain(functions.map(|name| asked("function", "to_regproc", name))).collect();
     let answers = pool.ask(&all.join(" UNION ALL "))?;
     let gone = answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0));
-    let fault = |what: &str| Fault {
+    let fault = |what: &str| StoreFault {
         kind: "no_table",
         message: format!("{what} is missing: bring it back from a backup"),
         is_warning: false,
@@ -128,7 +133,7 @@ fn missing(pool: &Pool) -> Result<Vec<Fault>> {
 }
 
 /// Returns a fault for each table that has rows without their agent.
-fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
+fn of_nobody(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let schema = pool.schema();
     let counted: Vec<String> = TABLES
         .iter()
@@ -143,7 +148,7 @@ fn of_nobody(pool: &Pool) -> Result<Vec<Fault>> {
     let answers = pool.ask(&counted.join(" UNION ALL "))?;
     let rows = answers.iter().flat_map(|answer| &answer.rows);
     let found = rows.filter_map(|row| row.get(0).zip(row.get(1)));
-    let fault = |(table, count): (&str, &str)| Fault {
+    let fault = |(table, count): (&str, &str)| StoreFault {
         kind: "orphans",
         message: format!("{count} rows of the table `{table}` belong to no agent"),
         is_warning: false,
@@ -156,7 +161,7 @@ const MINUTE: u64 = 60_000;
 
 /// Returns a fault for each pool with agents that have been due for longer than `after`, if no
 /// machine has ticked the pool in that time.
-fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
+fn ticked_by_nobody(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis().saturating_sub(overdue)));
     // An agent that is due at once has a time far in the past, so the age of its state counts, too.
@@ -197,14 +202,14 @@ fn ticked_by_nobody(pool: &Pool, now: Time, after: Span) -> Result<Vec<Fault>> {
         };
         let message =
             format!("{who} of {whose} waited for more than {after}, and {seen}: `dormouse tick --all` does");
-        faults.push(Fault { kind: "nobody_ticks", message, is_warning: true });
+        faults.push(StoreFault { kind: "nobody_ticks", message, is_warning: true });
     }
     Ok(faults)
 }
 
 /// Returns a fault for each owner id that two machines use: each machine treats live turns of the
 /// other as its own dead turns, and ends them.
-fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
+fn two_of_one(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let schema = pool.schema();
     let answers = pool.ask(&format!(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
@@ -212,7 +217,7 @@ fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
          GROUP BY o.id HAVING count(DISTINCT o.host) > 1 ORDER BY o.id"
     ))?;
     let rows = answers.iter().flat_map(|answer| &answer.rows);
-    let fault = |(owner, hosts): (&str, &str)| Fault {
+    let fault = |(owner, hosts): (&str, &str)| StoreFault {
         kind: "one_owner",
         message: format!(
             "the machines {hosts} own their leases as one ({owner}), and end each other's turns: remove the file \
@@ -225,7 +230,7 @@ fn two_of_one(pool: &Pool) -> Result<Vec<Fault>> {
 
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
 /// agent was not moved. Commands for other agents ignore these faults.
-fn of_agents(pool: &Pool) -> Result<Vec<Fault>> {
+fn of_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let schema = pool.schema();
     let found = |what: &str, condition: &str| {
         format!(
@@ -245,7 +250,7 @@ fn of_agents(pool: &Pool) -> Result<Vec<Fault>> {
     ];
     let answers = pool.ask(&asked.join(" UNION ALL "))?;
     let rows = answers.iter().flat_map(|answer| &answer.rows);
-    let fault = |(name, what): (&str, &str)| Fault {
+    let fault = |(name, what): (&str, &str)| StoreFault {
         kind: "damaged",
         message: format!("`{}` in the table `agent` {what}", name.escape_debug()),
         is_warning: false,
@@ -259,14 +264,14 @@ mod tests {
 
     const NOON: i64 = 1_790_000_000_000;
 
-    fn good() -> Said {
+    fn good() -> ServerFacts {
         let on = "on".to_owned();
-        Said {
+        ServerFacts {
             fsync: on.clone(),
             full_page_writes: on.clone(),
             synchronous_commit: on,
             now: NOON + 3,
-            ..Said::default()
+            ..ServerFacts::default()
         }
     }
 
@@ -274,25 +279,30 @@ mod tests {
     fn what_a_server_says_is_judged() {
         let off = || "off".to_owned();
         let local = || "local".to_owned();
-        let rows: [(Said, &[(&str, bool)]); 12] = [
+        let rows: [(ServerFacts, &[(&str, bool)]); 12] = [
             (good(), &[]),
-            (Said { fsync: off(), ..good() }, &[("not_durable", false)]),
-            (Said { synchronous_commit: off(), ..good() }, &[("not_durable", false)]),
-            (Said { synchronous_commit: local(), ..good() }, &[]),
-            (Said { full_page_writes: off(), ..good() }, &[("not_durable", true)]),
-            (Said { followers: 1, ..good() }, &[("asynchronous_replication", true)]),
-            (Said { followers: 1, waits: true, ..good() }, &[]),
+            (ServerFacts { fsync: off(), ..good() }, &[("not_durable", false)]),
+            (ServerFacts { synchronous_commit: off(), ..good() }, &[("not_durable", false)]),
+            (ServerFacts { synchronous_commit: local(), ..good() }, &[]),
+            (ServerFacts { full_page_writes: off(), ..good() }, &[("not_durable", true)]),
+            (ServerFacts { followers: 1, ..good() }, &[("asynchronous_replication", true)]),
+            (ServerFacts { followers: 1, waits: true, ..good() }, &[]),
             (
-                Said { followers: 1, waits: true, synchronous_commit: "remote_write".to_owned(), ..good() },
+                ServerFacts {
+                    followers: 1,
+                    waits: true,
+                    synchronous_commit: "remote_write".to_owned(),
+                    ..good()
+                },
                 &[],
             ),
             (
-                Said { followers: 1, waits: true, synchronous_commit: local(), ..good() },
+                ServerFacts { followers: 1, waits: true, synchronous_commit: local(), ..good() },
                 &[("asynchronous_replication", true)],
             ),
-            (Said { is_standby: true, ..good() }, &[("standby", false)]),
-            (Said { now: NOON + 1100, ..good() }, &[("clock_skew", true)]),
-            (Said { now: NOON - 1001, ..good() }, &[("clock_skew", true)]),
+            (ServerFacts { is_standby: true, ..good() }, &[("standby", false)]),
+            (ServerFacts { now: NOON + 1100, ..good() }, &[("clock_skew", true)]),
+            (ServerFacts { now: NOON - 1001, ..good() }, &[("clock_skew", true)]),
         ];
         for (said, expected) in rows {
             let found = of_server(&said, NOON, 20);
@@ -300,6 +310,6 @@ mod tests {
             assert_eq!(found, expected, "{said:?}");
         }
         // A slow answer is not taken for a wrong clock.
-        assert_eq!(of_server(&Said { now: NOON + 5000, ..good() }, NOON, 9000), []);
+        assert_eq!(of_server(&ServerFacts { now: NOON + 5000, ..good() }, NOON, 9000), []);
     }
 }

@@ -1,7 +1,7 @@
 //! Lock of an agent, and the changes under it.
 //!
 //! The lock is a row lock on the agent's `state`, in a transaction. Each change commits the
-//! transaction; the next query under the same [`Hold`] begins another one.
+//! transaction; the next query under the same [`Txn`] begins another one.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,19 +12,19 @@ use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::dir::Subject;
-use super::super::elsewhere::{Claimant, Hold, Piece, Pieces, Sight};
+use super::super::elsewhere::{LeaseClaimant, Op, Pieces, ReadView, Txn};
 use super::super::settings::Settings;
-use super::fate::{FATE, Sign, fate};
-use super::faults::{self, Trouble};
+use super::fate::{CommitEvidence, FATE, fate};
+use super::faults::{self, RoundTripFault};
 use super::make::{self, Words};
-use super::pool::Pool as Connections;
-use super::shared::{Grant, Locked, Mark, One, Spoken};
-use super::sight::{Leased, Seen};
-use super::wire::{Answer, Connection, Row};
+use super::pool::ConnectionPool;
+use super::shared::{LeaseGrant, Locked, One, PendingLease, Spoken};
+use super::sight::{LeaseRow, PgReadView};
+use super::wire::{Connection, Row, ServerAnswer};
 use super::{kept, lease, sql, statements, triggers};
 
 #[derive(Debug)]
-struct Held {
+struct PgTxn {
     core: Rc<Core>,
 }
 
@@ -34,9 +34,9 @@ struct Core {
     patience: Duration,
     /// Total time spent waiting for the lock.
     waited: Cell<Duration>,
-    open: RefCell<Option<Open>>,
+    open: RefCell<Option<OpenPgTxn>>,
     /// Leases that the next change writes.
-    granted: RefCell<Vec<Granted>>,
+    granted: RefCell<Vec<GrantedLease>>,
     /// Leases that the next change deletes.
     returned: RefCell<Vec<Returned>>,
     /// Id of the transaction that found a free slot, which the run takes with the next change.
@@ -45,17 +45,17 @@ struct Core {
 
 /// A transaction that has the lock, with the records that were loaded in it.
 #[derive(Debug)]
-struct Open {
+struct OpenPgTxn {
     connection: Connection,
     number: String,
-    seen: Rc<Seen>,
+    seen: Rc<PgReadView>,
 }
 
 #[derive(Debug)]
-struct Granted {
+struct GrantedLease {
     subject: String,
-    claimant: Claimant,
-    mark: Rc<Mark>,
+    claimant: LeaseClaimant,
+    mark: Rc<PendingLease>,
     /// The agent's last fence before this lease was granted.
     after: i64,
 }
@@ -65,12 +65,12 @@ struct Granted {
 struct Returned {
     subject: String,
     anchor: String,
-    mark: Rc<Mark>,
+    mark: Rc<PendingLease>,
 }
 
 /// Takes the agent's lock and loads its records, in one round trip. Returns `None` if another
 /// process kept the lock for all of `patience`.
-pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> {
+pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Txn>>> {
     let core = Rc::new(Core {
         one: Rc::clone(one),
         patience,
@@ -85,7 +85,7 @@ pub fn hold(one: &Rc<One>, patience: Duration) -> Result<Option<Box<dyn Hold>>> 
     }
     let lock: Rc<dyn Locked> = Rc::<Core>::clone(&core);
     one.shared.locks.borrow_mut().insert(one.id, Rc::downgrade(&lock));
-    Ok(Some(Box::new(Held { core })))
+    Ok(Some(Box::new(PgTxn { core })))
 }
 
 impl Core {
@@ -113,9 +113,9 @@ impl Core {
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let is_kept = Connections::is_kept(&connection);
+            let is_kept = ConnectionPool::is_kept(&connection);
             let mut flown = pool.fly(&mut connection, &flight(true, is_kept), Duration::ZERO);
-            if matches!(flown, Err(Trouble::Locked)) && !self.patience.is_zero() {
+            if matches!(flown, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
                 // The round trip of a successful attempt is not time spent waiting.
                 let since = Instant::now();
                 let again = format!("ROLLBACK;{}", flight(false, is_kept));
@@ -128,29 +128,33 @@ impl Core {
                     let lock = rows.next_if(|row| row.get(0) == Some(statements::LOCKED));
                     let number = lock.and_then(|row| row.get(1).map(str::to_owned));
                     let loaded: Vec<Row> = rows.collect();
-                    // If the agent is gone, this drops the connection, which rolls the transaction
-                    // back.
-                    let (Some(number), Some(seen)) = (number, Seen::read(one, &loaded, is_kept && !settles)?)
+                    // If the agent is gone, dropping the connection rolls the transaction back.
+                    let (Some(number), Some(seen)) =
+                        (number, PgReadView::read(one, &loaded, is_kept && !settles)?)
                     else {
                         return Err(one.gone());
                     };
-                    self.open.replace(Some(Open { connection, number, seen: Rc::new(seen) }));
+                    self.open.replace(Some(OpenPgTxn { connection, number, seen: Rc::new(seen) }));
                     return Ok(true);
                 }
-                Err(Trouble::Locked) => {
+                Err(RoundTripFault::Locked) => {
                     if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
                         pool.give(connection);
                     }
                     return Ok(false);
                 }
-                Err(Trouble::Lost { .. }) if Instant::now() < until => pool.forget(),
+                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
         }
     }
 
     fn begin_or_busy(&self) -> Result<()> {
-        if self.begin()? { Ok(()) } else { Err(Trouble::Locked.into_error(self.one.shared.pool.url())) }
+        if self.begin()? {
+            Ok(())
+        } else {
+            Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()))
+        }
     }
 
     /// Returns statements that every change includes: deletion of old dedupe keys, granted leases
@@ -163,7 +167,7 @@ impl Core {
         }
         let mut fence = None;
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
-        for Granted { subject, claimant, mark, .. } in self.granted.borrow().iter() {
+        for GrantedLease { subject, claimant, mark, .. } in self.granted.borrow().iter() {
             along.push_str(&lease::write(one, subject, claimant, mark.fence)?);
             mark.sent_at.set(lease::boot_time());
             fence = Some(mark.fence);
@@ -178,20 +182,20 @@ impl Core {
     }
 
     /// Writes and commits. Returns `false` if nothing was committed and the caller may try again.
-    fn finish(&self, words: &Words, sign: &Sign) -> Result<bool> {
+    fn finish(&self, words: &Words, sign: &CommitEvidence) -> Result<bool> {
         let (mut along, fence) = self.along()?;
         let Some(mut open) = self.open.take() else { return Ok(false) };
-        let (first, last) = words.said(&self.one, fence, Connections::is_kept(&open.connection));
+        let (first, last) = words.said(&self.one, fence, ConnectionPool::is_kept(&open.connection));
         let pool = &self.one.shared.pool;
         // The transaction that found a free slot was lost, so another run may have taken the slot.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
-            return Err(Trouble::Locked.into_error(pool.url()));
+            return Err(RoundTripFault::Locked.into_error(pool.url()));
         }
         for flight in first {
             let along = std::mem::take(&mut along);
             match pool.fly(&mut open.connection, &format!("{along}{flight}"), Duration::ZERO) {
                 Ok(_) => {}
-                Err(Trouble::Lost { .. }) => {
+                Err(RoundTripFault::Lost { .. }) => {
                     pool.forget();
                     return Ok(false);
                 }
@@ -204,7 +208,7 @@ impl Core {
                 pool.give(open.connection);
                 true
             }
-            Err(Trouble::Lost { why, .. }) => {
+            Err(RoundTripFault::Lost { why, .. }) => {
                 pool.forget();
                 fate(&self.one, &open.number, sign, &why)?
             }
@@ -213,7 +217,7 @@ impl Core {
         if is_done {
             self.one.forgotten.set(None);
             self.slot.take();
-            for Granted { subject, claimant, mark, .. } in self.granted.take() {
+            for GrantedLease { subject, claimant, mark, .. } in self.granted.take() {
                 mark.is_written.set(true);
                 let lease = (mark.fence, claimant.anchor);
                 self.one.shared.leases.borrow_mut().insert((self.one.id, subject), lease);
@@ -227,7 +231,12 @@ impl Core {
     }
 
     /// Writes and commits, with a new attempt whenever the connection breaks before the commit.
-    fn change(&self, words: &Words, sign: &Sign, is_fit: impl Fn(&Seen) -> Result<()>) -> Result<()> {
+    fn change(
+        &self,
+        words: &Words,
+        sign: &CommitEvidence,
+        is_fit: impl Fn(&PgReadView) -> Result<()>,
+    ) -> Result<()> {
         let until = Instant::now() + self.one.shared.pool.patience() + FATE;
         loop {
             self.begin_or_busy()?;
@@ -238,15 +247,14 @@ impl Core {
                 return Ok(());
             }
             if Instant::now() > until {
-                return Err(Trouble::Lost { is_sent: true, why: "again and again".to_owned() }
+                return Err(RoundTripFault::Lost { is_sent: true, why: "again and again".to_owned() }
                     .into_error(self.one.shared.pool.url()));
             }
         }
     }
 
-    /// Returns an error if the records have changed since they were loaded in a transaction that
-    /// broke.
-    fn refuse_moved_on(&self, seen: &Seen) -> Result<()> {
+    /// Error when the records have changed since a lost transaction loaded them.
+    fn refuse_moved_on(&self, seen: &PgReadView) -> Result<()> {
         let open = self.open.borrow();
         let now = open.as_ref().map_or(seen.seen_at, |open| open.seen.seen_at);
         if now == seen.seen_at {
@@ -258,11 +266,11 @@ impl Core {
 
     /// Returns an error if another process has taken over a lease of this agent that this process
     /// has, or in whose name it acts.
-    fn check_fences(&self, seen: &Seen) -> Result<()> {
+    fn check_fences(&self, seen: &PgReadView) -> Result<()> {
         // After a lost transaction, another process may have been granted a lease with this fence.
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
-            return Err(Trouble::Locked.into_error(self.one.shared.pool.url()));
+            return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
         }
         if let Some(Spoken { subject, fence, run }) = self.one.claimed() {
             let held = seen.leases.get(&subject).map(|leased| leased.fence.unsigned_abs());
@@ -271,7 +279,7 @@ impl Core {
             }
         }
         for ((agent, subject), (fence, anchor)) in self.one.shared.leases.borrow().iter() {
-            let is_it = |leased: &Leased| leased.fence == *fence && leased.anchor == *anchor;
+            let is_it = |leased: &LeaseRow| leased.fence == *fence && leased.anchor == *anchor;
             let is_ours = seen.leases.get(subject).is_some_and(is_it);
             let is_renewed = self.granted.borrow().iter().any(|granted| granted.subject == *subject);
             if *agent == self.one.id && !is_ours && !is_renewed {
@@ -283,7 +291,7 @@ impl Core {
 }
 
 impl Locked for Core {
-    fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>> {
+    fn ask(&self, statements: &str) -> Option<Result<Vec<ServerAnswer>>> {
         let pool = &self.one.shared.pool;
         let until = Instant::now() + pool.patience();
         loop {
@@ -293,7 +301,7 @@ impl Locked for Core {
                     self.open.replace(Some(open));
                     return Some(Ok(answers));
                 }
-                Err(Trouble::Lost { .. }) if Instant::now() < until => {
+                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => {
                     pool.forget();
                     // The lock was lost with the connection. The query is repeated only if the same
                     // revision is still current under the new lock.
@@ -311,7 +319,7 @@ impl Locked for Core {
     }
 
     fn is_kept(&self) -> bool {
-        self.open.borrow().as_ref().is_some_and(|open| Connections::is_kept(&open.connection))
+        self.open.borrow().as_ref().is_some_and(|open| ConnectionPool::is_kept(&open.connection))
     }
 
     fn is_of(&self, agent: &AgentName) -> bool {
@@ -325,8 +333,8 @@ impl Locked for Core {
         is_open
     }
 
-    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>) {
-        let is_new = |open: &Open| !open.seen.leases.contains_key(subject);
+    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>) {
+        let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(subject);
         if !mark.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
             // Otherwise a single change would write this lease and delete it.
             mark.is_dropped.set(true);
@@ -336,55 +344,55 @@ impl Locked for Core {
         self.returned.borrow_mut().push(Returned { subject, anchor, mark: Rc::clone(mark) });
     }
 
-    fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant> {
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant> {
         let open = self.open.borrow();
         let seen = &open.as_ref()?.seen;
         let theirs =
             seen.leases.get(subject).filter(|leased| leased.is_alive && leased.anchor != claimant.anchor);
         if theirs.is_some() {
-            return Some(Grant::Taken);
+            return Some(LeaseGrant::Taken);
         }
         if !(0..lease::FENCES).contains(&seen.fence) {
             let url = self.one.shared.pool.url();
-            return Some(Grant::Damaged(faults::no_fence(url, &self.one.name, seen.fence)));
+            return Some(LeaseGrant::Damaged(faults::no_fence(url, &self.one.name, seen.fence)));
         }
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.mark.is_dropped.get());
         let last = granted.last().map_or(seen.fence, |granted| granted.mark.fence);
-        let mark = Rc::new(Mark {
+        let mark = Rc::new(PendingLease {
             fence: last + 1,
             sent_at: Cell::new(lease::boot_time()),
             is_written: Cell::new(false),
             is_dropped: Cell::new(false),
         });
-        granted.push(Granted {
+        granted.push(GrantedLease {
             subject: subject.to_owned(),
             claimant: claimant.clone(),
             mark: Rc::clone(&mark),
             after: seen.fence,
         });
-        Some(Grant::Ours(mark))
+        Some(LeaseGrant::Ours(mark))
     }
 }
 
-impl Hold for Held {
+impl Txn for PgTxn {
     fn waited(&self) -> Duration {
         self.core.waited.get()
     }
 
-    fn now(&self) -> Result<Rc<dyn Sight>> {
+    fn now(&self) -> Result<Rc<dyn ReadView>> {
         self.core.begin_or_busy()?;
         let open = self.core.open.borrow();
         let seen = open.as_ref().map(|open| Rc::clone(&open.seen));
-        seen.map(|seen| seen as Rc<dyn Sight>).ok_or_else(|| self.core.one.gone())
+        seen.map(|seen| seen as Rc<dyn ReadView>).ok_or_else(|| self.core.one.gone())
     }
 
-    fn commit(&self, base: u64, pieces: &[Piece]) -> Result<()> {
+    fn commit(&self, base: u64, pieces: &[Op]) -> Result<()> {
         let (core, one) = (&self.core, &self.core.one);
         let revision = statements::revision_of(pieces);
         core.begin_or_busy()?;
         let words = Words::of(one, revision.unwrap_or(base), pieces, core.is_kept())?;
-        core.change(&words, &revision.map_or(Sign::None, Sign::Revision), |seen| {
+        core.change(&words, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
             if seen.seen_at != base {
                 return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
             }
@@ -408,7 +416,9 @@ impl Hold for Held {
             sql::text(settings.pool.as_str())?,
             one.id
         );
-        self.core.change(&Words::Flights(vec![changed]), &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&Words::Flights(vec![changed]), &CommitEvidence::None, |seen| {
+            self.core.check_fences(seen)
+        })?;
         one.policy.replace(settings.text.clone());
         Ok(())
     }
@@ -421,7 +431,9 @@ impl Hold for Held {
             sql::text(identity)?,
             one.id
         );
-        self.core.change(&Words::Flights(vec![changed]), &Sign::None, |seen| self.core.check_fences(seen))?;
+        self.core.change(&Words::Flights(vec![changed]), &CommitEvidence::None, |seen| {
+            self.core.check_fences(seen)
+        })?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -442,7 +454,7 @@ impl Hold for Held {
             match pool.fly(&mut open.connection, &emptied, Duration::ZERO) {
                 Ok(_) if make::finish(one, open.connection, &open.number, pieces, "")? => return Ok(()),
                 Ok(_) => {}
-                Err(Trouble::Lost { .. }) => pool.forget(),
+                Err(RoundTripFault::Lost { .. }) => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
             if Instant::now() > until {
@@ -456,11 +468,13 @@ impl Hold for Held {
         self.core.granted.borrow_mut().clear();
         let handed_on = heir.map(|heir| triggers::hand_on(one, heir)).transpose()?.unwrap_or_default();
         let removed = format!("{handed_on}{}", statements::remove(one.schema(), one.id));
-        self.core.change(&Words::Flights(vec![removed]), &Sign::None, |seen| self.core.check_fences(seen))
+        self.core.change(&Words::Flights(vec![removed]), &CommitEvidence::None, |seen| {
+            self.core.check_fences(seen)
+        })
     }
 }
 
-impl Drop for Held {
+impl Drop for PgTxn {
     /// Releases the lock. Writes pending leases and the deletion of old keys, if no change did.
     fn drop(&mut self) {
         let core = &self.core;
@@ -473,7 +487,7 @@ impl Drop for Held {
         if is_pending && core.begin().unwrap_or(false) && is_fit() {
             // The first heartbeat reports a lease that could not be written as lost, and a later
             // change deletes the old keys.
-            drop(core.finish(&Words::Flights(Vec::new()), &Sign::None));
+            drop(core.finish(&Words::Flights(Vec::new()), &CommitEvidence::None));
         }
         core.one.forgotten.set(None);
         if let Some(mut open) = core.open.take() {

@@ -8,9 +8,9 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::model::id::TaskId;
 
-use super::super::elsewhere::input::{Rest, SAID, Said, TAKEN, TaskInput, WAITING};
-use super::fate::{FATE, Sign, fate};
-use super::faults::{self, Trouble};
+use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
+use super::fate::{CommitEvidence, FATE, fate};
+use super::faults::{self, RoundTripFault};
 use super::shared::{One, first, number};
 use super::{sql, statements};
 
@@ -22,14 +22,14 @@ const MOMENT: Duration = Duration::from_secs(1);
 pub const KEPT: i64 = 3_600_000;
 
 #[derive(Debug)]
-pub struct Input {
+pub struct PgInput {
     one: Rc<One>,
     task: TaskId,
 }
 
-impl Input {
-    pub fn new(one: &Rc<One>, task: TaskId) -> Input {
-        Input { one: Rc::clone(one), task }
+impl PgInput {
+    pub fn new(one: &Rc<One>, task: TaskId) -> PgInput {
+        PgInput { one: Rc::clone(one), task }
     }
 
     /// SQL condition: the row belongs to this task.
@@ -89,14 +89,14 @@ impl Input {
     }
 }
 
-impl TaskInput for Input {
-    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<Said> {
+impl TaskInput for PgInput {
+    fn say(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
         let pool = &self.one.shared.pool;
         if bytes.is_empty() {
-            return Ok(Said::Waits);
+            return Ok(InputAnswer::Waits);
         }
         if bytes.len() > WAITING {
-            return Ok(Said::Full);
+            return Ok(InputAnswer::Full);
         }
         let begun = format!(
             "BEGIN;SET LOCAL lock_timeout = '{}ms';\
@@ -118,26 +118,28 @@ impl TaskInput for Input {
                     let row = answers.iter().rev().find_map(|answer| answer.rows.first());
                     let is = |column| row.and_then(|row| row.get(column)) == Some("t");
                     return match (is(0), is(1), is(2)) {
-                        (true, _, _) => Ok(Said::Waits),
+                        (true, _, _) => Ok(InputAnswer::Waits),
                         (false, _, false) => Err(faults::fenced(self.one.name.as_str())),
-                        (false, false, true) => Ok(Said::Nobody),
-                        (false, true, true) => Ok(Said::Full),
+                        (false, false, true) => Ok(InputAnswer::Nobody),
+                        (false, true, true) => Ok(InputAnswer::Full),
                     };
                 }
-                Ok((Some(number), Err(Trouble::Lost { why, .. }))) => {
+                Ok((Some(number), Err(RoundTripFault::Lost { why, .. }))) => {
                     pool.forget();
-                    if fate(&self.one, &number, &Sign::None, &why)? {
+                    if fate(&self.one, &number, &CommitEvidence::None, &why)? {
                         // The input was committed but is missing: the supervisor has taken it, or
                         // it was refused.
                         let is_there = self.rest(words)?.bytes > 0;
                         return if is_there {
-                            Ok(Said::Waits)
+                            Ok(InputAnswer::Waits)
                         } else {
                             Err(faults::unknown(pool.url(), &why))
                         };
                     }
                 }
-                Ok((None, Err(Trouble::Lost { .. }))) | Err(Trouble::Lost { .. }) => pool.forget(),
+                Ok((None, Err(RoundTripFault::Lost { .. }))) | Err(RoundTripFault::Lost { .. }) => {
+                    pool.forget()
+                }
                 Ok((_, Err(trouble))) | Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
             if Instant::now() > until {
@@ -146,7 +148,7 @@ impl TaskInput for Input {
         }
     }
 
-    fn rest(&self, words: Uuid) -> Result<Rest> {
+    fn rest(&self, words: Uuid) -> Result<InputRemainder> {
         let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
         let answers = self.one.ask(&format!(
             "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {heard} FROM {table} \
@@ -156,7 +158,7 @@ impl TaskInput for Input {
         let row = first(&answers);
         let is = |column| row.and_then(|row| row.get(column)) == Some("t");
         let bytes = number(row, 0).ok_or_else(|| self.one.shared.pool.unexpected("what was said"))?;
-        Ok(Rest { bytes, is_refused: is(1), is_heard: is(2) })
+        Ok(InputRemainder { bytes, is_refused: is(1), is_heard: is(2) })
     }
 
     fn take_back(&self, words: Uuid) -> Result<usize> {

@@ -10,7 +10,7 @@ use crate::model::record::Record;
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::elsewhere::Piece;
+use super::super::elsewhere::Op;
 use super::{sql, statements, watch};
 
 pub const NAMES: [&str; 7] =
@@ -99,59 +99,59 @@ pub fn hold(schema: &str, agent: i64, waits: u128, with_past: bool) -> String {
 
 /// A call of the function that writes the change of a step.
 #[derive(Debug)]
-pub struct Call {
+pub struct ChangeCall {
     function: String,
     agent: i64,
     what: String,
 }
 
-impl Call {
+impl ChangeCall {
     /// Builds the call. `None` if the change has no new state, or pieces that the function can't
     /// write.
-    pub fn of(schema: &str, agent: i64, pieces: &[Piece]) -> Result<Option<Call>> {
+    pub fn of(schema: &str, agent: i64, pieces: &[Op]) -> Result<Option<ChangeCall>> {
         let mut state = None;
         let [mut prios, mut ids, mut numbers, mut happened, mut events] = [const { Vec::new() }; 5];
         let [mut kinds, mut ended, mut names, mut lines] = [const { Vec::new() }; 4];
         let at = |time: &Time| time.as_millis().to_string();
         for piece in pieces {
             match piece {
-                Piece::State { revision, due, text } => {
+                Op::State { revision, due, text } => {
                     let due = due.as_ref().map_or_else(|| "NULL".to_owned(), at);
                     state = Some(format!("{revision},{},{due}", sql::text(text)?));
                 }
-                Piece::Taken(key) => {
+                Op::Taken(key) => {
                     prios.push(key.priority.digit().to_string());
                     ids.push(sql::uuid(key.id.0));
                 }
-                Piece::Heard(id) => {
+                Op::Heard(id) => {
                     prios.push(statements::HINT.to_owned());
                     ids.push(sql::uuid(id.0));
                 }
-                Piece::Event { seq, at: happened_at, text } => {
+                Op::Event { seq, at: happened_at, text } => {
                     numbers.push(seq.to_string());
                     happened.push(at(happened_at));
                     events.push(sql::text(text)?);
                 }
-                Piece::Ended { kind, id, at: ended_at, text } => {
+                Op::Ended { kind, id, at: ended_at, text } => {
                     kinds.push(sql::text(kind)?);
                     ended.push(at(ended_at));
                     names.push(sql::optional(id.as_deref())?);
                     lines.push(sql::text(text)?);
                 }
-                Piece::Identity(_)
-                | Piece::Policy(_)
-                | Piece::Open { .. }
-                | Piece::Closed { .. }
-                | Piece::Plan { .. }
-                | Piece::Shut(_)
-                | Piece::Arrived(_)
-                | Piece::Saved { .. }
-                | Piece::Unsaved(_)
-                | Piece::Room(_)
-                | Piece::File(_)
-                | Piece::Key { .. }
-                | Piece::TriggerKey { .. }
-                | Piece::Forgotten { .. } => return Ok(None),
+                Op::Identity(_)
+                | Op::Policy(_)
+                | Op::Open { .. }
+                | Op::Closed { .. }
+                | Op::Plan { .. }
+                | Op::Shut(_)
+                | Op::Arrived(_)
+                | Op::Saved { .. }
+                | Op::Unsaved(_)
+                | Op::Room(_)
+                | Op::File(_)
+                | Op::Key { .. }
+                | Op::TriggerKey { .. }
+                | Op::Forgotten { .. } => return Ok(None),
             }
         }
         let arrays = [
@@ -167,7 +167,7 @@ impl Call {
         ];
         let arrays = arrays.map(|(all, of)| format!("ARRAY[{}]::{of}[]", all.join(",")));
         let what = state.map(|state| format!("{state},{}", arrays.join(",")));
-        Ok(what.map(|what| Call { function: format!("{schema}.change"), agent, what }))
+        Ok(what.map(|what| ChangeCall { function: format!("{schema}.change"), agent, what }))
     }
 
     /// Returns the statement, which also notifies waiting commands. `fence`: the fence of the last

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::error::Result;
 
 use super::super::dir::Subject;
-use super::super::elsewhere::{Beat, Claimant, Lease};
-use super::shared::{Grant, Mark, One, number};
+use super::super::elsewhere::{Beat, Lease, LeaseClaimant};
+use super::shared::{LeaseGrant, One, PendingLease, number};
 use super::{faults, sql, statements};
 
 /// Timeout of a heartbeat. It is short, because the caller also supervises a process.
@@ -26,14 +26,14 @@ const MARGIN: Duration = Duration::from_secs(15);
 pub const FENCES: i64 = 1 << 62;
 
 #[derive(Debug)]
-struct Leased {
+struct PgLease {
     one: Rc<One>,
     subject: String,
     /// Machine that has the lease. After a failover to a server that lost the last leases, two
     /// machines may have the same fence.
     anchor: String,
     lasts: Duration,
-    mark: Rc<Mark>,
+    mark: Rc<PendingLease>,
 }
 
 /// Time since the machine was started, including the time it was suspended.
@@ -51,24 +51,24 @@ pub fn boot_time() -> Duration {
 /// has it.
 ///
 /// Under the agent's lock, the next change writes the lease.
-pub fn take(one: &Rc<One>, subject: Subject, claimant: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+pub fn take(one: &Rc<One>, subject: Subject, claimant: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
     let subject = sql::subject(subject);
     let mark = match one.lock().and_then(|lock| lock.grant(&subject, claimant)) {
-        Some(Grant::Taken) => None,
-        Some(Grant::Ours(mark)) => Some(mark),
-        Some(Grant::Damaged(error)) => return Err(error),
+        Some(LeaseGrant::Taken) => None,
+        Some(LeaseGrant::Ours(mark)) => Some(mark),
+        Some(LeaseGrant::Damaged(error)) => return Err(error),
         None => take_alone(one, &subject, claimant)?,
     };
     Ok(mark.map(|mark| {
         let (anchor, lasts) = (claimant.anchor.clone(), claimant.lasts.as_std());
-        let leased = Leased { one: Rc::clone(one), subject, anchor, lasts, mark };
+        let leased = PgLease { one: Rc::clone(one), subject, anchor, lasts, mark };
         Box::new(leased) as Box<dyn Lease>
     }))
 }
 
 /// Takes a lease in a transaction of its own, in one round trip. If the answer is lost, the round
 /// trip is repeated, which is safe because a machine may take over its own lease.
-fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Option<Rc<Mark>>> {
+fn take_alone(one: &Rc<One>, subject: &str, claimant: &LeaseClaimant) -> Result<Option<Rc<PendingLease>>> {
     let (schema, id, pool) = (one.schema(), one.id, &one.shared.pool);
     let flight = format!(
         "{lock}\
@@ -100,7 +100,7 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &Claimant) -> Result<Optio
     let Some(fence) = number::<i64>(rows.next(), 0) else { return Ok(None) };
     let key = (id, subject.to_owned());
     one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
-    Ok(Some(Rc::new(Mark {
+    Ok(Some(Rc::new(PendingLease {
         fence,
         sent_at: Cell::new(sent_at),
         is_written: Cell::new(true),
@@ -114,7 +114,7 @@ pub fn raise(one: &One, fence: i64) -> String {
 }
 
 /// Statement that writes a lease granted under the lock. The change also needs [`raise`].
-pub fn write(one: &One, subject: &str, claimant: &Claimant, fence: i64) -> Result<String> {
+pub fn write(one: &One, subject: &str, claimant: &LeaseClaimant, fence: i64) -> Result<String> {
     let (schema, id) = (one.schema(), one.id);
     Ok(format!(
         "INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
@@ -141,7 +141,7 @@ fn row(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
     format!("l.agent_id = {agent} AND l.subject = {subject} AND l.fence = {fence} AND l.anchor = {anchor}")
 }
 
-impl Leased {
+impl PgLease {
     /// Remaining time before the work under this lease must have ended.
     fn left(&self) -> Duration {
         let kill_at = self.mark.sent_at.get() + self.lasts.saturating_sub(MARGIN);
@@ -160,7 +160,7 @@ impl Leased {
     }
 }
 
-impl Lease for Leased {
+impl Lease for PgLease {
     fn fence(&self) -> u64 {
         self.mark.fence.unsigned_abs()
     }
@@ -208,7 +208,7 @@ impl Lease for Leased {
     }
 }
 
-impl Drop for Leased {
+impl Drop for PgLease {
     /// Keeps a written lease in the table, because another process of this machine may take it
     /// over. A lease that is not written yet is never written.
     fn drop(&mut self) {

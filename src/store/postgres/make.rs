@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::{Arrival, Piece, Pieces};
+use super::super::elsewhere::{Arrival, Op, Pieces};
 use super::super::settings::Settings;
-use super::fate::{FATE, Sign, fate};
-use super::faults::{self, Trouble};
-use super::pool::Pool;
+use super::fate::{CommitEvidence, FATE, fate};
+use super::faults::{self, RoundTripFault};
+use super::pool::ConnectionPool;
 use super::shared::{One, Shared, number};
 use super::wire::Connection;
 use super::{kept, lease, sql, statements, watch};
@@ -35,7 +35,7 @@ pub fn create(shared: &Rc<Shared>, name: &AgentName, pieces: Pieces<'_>) -> Resu
     loop {
         let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
         let answers = match pool.fly(&mut connection, &begun, pool.patience()) {
-            Err(Trouble::Lost { .. }) if Instant::now() < until => {
+            Err(RoundTripFault::Lost { .. }) if Instant::now() < until => {
                 pool.forget();
                 continue;
             }
@@ -79,7 +79,7 @@ pub fn finish(
     let pool = &one.shared.pool;
     let last = match send(one, &mut connection, pieces)? {
         Ok(last) => last,
-        Err(Trouble::Lost { .. }) => {
+        Err(RoundTripFault::Lost { .. }) => {
             pool.forget();
             return Ok(false);
         }
@@ -91,9 +91,9 @@ pub fn finish(
             pool.give(connection);
             Ok(true)
         }
-        Err(Trouble::Lost { why, .. }) => {
+        Err(RoundTripFault::Lost { why, .. }) => {
             pool.forget();
-            fate(one, number, &Sign::None, &why)
+            fate(one, number, &CommitEvidence::None, &why)
         }
         Err(trouble) => Err(trouble.into_error(pool.url())),
     }
@@ -105,16 +105,16 @@ pub enum Words {
     /// Batches of statements, one for each round trip.
     Flights(Vec<String>),
     /// Call of a database function that writes the whole change.
-    Call(kept::Call),
+    Call(kept::ChangeCall),
 }
 
 impl Words {
     /// Builds the statements. `revision`: the one after the change. `is_kept`: the connection is
     /// persistent, so calls of functions save time.
-    pub fn of(one: &One, revision: u64, pieces: &[Piece], is_kept: bool) -> Result<Words> {
+    pub fn of(one: &One, revision: u64, pieces: &[Op], is_kept: bool) -> Result<Words> {
         let is_one_flight = pieces.iter().map(size_of).sum::<usize>() < AT_ONCE;
         let call =
-            if is_kept && is_one_flight { kept::Call::of(one.schema(), one.id, pieces)? } else { None };
+            if is_kept && is_one_flight { kept::ChangeCall::of(one.schema(), one.id, pieces)? } else { None };
         call.map_or_else(|| flights(one, revision, pieces).map(Words::Flights), |call| Ok(Words::Call(call)))
     }
 
@@ -134,7 +134,7 @@ impl Words {
 }
 
 /// Returns the batches that write a change, in order. `revision`: the one after the change.
-fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
+fn flights(one: &One, revision: u64, pieces: &[Op]) -> Result<Vec<String>> {
     let mut size = 0;
     let some = pieces.chunk_by(|piece, _| {
         size += size_of(piece);
@@ -146,7 +146,11 @@ fn flights(one: &One, revision: u64, pieces: &[Piece]) -> Result<Vec<String>> {
 }
 
 /// Sends all batches but the last, and returns the statements of the last one.
-fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Result<String, Trouble>> {
+fn send(
+    one: &One,
+    connection: &mut Connection,
+    pieces: Pieces<'_>,
+) -> Result<Result<String, RoundTripFault>> {
     let (pool, mut waiting, mut size) = (&one.shared.pool, Vec::new(), 0);
     let mut trouble = None;
     let sent = pieces(&mut |piece| {
@@ -170,10 +174,10 @@ fn send(one: &One, connection: &mut Connection, pieces: Pieces<'_>) -> Result<Re
 
 /// Returns the statements that write pieces of an agent that has none of them yet. Arrivals are
 /// inserted together, without the search for an earlier copy of each.
-fn written(one: &One, pieces: Vec<Piece>) -> Result<String> {
+fn written(one: &One, pieces: Vec<Op>) -> Result<String> {
     let (mut arrivals, mut others) = (Vec::new(), Vec::new());
     for piece in pieces {
-        if let Piece::Arrived(arrival) = piece {
+        if let Op::Arrived(arrival) = piece {
             arrivals.push(arrival);
         } else {
             others.push(piece);
@@ -186,33 +190,33 @@ fn written(one: &One, pieces: Vec<Piece>) -> Result<String> {
     Ok(all)
 }
 
-fn fly(pool: &Pool, connection: &mut Connection, flight: &str) -> Result<(), Trouble> {
+fn fly(pool: &ConnectionPool, connection: &mut Connection, flight: &str) -> Result<(), RoundTripFault> {
     pool.fly(connection, flight, Duration::ZERO).map(drop)
 }
 
 /// Approximate size of a piece's statement, in bytes.
-fn size_of(piece: &Piece) -> usize {
+fn size_of(piece: &Op) -> usize {
     const OVERHEAD: usize = 200;
     let text = match piece {
-        Piece::Identity(text)
-        | Piece::Policy(Settings { text, .. })
-        | Piece::State { text, .. }
-        | Piece::Open { text, .. }
-        | Piece::Plan { text, .. }
-        | Piece::Arrived(Arrival::Message { text, .. } | Arrival::Hint { text, .. })
-        | Piece::Key { text, .. }
-        | Piece::Ended { text, .. }
-        | Piece::Event { text, .. } => text.len(),
+        Op::Identity(text)
+        | Op::Policy(Settings { text, .. })
+        | Op::State { text, .. }
+        | Op::Open { text, .. }
+        | Op::Plan { text, .. }
+        | Op::Arrived(Arrival::Message { text, .. } | Arrival::Hint { text, .. })
+        | Op::Key { text, .. }
+        | Op::Ended { text, .. }
+        | Op::Event { text, .. } => text.len(),
         // A hexadecimal literal has two digits for each byte.
-        Piece::Saved { bytes, .. } | Piece::TriggerKey { key: bytes, .. } => bytes.len() * 2,
-        Piece::File(_)
-        | Piece::Closed { .. }
-        | Piece::Shut(_)
-        | Piece::Taken(_)
-        | Piece::Heard(_)
-        | Piece::Unsaved(_)
-        | Piece::Room(_)
-        | Piece::Forgotten { .. } => 0,
+        Op::Saved { bytes, .. } | Op::TriggerKey { key: bytes, .. } => bytes.len() * 2,
+        Op::File(_)
+        | Op::Closed { .. }
+        | Op::Shut(_)
+        | Op::Taken(_)
+        | Op::Heard(_)
+        | Op::Unsaved(_)
+        | Op::Room(_)
+        | Op::Forgotten { .. } => 0,
     };
     OVERHEAD + text
 }

@@ -45,9 +45,12 @@ use crate::model::id::AgentName;
 use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
-use super::elsewhere::{Arrival, Claim, Claimant, Due, Ear, Elsewhere, Fault, InSlot, Part, Pieces, Records};
-use faults::Trouble;
-use pool::Pool as Connections;
+use super::elsewhere::{
+    AgentRecords, Arrival, Backend, Claim, DatabaseRole, DueAgents, InSlot, LeaseClaimant, Pieces,
+    StoreFault, Subscription,
+};
+use faults::RoundTripFault;
+use pool::ConnectionPool;
 use shared::Shared;
 pub use wire::Url;
 
@@ -69,13 +72,13 @@ impl Postgres {
     /// connects and checks the server's version and the store's format. `patience`: timeout for a
     /// connection and for an answer.
     pub fn open(url: Url, patience: Duration) -> Postgres {
-        Postgres { shared: Rc::new(Shared::new(Connections::new(url, patience))) }
+        Postgres { shared: Rc::new(Shared::new(ConnectionPool::new(url, patience))) }
     }
 
     /// Creates the tables of a store. Returns `false` if the store exists; then only missing
     /// monthly partitions are created.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
-        let pool = Connections::unread(url, patience);
+        let pool = ConnectionPool::unread(url, patience);
         let schema = pool.schema().to_owned();
         let until = Instant::now() + patience;
         loop {
@@ -84,7 +87,7 @@ impl Postgres {
             let answers = pool.ask(&there)?;
             if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
                 let months = statements::months(&schema, MONTHS_AHEAD);
-                Connections::new(pool.url().clone(), patience).ask(&months)?;
+                ConnectionPool::new(pool.url().clone(), patience).ask(&months)?;
                 return Ok(false);
             }
             let made = SCHEMA.replace('@', &schema);
@@ -93,7 +96,7 @@ impl Postgres {
                 Ok(_) => return Ok(true),
                 // Another process creates the store at the same time or has created it, or the
                 // answer was lost.
-                Err(Trouble::Taken(_) | Trouble::Lost { .. } | Trouble::Crossed(_))
+                Err(RoundTripFault::Taken(_) | RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_))
                     if Instant::now() < until =>
                 {
                     std::thread::sleep(Duration::from_millis(20));
@@ -107,13 +110,13 @@ impl Postgres {
 impl Postgres {
     /// Grants a role of the database the privileges of one part in an existing store, and revokes
     /// all its other privileges there.
-    pub fn grant(url: Url, patience: Duration, part: Part, role: &str) -> Result<()> {
-        let pool = Connections::new(url, patience);
+    pub fn grant(url: Url, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
+        let pool = ConnectionPool::new(url, patience);
         pool.ask(&format!("BEGIN;{};COMMIT", grants::grant(pool.schema(), part, role))).map(drop)
     }
 }
 
-impl Elsewhere for Postgres {
+impl Backend for Postgres {
     fn shown(&self) -> String {
         self.shared.pool.url().shown().to_string()
     }
@@ -126,17 +129,17 @@ impl Elsewhere for Postgres {
         Ok(rows.filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
-    fn due(&self, now: Time, pools: &[Pool], by: Option<&Claimant>) -> Result<Due> {
+    fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents> {
         let names: Vec<&str> = pools.iter().map(Pool::as_str).collect();
         due::ask(&self.shared.pool, now, &names, by)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn Records>>> {
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
         if self.shared.producer.get().is_some() {
             return Ok(Some(Rc::new(producer::Producer::of(&self.shared, name))));
         }
-        match agent::Agent::find(&self.shared, name) {
-            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn Records>)),
+        match agent::PgAgent::find(&self.shared, name) {
+            Ok(found) => Ok(found.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>)),
             Err(error) if error.kind() == faults::NOT_ALLOWED => {
                 Ok(Some(Rc::new(producer::Producer::find(&self.shared, name, error)?)))
             }
@@ -159,7 +162,7 @@ impl Elsewhere for Postgres {
 
     fn take_slot(&self, under: &AgentName) -> Result<()> {
         let is_taken = self.shared.lock_of(under).is_some_and(|lock| lock.take_slot());
-        if is_taken { Ok(()) } else { Err(Trouble::Locked.into_error(self.shared.pool.url())) }
+        if is_taken { Ok(()) } else { Err(RoundTripFault::Locked.into_error(self.shared.pool.url())) }
     }
 
     fn tell(&self, name: &AgentName, message: &Arrival, size: u64, default: u64) -> Result<Option<String>> {
@@ -202,19 +205,19 @@ impl Elsewhere for Postgres {
         rows.map(|row| row.get(0).map(str::to_owned).ok_or_else(|| pool.unexpected("rooms"))).collect()
     }
 
-    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<Fault>> {
+    fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>> {
         fitness::faults(&self.shared.pool, now, overdue_after, is_quick)
     }
 
-    fn ear(&self) -> Box<dyn Ear> {
-        Box::new(watch::Listener::new(&self.shared))
+    fn ear(&self) -> Box<dyn Subscription> {
+        Box::new(watch::PgSubscription::new(&self.shared))
     }
 
     fn guest(&self) -> Option<&str> {
         self.shared.producer.get().map(String::as_str)
     }
 
-    fn afresh(self: Rc<Self>) -> Rc<dyn Elsewhere> {
+    fn afresh(self: Rc<Self>) -> Rc<dyn Backend> {
         let shared = Shared::new(self.shared.pool.afresh());
         shared.claim.replace(self.shared.claim.borrow().clone());
         Rc::new(Postgres { shared: Rc::new(shared) })

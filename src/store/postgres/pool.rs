@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-use super::faults::{self, Trouble};
+use super::faults::{self, RoundTripFault};
 use super::sql;
-use super::wire::{Answer, Connection, Fault, Url};
+use super::wire::{Connection, ServerAnswer, Url, WireFault};
 
 /// Format of the tables that this version reads and writes.
 pub const FORMAT: &str = "1";
@@ -25,7 +25,7 @@ const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 const OF_ONE_STEP: u32 = 10;
 
 #[derive(Debug)]
-pub struct Pool {
+pub struct ConnectionPool {
     url: Url,
     /// Schema as a quoted SQL identifier.
     schema: String,
@@ -37,20 +37,20 @@ pub struct Pool {
     is_known: Cell<bool>,
 }
 
-impl Pool {
-    pub fn new(url: Url, patience: Duration) -> Pool {
+impl ConnectionPool {
+    pub fn new(url: Url, patience: Duration) -> ConnectionPool {
         let schema = sql::name(url.schema());
-        Pool { url, schema, patience, idle: RefCell::default(), is_known: Cell::new(false) }
+        ConnectionPool { url, schema, patience, idle: RefCell::default(), is_known: Cell::new(false) }
     }
 
     /// Creates a pool that does not check the format, for a store that may not exist yet.
-    pub fn unread(url: Url, patience: Duration) -> Pool {
-        Pool { is_known: Cell::new(true), ..Pool::new(url, patience) }
+    pub fn unread(url: Url, patience: Duration) -> ConnectionPool {
+        ConnectionPool { is_known: Cell::new(true), ..ConnectionPool::new(url, patience) }
     }
 
     /// Moves the idle connections to a new pool, which checks the format again.
-    pub fn afresh(&self) -> Pool {
-        Pool {
+    pub fn afresh(&self) -> ConnectionPool {
+        ConnectionPool {
             url: self.url.clone(),
             schema: self.schema.clone(),
             patience: self.patience,
@@ -72,11 +72,11 @@ impl Pool {
     }
 
     /// Returns a connection that is in no transaction: an idle one, or else a new one.
-    pub fn take(&self) -> Result<Connection, Trouble> {
+    pub fn take(&self) -> Result<Connection, RoundTripFault> {
         self.take_within(self.patience)
     }
 
-    fn take_within(&self, patience: Duration) -> Result<Connection, Trouble> {
+    fn take_within(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
         let kept = self.idle.borrow_mut().pop();
         kept.map_or_else(|| self.open(patience), Ok)
     }
@@ -86,9 +86,9 @@ impl Pool {
         connection.flights() > OF_ONE_STEP
     }
 
-    /// True if the next connection that [`Pool::take`] returns is persistent.
+    /// True if the next connection that [`ConnectionPool::take`] returns is persistent.
     pub fn has_kept(&self) -> bool {
-        self.idle.borrow().last().is_some_and(Pool::is_kept)
+        self.idle.borrow().last().is_some_and(ConnectionPool::is_kept)
     }
 
     /// Returns a connection to the idle ones. It must be in no transaction.
@@ -104,7 +104,7 @@ impl Pool {
     }
 
     /// Opens a connection that is not shared with other queries.
-    pub fn open(&self, patience: Duration) -> Result<Connection, Trouble> {
+    pub fn open(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
         let connection = Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))?;
         let version = connection.server_version();
         // 140005 is version 14.5.
@@ -116,17 +116,17 @@ impl Pool {
 
     /// Makes one round trip that only reads or is idempotent. If the connection breaks, it is sent
     /// again over a new one.
-    pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
+    pub fn ask(&self, statements: &str) -> Result<Vec<ServerAnswer>> {
         self.ask_within(statements, self.patience)
     }
 
-    /// Like [`Pool::ask`], with a timeout.
-    pub fn ask_within(&self, statements: &str, patience: Duration) -> Result<Vec<Answer>> {
+    /// Like [`ConnectionPool::ask`], with a timeout.
+    pub fn ask_within(&self, statements: &str, patience: Duration) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
             match self.ask_for(statements, left) {
-                Err(Trouble::Lost { .. }) if Instant::now() < until => self.forget(),
+                Err(RoundTripFault::Lost { .. }) if Instant::now() < until => self.forget(),
                 Err(trouble) => return Err(trouble.into_error(&self.url)),
                 Ok(answers) => return Ok(answers),
             }
@@ -134,11 +134,11 @@ impl Pool {
     }
 
     /// Makes one round trip, which is sent only once.
-    pub fn ask_once(&self, statements: &str) -> Result<Vec<Answer>, Trouble> {
+    pub fn ask_once(&self, statements: &str) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         self.ask_for(statements, self.patience)
     }
 
-    fn ask_for(&self, statements: &str, patience: Duration) -> Result<Vec<Answer>, Trouble> {
+    fn ask_for(&self, statements: &str, patience: Duration) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         let mut connection = self.take_within(patience)?;
         let answers = self.fly_within(&mut connection, statements, patience);
         if answers.is_ok() {
@@ -153,17 +153,17 @@ impl Pool {
         connection: &mut Connection,
         statements: &str,
         waits: Duration,
-    ) -> Result<Vec<Answer>, Trouble> {
+    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         self.fly_within(connection, statements, self.patience.saturating_add(waits))
     }
 
-    /// Like [`Pool::fly`], with a timeout.
+    /// Like [`ConnectionPool::fly`], with a timeout.
     pub fn fly_within(
         &self,
         connection: &mut Connection,
         statements: &str,
         patience: Duration,
-    ) -> Result<Vec<Answer>, Trouble> {
+    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         let (begins, is_first) = (!connection.is_in_transaction(), !self.is_known.get());
         let mut flight = String::new();
         if begins {
@@ -188,12 +188,12 @@ impl Pool {
 
     /// Makes a round trip, again after each loss of the connection. After `first` may have reached
     /// the server, `again` is sent instead, because `first` may have been executed.
-    pub fn insist(&self, first: &str, again: &str) -> Result<Vec<Answer>> {
+    pub fn insist(&self, first: &str, again: &str) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;
         loop {
             match self.ask_once(flight) {
-                Err(Trouble::Lost { is_sent, .. }) if Instant::now() < until => {
+                Err(RoundTripFault::Lost { is_sent, .. }) if Instant::now() < until => {
                     self.forget();
                     if is_sent {
                         flight = again;
@@ -205,8 +205,8 @@ impl Pool {
         }
     }
 
-    fn trouble(&self, fault: Fault) -> Trouble {
-        Trouble::of(fault, &self.url)
+    fn trouble(&self, fault: WireFault) -> RoundTripFault {
+        RoundTripFault::of(fault, &self.url)
     }
 
     /// Error about an answer that no correct server gives.

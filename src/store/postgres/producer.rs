@@ -11,7 +11,7 @@ use crate::model::time::{Span, Time};
 
 use super::super::dir::Subject;
 use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{Arrival, Claimant, Hold, Lease, Records, Sight};
+use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
 use super::shared::{Shared, first};
 use super::{faults, statements};
 
@@ -51,7 +51,7 @@ impl Producer {
     }
 }
 
-impl Records for Producer {
+impl AgentRecords for Producer {
     fn identity(&self) -> Result<String> {
         self.refused()
     }
@@ -92,7 +92,7 @@ impl Records for Producer {
         }
     }
 
-    fn see(&self) -> Result<Rc<dyn Sight>> {
+    fn see(&self) -> Result<Rc<dyn ReadView>> {
         self.refused()
     }
 
@@ -100,11 +100,11 @@ impl Records for Producer {
         self.refused()
     }
 
-    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Hold>>> {
+    fn hold(&self, _: Duration) -> Result<Option<Box<dyn Txn>>> {
         self.refused()
     }
 
-    fn lease(&self, _: Subject, _: &Claimant) -> Result<Option<Box<dyn Lease>>> {
+    fn lease(&self, _: Subject, _: &LeaseClaimant) -> Result<Option<Box<dyn Lease>>> {
         self.refused()
     }
 

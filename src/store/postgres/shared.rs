@@ -8,15 +8,15 @@ use std::rc::{Rc, Weak};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::{Claim, Claimant};
-use super::pool::Pool;
+use super::super::elsewhere::{Claim, LeaseClaimant};
+use super::pool::ConnectionPool;
 use super::sql;
-use super::wire::{Answer, Row};
+use super::wire::{Row, ServerAnswer};
 
 /// State of one store.
 #[derive(Debug)]
 pub struct Shared {
-    pub pool: Pool,
+    pub pool: ConnectionPool,
     /// Leases of this process: agent and subject, with fence and machine. A change is refused if
     /// another process has taken one over.
     pub leases: RefCell<BTreeMap<(i64, String), (i64, String)>>,
@@ -55,7 +55,7 @@ pub struct One {
 pub trait Locked: Debug {
     /// Makes a round trip that only reads, in the open transaction. `None` if no transaction is
     /// open.
-    fn ask(&self, statements: &str) -> Option<Result<Vec<Answer>>>;
+    fn ask(&self, statements: &str) -> Option<Result<Vec<ServerAnswer>>>;
 
     /// True if a transaction with the lock is open.
     fn is_open(&self) -> bool;
@@ -70,25 +70,25 @@ pub trait Locked: Debug {
     fn take_slot(&self) -> bool;
 
     /// Grants a lease that the next change writes. `None` if no transaction is open.
-    fn grant(&self, subject: &str, claimant: &Claimant) -> Option<Grant>;
+    fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<LeaseGrant>;
 
     /// Deletes a lease with the next change, which clears `is_written` of its mark.
-    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<Mark>);
+    fn give_back(&self, subject: &str, anchor: &str, mark: &Rc<PendingLease>);
 }
 
 /// Result of a request for a lease under the lock.
 #[derive(Debug)]
-pub enum Grant {
+pub enum LeaseGrant {
     /// Another process has the lease.
     Taken,
-    Ours(Rc<Mark>),
+    Ours(Rc<PendingLease>),
     /// The agent's last fence is invalid.
     Damaged(Error),
 }
 
 /// State of a lease that the lease shares with the change that writes it.
 #[derive(Debug)]
-pub struct Mark {
+pub struct PendingLease {
     pub fence: i64,
     /// Time at which the last write or heartbeat of the lease was sent, by
     /// [`super::lease::boot_time`].
@@ -98,7 +98,7 @@ pub struct Mark {
 }
 
 impl Shared {
-    pub fn new(pool: Pool) -> Shared {
+    pub fn new(pool: ConnectionPool) -> Shared {
         Shared {
             pool,
             leases: RefCell::default(),
@@ -177,7 +177,7 @@ impl One {
 
     /// Makes a round trip that only reads, in the transaction of the lock if this process has one
     /// open.
-    pub fn ask(&self, statements: &str) -> Result<Vec<Answer>> {
+    pub fn ask(&self, statements: &str) -> Result<Vec<ServerAnswer>> {
         match self.lock().and_then(|lock| lock.ask(statements)) {
             Some(answers) => answers,
             None => self.shared.pool.ask(statements),
@@ -186,7 +186,7 @@ impl One {
 }
 
 /// First row of the first answer.
-pub fn first(answers: &[Answer]) -> Option<&Row> {
+pub fn first(answers: &[ServerAnswer]) -> Option<&Row> {
     answers.first()?.rows.first()
 }
 

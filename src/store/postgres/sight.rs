@@ -18,7 +18,7 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{ENDED, Order, Piece, Sight};
+use super::super::elsewhere::{ENDED, Op, Order, ReadView};
 use super::shared::{One, number};
 use super::wire::Row;
 use super::{faults, kept, said, sql, statements, whole};
@@ -28,7 +28,7 @@ const FEW_LINES: usize = 32;
 const MANY_LINES: usize = 512;
 
 #[derive(Debug)]
-pub struct Seen {
+pub struct PgReadView {
     pub one: Rc<One>,
     pub seen_at: u64,
     pub fence: i64,
@@ -38,14 +38,14 @@ pub struct Seen {
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: Vec<(MessageId, String)>,
-    pub leases: BTreeMap<String, Leased>,
+    pub leases: BTreeMap<String, LeaseRow>,
     /// Archive lines that were loaded with the records.
-    past: Option<Past>,
+    past: Option<ArchiveQuery>,
 }
 
 /// Archive lines that a claim needs.
 #[derive(Debug, Default)]
-struct Past {
+struct ArchiveQuery {
     /// Latest briefs with their sequence numbers, newest first.
     briefs: Vec<(i64, String)>,
     /// Kinds and texts of the archive lines about the first message of the inbox.
@@ -54,7 +54,7 @@ struct Past {
 
 /// A row of the table `lease`.
 #[derive(Debug, Clone)]
-pub struct Leased {
+pub struct LeaseRow {
     pub fence: i64,
     pub anchor: String,
     pub is_alive: bool,
@@ -65,11 +65,11 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
     Some(InboxKey { priority, id: MessageId(Uuid::parse_str(id).ok()?) })
 }
 
-impl Seen {
+impl PgReadView {
     /// Parses the rows of [`statements::load`] or [`kept::load`]. `None` if the agent does not
     /// exist any more.
-    pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<Seen>> {
-        let mut seen = Seen {
+    pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
+        let mut seen = PgReadView {
             one: Rc::clone(one),
             seen_at: 0,
             fence: 0,
@@ -79,7 +79,7 @@ impl Seen {
             texts: RefCell::default(),
             hints: Vec::new(),
             leases: BTreeMap::new(),
-            past: with_past.then(Past::default),
+            past: with_past.then(ArchiveQuery::default),
         };
         let mut is_there = false;
         for row in rows {
@@ -125,7 +125,7 @@ impl Seen {
             }
             "l" => {
                 let fence = number(Some(row), 2)?;
-                let leased = Leased { fence, anchor: text(3)?, is_alive: row.get(4)? == "true" };
+                let leased = LeaseRow { fence, anchor: text(3)?, is_alive: row.get(4)? == "true" };
                 self.leases.insert(text(1)?, leased);
             }
             _ => return None,
@@ -204,7 +204,7 @@ impl Seen {
     }
 }
 
-impl Sight for Seen {
+impl ReadView for PgReadView {
     fn state(&self) -> Result<String> {
         Ok(self.state.clone())
     }
@@ -357,7 +357,7 @@ impl Sight for Seen {
         )
     }
 
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
         let before = format!(" AND t.at < {}", moment.as_millis());
         whole::lines(self, &format!(" AND t.kind <> {}", sql::text(ENDED)?), &before, each)
     }
@@ -372,7 +372,7 @@ impl Sight for Seen {
         }
     }
 
-    fn pieces(&self, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
         whole::pieces(self, each)
     }
 }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::model::record::Plane;
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, Brought, ENDED, Piece};
+use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op};
 use super::super::settings::{Settings, Takes};
 use super::tables::{Rows, TABLES, Table};
 use super::{input, sql};
@@ -202,7 +202,7 @@ pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<Stri
 }
 
 /// Returns the statements of a change, in order. `revision`: the one after the change.
-pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Piece]) -> Result<String> {
+pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Op]) -> Result<String> {
     let mut all = String::new();
     for (at, piece) in pieces.iter().enumerate() {
         // Adjacent lines for the same table become one statement.
@@ -231,18 +231,18 @@ pub fn replace_policy(schema: &str, agent: i64, settings: &Settings) -> Result<S
 }
 
 /// Returns the revision after a change, if the change writes the state.
-pub fn revision_of(pieces: &[Piece]) -> Option<u64> {
+pub fn revision_of(pieces: &[Op]) -> Option<u64> {
     pieces
         .iter()
-        .find_map(|piece| if let Piece::State { revision, .. } = piece { Some(*revision) } else { None })
+        .find_map(|piece| if let Op::State { revision, .. } = piece { Some(*revision) } else { None })
 }
 
-fn are_alike(one: &Piece, other: &Piece) -> bool {
+fn are_alike(one: &Op, other: &Op) -> bool {
     matches!(
         (one, other),
-        (Piece::Event { .. }, Piece::Event { .. })
-            | (Piece::File(_), Piece::File(_))
-            | (Piece::Ended { .. }, Piece::Ended { .. })
+        (Op::Event { .. }, Op::Event { .. })
+            | (Op::File(_), Op::File(_))
+            | (Op::Ended { .. }, Op::Ended { .. })
     )
 }
 
@@ -251,23 +251,23 @@ fn change_by(
     schema: &str,
     agent: i64,
     revision: u64,
-    piece: &Piece,
+    piece: &Op,
     goes_on: bool,
 ) -> Result<()> {
     // Writing to a `String` can't fail.
     let _ = match piece {
-        Piece::Identity(text) => {
+        Op::Identity(text) => {
             write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
         }
-        Piece::Policy(settings) => write!(all, "{}", replace_policy(schema, agent, settings)?),
-        Piece::State { revision, due: at, text } => write!(
+        Op::Policy(settings) => write!(all, "{}", replace_policy(schema, agent, settings)?),
+        Op::State { revision, due: at, text } => write!(
             all,
             "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
              ON CONFLICT (agent_id) DO UPDATE SET revision = excluded.revision, body = excluded.body;{}",
             sql::text(text)?,
             at.map_or_else(|| not_due(schema, agent), |at| due(schema, agent, at.as_millis()))
         ),
-        Piece::Open { plane, id, text } => write!(
+        Op::Open { plane, id, text } => write!(
             all,
             "INSERT INTO {schema}.record (agent_id, kind, id, body) VALUES ({agent},'{}',{},{}) \
              ON CONFLICT (agent_id, kind, id) DO UPDATE SET body = excluded.body",
@@ -275,7 +275,7 @@ fn change_by(
             sql::text(id)?,
             sql::text(text)?
         ),
-        Piece::Closed { plane, id } => {
+        Op::Closed { plane, id } => {
             let (id, kind) = (sql::text(id)?, sql::plane(*plane));
             let _ = write!(
                 all,
@@ -291,14 +291,14 @@ fn change_by(
             Ok(())
         }
         // The record of the work item may follow its plan.
-        Piece::Plan { work, text } => write!(
+        Op::Plan { work, text } => write!(
             all,
             "INSERT INTO {schema}.plan (agent_id, id, body) VALUES ({agent},{},{}) \
              ON CONFLICT (agent_id, id) DO UPDATE SET body = excluded.body",
             sql::text(work)?,
             sql::bytes(text.as_bytes())
         ),
-        Piece::Saved { checkpoint, part, bytes } => write!(
+        Op::Saved { checkpoint, part, bytes } => write!(
             all,
             "INSERT INTO {schema}.blob (agent_id, subject, name, part, bytes) VALUES ({agent},'{}','{}',{part},{}) \
              ON CONFLICT (agent_id, subject, name, part) DO UPDATE SET bytes = excluded.bytes",
@@ -306,19 +306,19 @@ fn change_by(
             workdir::name_of(*checkpoint),
             sql::bytes(bytes)
         ),
-        Piece::Unsaved(run) => {
+        Op::Unsaved(run) => {
             write!(all, "DELETE FROM {schema}.blob WHERE agent_id = {agent} AND subject = '{run}'")
         }
-        Piece::Room(room) => {
+        Op::Room(room) => {
             write!(all, "UPDATE {schema}.agent SET room = {} WHERE id = {agent}", sql::text(room)?)
         }
-        Piece::File(Brought { path, written_at, digest }) => {
+        Op::File(ImportedFile { path, written_at, digest }) => {
             if !goes_on {
                 let _ = write!(all, "INSERT INTO {schema}.file (agent_id, path, written_at, digest) VALUES ");
             }
             write!(all, "({agent},{},{written_at},{})", sql::text(path)?, sql::text(digest)?)
         }
-        Piece::Shut(is_shut) => write!(
+        Op::Shut(is_shut) => write!(
             all,
             "{}UPDATE {schema}.agent SET is_shut = {is_shut} WHERE id = {agent}",
             if *is_shut {
@@ -327,7 +327,7 @@ fn change_by(
                 String::new()
             }
         ),
-        Piece::Arrived(arrival) => {
+        Op::Arrived(arrival) => {
             // A message may already be in the inbox with another priority.
             let (id, sign) = match arrival {
                 Arrival::Message { key, .. } => (key.id, ">="),
@@ -342,18 +342,18 @@ fn change_by(
                 arrived(arrival)?
             )
         }
-        Piece::Taken(key) => write!(
+        Op::Taken(key) => write!(
             all,
             "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {} AND id = {}",
             key.priority.digit(),
             sql::uuid(key.id.0)
         ),
-        Piece::Heard(id) => write!(
+        Op::Heard(id) => write!(
             all,
             "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {HINT} AND id = {}",
             sql::uuid(id.0)
         ),
-        Piece::Key { key, admitted_at, text } => write!(
+        Op::Key { key, admitted_at, text } => write!(
             all,
             "INSERT INTO {schema}.dedupe (agent_id, key_sha, revision, admitted_at, body) \
              VALUES ({agent},{},{revision},{},{}) ON CONFLICT (agent_id, key_sha) DO UPDATE \
@@ -362,14 +362,14 @@ fn change_by(
             admitted_at.as_millis(),
             sql::text(text)?
         ),
-        Piece::TriggerKey { trigger, digest, key } => write!(
+        Op::TriggerKey { trigger, digest, key } => write!(
             all,
             "INSERT INTO {schema}.trigger_key (agent_id, trigger_id, sha, key) VALUES ({agent},'{trigger}',{},{}) \
              ON CONFLICT (agent_id, trigger_id) DO UPDATE SET sha = excluded.sha, key = excluded.key",
             sql::text(digest)?,
             sql::bytes(key)
         ),
-        Piece::Ended { kind, id, at, text } => {
+        Op::Ended { kind, id, at, text } => {
             if !goes_on {
                 let _ = write!(
                     all,
@@ -385,14 +385,14 @@ fn change_by(
                 sql::text(text)?
             )
         }
-        Piece::Event { seq, at, text } => {
+        Op::Event { seq, at, text } => {
             if !goes_on {
                 let _ =
                     write!(all, "INSERT INTO {schema}.event (agent_id, number, at, revision, body) VALUES ");
             }
             write!(all, "({agent},{seq},{},{revision},{})", at.as_millis(), sql::text(text)?)
         }
-        Piece::Forgotten { from, until, seen_at } => {
+        Op::Forgotten { from, until, seen_at } => {
             let of_it = format!(
                 "agent_id = {agent} AND at >= {} AND at < {} AND revision <= {seen_at}",
                 from.as_millis(),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::model::id::AgentName;
 
-use super::super::elsewhere::Ear;
-use super::faults::Trouble;
+use super::super::elsewhere::Subscription;
+use super::faults::RoundTripFault;
 use super::shared::{Shared, first, number};
 use super::sql;
 use super::wire::Connection;
@@ -54,7 +54,7 @@ pub fn told(schema: &str, agent: impl Display) -> String {
 
 /// Subscription of a process to changes.
 #[derive(Debug)]
-pub struct Listener {
+pub struct PgSubscription {
     shared: Rc<Shared>,
     standing: Standing,
 }
@@ -63,14 +63,14 @@ pub struct Listener {
 enum Standing {
     /// No connection is open. The next attempt is at this time, or at once.
     Away(Option<Instant>),
-    Listens(Box<Line>),
+    Listens(Box<ListenConnection>),
     /// Notifications are impossible, so no further attempt is made.
     Deaf,
 }
 
 /// A connection that only receives notifications.
 #[derive(Debug)]
-struct Line {
+struct ListenConnection {
     connection: Connection,
     channel: String,
     /// Number of agents that were requested, and the ids of those that exist.
@@ -81,20 +81,20 @@ struct Line {
     is_proven: bool,
 }
 
-impl Line {
+impl ListenConnection {
     /// Channel of the test notification.
     fn proof(&self) -> String {
         format!("{}_proof", self.channel)
     }
 }
 
-impl Listener {
-    pub fn new(shared: &Rc<Shared>) -> Listener {
-        Listener { shared: Rc::clone(shared), standing: Standing::Away(None) }
+impl PgSubscription {
+    pub fn new(shared: &Rc<Shared>) -> PgSubscription {
+        PgSubscription { shared: Rc::clone(shared), standing: Standing::Away(None) }
     }
 
     /// Opens a subscription. `None` if a pooler is in between.
-    fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<Line>>, Trouble> {
+    fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<ListenConnection>>, RoundTripFault> {
         let pool = &self.shared.pool;
         let mut connection = pool.open(PATIENCE)?;
         let asked = "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')";
@@ -104,7 +104,7 @@ impl Listener {
         let is_own = connection.backend().is_some() && connection.backend() == number(row, 0);
         let Some(channel) = row.and_then(|row| row.get(1)).filter(|_| is_own) else { return Ok(None) };
         let channel = channel.to_owned();
-        let line = Box::new(Line {
+        let line = Box::new(ListenConnection {
             connection,
             channel,
             named: 0,
@@ -117,7 +117,12 @@ impl Listener {
     }
 
     /// Inserts or renews the rows. `along`: other statements of the same transaction.
-    fn write(&self, mut line: Box<Line>, agents: &[AgentName], along: &str) -> Result<Box<Line>, Trouble> {
+    fn write(
+        &self,
+        mut line: Box<ListenConnection>,
+        agents: &[AgentName],
+        along: &str,
+    ) -> Result<Box<ListenConnection>, RoundTripFault> {
         let (pool, schema, now) = (&self.shared.pool, self.shared.pool.schema(), sql::SERVER_NOW);
         let names = agents.iter().map(|name| sql::text(name.as_str())).collect::<Result<Vec<_>>>()?;
         // Each waiting process removes expired rows, so the table stays small.
@@ -148,7 +153,7 @@ impl Listener {
     }
 }
 
-impl Ear for Listener {
+impl Subscription for PgSubscription {
     fn listen(&mut self, agents: &[AgentName]) {
         let told = match std::mem::replace(&mut self.standing, Standing::Deaf) {
             Standing::Deaf => return,
@@ -167,14 +172,14 @@ impl Ear for Listener {
             Ok(Some(line)) => Standing::Listens(line),
             Ok(None) => Standing::Deaf,
             Err(
-                Trouble::Lost { .. }
-                | Trouble::Unreachable(_)
-                | Trouble::Locked
-                | Trouble::Taken(_)
-                | Trouble::Crossed(_),
+                RoundTripFault::Lost { .. }
+                | RoundTripFault::Unreachable(_)
+                | RoundTripFault::Locked
+                | RoundTripFault::Taken(_)
+                | RoundTripFault::Crossed(_),
             ) => Standing::Away(Instant::now().checked_add(AGAIN)),
             // The role may not write rows, or the server is read-only.
-            Err(Trouble::Refused { .. } | Trouble::Other(_)) => Standing::Deaf,
+            Err(RoundTripFault::Refused { .. } | RoundTripFault::Other(_)) => Standing::Deaf,
         };
     }
 
@@ -202,7 +207,7 @@ impl Ear for Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for PgSubscription {
     /// Deletes the rows. If that fails, they expire, and another waiting process removes them.
     fn drop(&mut self) {
         let Standing::Listens(line) = &mut self.standing else { return };

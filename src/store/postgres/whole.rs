@@ -10,10 +10,10 @@ use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::dir::archive;
-use super::super::elsewhere::{Arrival, Brought, Piece};
+use super::super::elsewhere::{Arrival, ImportedFile, Op};
 use super::super::settings::Settings;
 use super::shared::{One, number};
-use super::sight::{Seen, key};
+use super::sight::{PgReadView, key};
 use super::wire::Row;
 use super::{said, sql};
 
@@ -22,7 +22,7 @@ use super::{said, sql};
 const AT_ONCE: usize = 64;
 
 /// Passes the pieces of this revision to `each`, perhaps with arrivals that are newer than it.
-pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<()> {
+pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     let one = &seen.one;
     let (schema, agent) = (one.schema(), one.id);
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
@@ -36,15 +36,15 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     };
     paged(seen, "''", page, 3, &mut |row| {
         let brought = brought(row).ok_or_else(|| unexpected("a file"))?;
-        each(Piece::File(brought))
+        each(Op::File(brought))
     })?;
-    each(Piece::Identity(one.identity.borrow().clone()))?;
-    each(Piece::Policy(Settings::of(one.policy.borrow().clone())))?;
+    each(Op::Identity(one.identity.borrow().clone()))?;
+    each(Op::Policy(Settings::of(one.policy.borrow().clone())))?;
     // The destination computes the due time from the state.
-    each(Piece::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
-    each(Piece::Shut(is_shut.get(0) == Some("t")))?;
+    each(Op::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
+    each(Op::Shut(is_shut.get(0) == Some("t")))?;
     for ((plane, id), text) in &seen.open {
-        each(Piece::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
+        each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
     }
     paged(
         seen,
@@ -59,7 +59,7 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
         2,
         &mut |row| {
             let text = row.get(1).and_then(sql::text_of_hex).ok_or_else(|| unexpected("a plan"))?;
-            each(Piece::Plan { work: row.get(0).unwrap_or_default().to_owned(), text })
+            each(Op::Plan { work: row.get(0).unwrap_or_default().to_owned(), text })
         },
     )?;
     paged(
@@ -74,7 +74,7 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
         4,
         &mut |row| {
             let arrival = arrival(row).ok_or_else(|| unexpected("an arrival"))?;
-            each(Piece::Arrived(arrival))
+            each(Op::Arrived(arrival))
         },
     )?;
     let mut parts = Vec::new();
@@ -90,7 +90,7 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
     })?;
     for (checkpoint, part) in parts {
         let Some(bytes) = saved_part(one, checkpoint, part)? else { return seen.changed() };
-        each(Piece::Saved { checkpoint, part, bytes })?;
+        each(Op::Saved { checkpoint, part, bytes })?;
     }
     lines(seen, "", "", each)?;
     let asked = format!("SELECT revision FROM {schema}.state WHERE agent_id = {agent}");
@@ -101,10 +101,10 @@ pub fn pieces(seen: &Seen, each: &mut dyn FnMut(Piece) -> Result<()>) -> Result<
 /// Passes the archive lines and events of this revision to `each`. `of_kind` and `when`: SQL
 /// conditions on `t.kind` and `t.at`.
 pub fn lines(
-    seen: &Seen,
+    seen: &PgReadView,
     of_kind: &str,
     when: &str,
-    each: &mut dyn FnMut(Piece) -> Result<()>,
+    each: &mut dyn FnMut(Op) -> Result<()>,
 ) -> Result<()> {
     let one = &seen.one;
     let of_this = format!("t.agent_id = {} AND t.revision <= {}{when}", one.id, seen.seen_at);
@@ -134,7 +134,7 @@ pub fn lines(
 /// Runs a query page by page. `first`: position before the first page. `mark`: column with the
 /// position of a row, after which the next page begins.
 fn paged(
-    seen: &Seen,
+    seen: &PgReadView,
     first: &str,
     page: impl Fn(&str) -> String,
     mark: usize,
@@ -174,8 +174,8 @@ fn part(row: &Row) -> Option<(Checkpoint, u32)> {
     Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, number(Some(row), 2)?))
 }
 
-fn brought(row: &Row) -> Option<Brought> {
-    Some(Brought {
+fn brought(row: &Row) -> Option<ImportedFile> {
+    Some(ImportedFile {
         path: row.get(0)?.to_owned(),
         written_at: number(Some(row), 1)?,
         digest: row.get(2)?.to_owned(),
@@ -191,8 +191,8 @@ fn arrival(row: &Row) -> Option<Arrival> {
     Some(Arrival::Message { key, text: said::message(text, by) })
 }
 
-fn ended(row: &Row) -> Option<Piece> {
-    Some(Piece::Ended {
+fn ended(row: &Row) -> Option<Op> {
+    Some(Op::Ended {
         kind: archive::kind(row.get(0)?)?,
         id: row.get(1).map(str::to_owned),
         at: Time::from_millis(row.get(2)?.parse().ok()?),
@@ -200,8 +200,8 @@ fn ended(row: &Row) -> Option<Piece> {
     })
 }
 
-fn event(row: &Row) -> Option<Piece> {
-    Some(Piece::Event {
+fn event(row: &Row) -> Option<Op> {
+    Some(Op::Event {
         seq: row.get(0)?.parse().ok()?,
         at: Time::from_millis(row.get(1)?.parse().ok()?),
         text: row.get(2)?.to_owned(),

@@ -15,17 +15,17 @@ use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
 use crate::model::preemption::Checkpoint;
-use crate::model::records::Misfit;
+use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
-use super::super::dir::{self, Guard, Sharing, Subject, layout};
+use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{Arrival, CHANGED, Records, Sight};
-use super::change::Change;
-use super::leased::Leased;
+use super::super::elsewhere::{AgentRecords, Arrival, CHANGED, ReadView};
+use super::change::AgentTxn;
+use super::leased::HeldLease;
 use super::remote::Remote;
 use super::seen::RemoteSnapshot;
 use super::snapshot::Snapshot;
@@ -42,7 +42,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Agent<'s> {
     store: &'s Store,
-    local: dir::Agent<'s>,
+    local: dir::DirAgent<'s>,
     remote: Option<Remote>,
 }
 
@@ -54,7 +54,7 @@ pub enum StoreVersion {
 }
 
 impl<'s> Agent<'s> {
-    pub(super) fn of_dir(store: &'s Store, local: dir::Agent<'s>) -> Agent<'s> {
+    pub(super) fn of_dir(store: &'s Store, local: dir::DirAgent<'s>) -> Agent<'s> {
         Agent { store, local, remote: None }
     }
 
@@ -62,7 +62,7 @@ impl<'s> Agent<'s> {
         store: &'s Store,
         name: &AgentName,
         shown: String,
-        records: Rc<dyn Records>,
+        records: Rc<dyn AgentRecords>,
     ) -> Agent<'s> {
         let remote = Remote { name: name.clone(), shown, records, has_moved_in: Cell::new(false) };
         Agent { store, local: store.local.room(name), remote: Some(remote) }
@@ -73,7 +73,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Returns this machine's part of the agent.
-    pub fn local(&self) -> &dir::Agent<'s> {
+    pub fn local(&self) -> &dir::DirAgent<'s> {
         &self.local
     }
 
@@ -193,12 +193,12 @@ impl<'s> Agent<'s> {
     pub(super) fn see<T>(
         &self,
         remote: &Remote,
-        read: impl Fn(Rc<dyn Sight>, State) -> Result<T>,
+        read: impl Fn(Rc<dyn ReadView>, State) -> Result<T>,
     ) -> Result<T> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
-            let sight: Rc<dyn Sight> = remote.records.see()?;
+            let sight: Rc<dyn ReadView> = remote.records.see()?;
             let state = remote.state_of(&sight.state()?)?;
             let found = read(sight, state);
             attempts += 1;
@@ -267,39 +267,39 @@ impl<'s> Agent<'s> {
     }
 
     /// Returns the error for something in the inbox that is no message, with its place.
-    pub fn damage(&self, misfit: &Misfit) -> Error {
+    pub fn damage(&self, misfit: &MalformedFile) -> Error {
         let Some(remote) = &self.remote else { return self.local.damage(misfit) };
         let place = remote.place(format_args!("{}/{}", layout::INBOX, misfit.name));
         Error::damaged(place, format!("no message of {}: {}", remote.name, misfit.reason))
     }
 
     /// Takes the agent's lock, and finishes a transaction that was interrupted.
-    pub fn change(&self, now: Time) -> Result<Change<'_>> {
+    pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
         let Some(remote) = &self.remote else {
-            return Ok(Change::new(self, self.local.change(now)?, None, now));
+            return Ok(AgentTxn::new(self, self.local.change(now)?, None, now));
         };
         let begun = Instant::now();
         let room = self.in_room(remote, || self.local.lock_room(now))?;
         let left = self.store.local.patience().saturating_sub(begun.elapsed());
         let Some(hold) = remote.records.hold(left)? else { return Err(remote.busy(begun.elapsed())) };
-        Ok(Change::new(self, room, Some(hold), now))
+        Ok(AgentTxn::new(self, room, Some(hold), now))
     }
 
     /// Takes the lock without waiting. `None`: another process has it.
-    pub fn try_change(&self, now: Time) -> Result<Option<Change<'_>>> {
+    pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let Some(remote) = &self.remote else {
-            return Ok(self.local.try_change(now)?.map(|dir| Change::new(self, dir, None, now)));
+            return Ok(self.local.try_change(now)?.map(|dir| AgentTxn::new(self, dir, None, now)));
         };
         let Some(room) = self.in_room(remote, || self.local.try_lock_room(now))? else { return Ok(None) };
-        Ok(remote.records.hold(Duration::ZERO)?.map(|hold| Change::new(self, room, Some(hold), now)))
+        Ok(remote.records.hold(Duration::ZERO)?.map(|hold| AgentTxn::new(self, room, Some(hold), now)))
     }
 
     /// Takes the lock for `doctor`: a transaction that can't be finished stays as it is.
-    pub fn change_damaged(&self, now: Time) -> Result<Change<'_>> {
+    pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
         if self.remote.is_some() {
             return self.change(now);
         }
-        Ok(Change::new(self, self.local.change_damaged(now)?, None, now))
+        Ok(AgentTxn::new(self, self.local.change_damaged(now)?, None, now))
     }
 
     /// Brings all that was committed to where a copy of the directory has it.
@@ -309,19 +309,19 @@ impl<'s> Agent<'s> {
 
     /// Takes the lock of notifications. Processes that have transitions to report share it; a
     /// process that reports the transitions of a killed one takes it alone. `None`: it is not free.
-    pub fn telling(&self, sharing: Sharing) -> Result<Option<Guard>> {
+    pub fn telling(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         self.ready_local()?.telling(sharing)
     }
 
     /// Takes the lease of a run or a task. `None`: a living process has it, or one that may be
     /// alive.
-    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<Leased>> {
+    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<HeldLease>> {
         let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
         Ok(self.leased_or(subject, guard)?.ok())
     }
 
     /// Takes the lease, and waits for a process that has it as long as for any lock.
-    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<Leased> {
+    pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<HeldLease> {
         let begun = Instant::now();
         let mut guard = self.ready_local()?.lease_in_time(subject, now)?;
         loop {
@@ -342,7 +342,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Takes over a lease that the process which has started this one held already.
-    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<Leased> {
+    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<HeldLease> {
         let guard = self.local.inherited_lease(subject, file, now)?;
         self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
     }
@@ -381,11 +381,15 @@ impl<'s> Agent<'s> {
     }
 
     /// With the lock of this machine the lease of the other store, or the lock back.
-    fn leased_or(&self, subject: Subject, guard: Guard) -> Result<std::result::Result<Leased, Guard>> {
-        let Some(remote) = &self.remote else { return Ok(Ok(Leased::new(guard, None, Duration::ZERO))) };
+    fn leased_or(
+        &self,
+        subject: Subject,
+        guard: LockGuard,
+    ) -> Result<std::result::Result<HeldLease, LockGuard>> {
+        let Some(remote) = &self.remote else { return Ok(Ok(HeldLease::new(guard, None, Duration::ZERO))) };
         let claimant = self.store.local.claimant()?;
         Ok(match remote.records.lease(subject, &claimant)? {
-            Some(lease) => Ok(Leased::new(guard, Some(lease), claimant.lasts.as_std())),
+            Some(lease) => Ok(HeldLease::new(guard, Some(lease), claimant.lasts.as_std())),
             None => Err(guard),
         })
     }
@@ -406,7 +410,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Returns this machine's part of the agent, and makes its directory first if it is missing.
-    pub fn ready_local(&self) -> Result<&dir::Agent<'s>> {
+    pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
         if let Some(remote) = &self.remote {
             if let Some(prepared) = remote.records.room().filter(|_| !remote.has_moved_in.get()) {
                 self.local.move_in_late(&prepared)?;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::beneath::Spot;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest;
@@ -27,18 +27,18 @@ use crate::model::work::WorkItem;
 use crate::workdir;
 
 use super::super::dir::inbox::{self, Name};
-use super::super::dir::prepared::Prepared;
+use super::super::dir::prepared::PreparedDir;
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::travel::{FileKind, place};
 use super::super::dir::view::View;
 use super::super::dir::{self, Appeared, agent_exists, archive, files, layout, lines, months};
-use super::super::elsewhere::{Arrival, Brought, Piece, parts};
+use super::super::elsewhere::{Arrival, ImportedFile, Op, parts};
 use super::{Agent, Store, pieces};
 
 /// An agent that no other command sees yet. Dropping this removes it.
-pub struct Arriving<'s> {
+pub struct AgentImport<'s> {
     store: &'s Store,
-    dir: dir::Arriving<'s>,
+    dir: dir::DirImport<'s>,
     agent: Agent<'s>,
 }
 
@@ -55,22 +55,22 @@ impl Store {
 
     /// Begins to make an agent of a stream that is named `former` there. Refused if there is an
     /// agent `name` that was not moved away.
-    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<Arriving<'s>> {
+    pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<AgentImport<'s>> {
         self.refuse_taken(name)?;
         self.sweep_rooms();
         let dir = self.local.stage(name, former)?;
         let agent = Agent::of_dir(self, dir.agent().clone());
-        Ok(Arriving { store: self, dir, agent })
+        Ok(AgentImport { store: self, dir, agent })
     }
 }
 
-impl<'s> Arriving<'s> {
+impl<'s> AgentImport<'s> {
     /// Returns the files of the agent on this machine.
-    pub fn local(&self) -> &dir::Arriving<'s> {
+    pub fn local(&self) -> &dir::DirImport<'s> {
         &self.dir
     }
 
-    pub fn local_mut(&mut self) -> &mut dir::Arriving<'s> {
+    pub fn local_mut(&mut self) -> &mut dir::DirImport<'s> {
         &mut self.dir
     }
 
@@ -111,7 +111,7 @@ impl<'s> Arriving<'s> {
     }
 
     /// Makes the agent in the other store. `false`: there is one of its name.
-    fn create(&mut self, prepared: &Prepared, now: Time) -> Result<bool> {
+    fn create(&mut self, prepared: &PreparedDir, now: Time) -> Result<bool> {
         let Some(elsewhere) = &self.store.elsewhere else { return Ok(false) };
         self.dir.may_be_named(true);
         let pieces = |each: &mut Each<'_>| all(&self.agent, prepared, now, each);
@@ -125,35 +125,35 @@ impl<'s> Arriving<'s> {
     }
 
     /// Makes what was staged the room that the records will name.
-    fn prepare(&mut self, now: Time) -> Result<Prepared> {
+    fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
         Ok(prepared)
     }
 
     /// Where that goes once the records have appeared.
-    fn room(&self) -> dir::Agent<'s> {
+    fn room(&self) -> dir::DirAgent<'s> {
         self.store.local.room(self.agent.name())
     }
 }
 
 /// Takes the next piece of an agent.
-type Each<'e> = dyn FnMut(Piece) -> Result<()> + 'e;
+type Each<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
 /// Calls `each` with all that an agent consists of, whose records are files.
-fn all(agent: &Agent<'_>, prepared: &Prepared, now: Time, each: &mut Each<'_>) -> Result<()> {
+fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut Each<'_>) -> Result<()> {
     let dir = agent.local().dir().spot();
     let state = agent.peek()?;
     brought(dir, Path::new(""), each)?;
-    each(Piece::Room(prepared.name.clone()))?;
-    each(Piece::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
+    each(Op::Room(prepared.name.clone()))?;
+    each(Op::Identity(text(&dir.join(layout::IDENTITY), files::MAX_RECORD)?))?;
     each(pieces::policy(text(&dir.join(layout::POLICY), MAX_SETTINGS)?))?;
-    each(Piece::State {
+    each(Op::State {
         revision: state.revision,
         due: pieces::due(&state),
         text: text(&dir.join(layout::STATE), files::MAX_RECORD)?,
     })?;
-    each(Piece::Shut(state.moved.is_some()))?;
+    each(Op::Shut(state.moved.is_some()))?;
     for plane in Plane::ALL {
         open(dir, plane, each)?;
     }
@@ -166,11 +166,7 @@ fn all(agent: &Agent<'_>, prepared: &Prepared, now: Time, each: &mut Each<'_>) -
         timer.message.iter().for_each(|message| keys.note(message, MessageStatus::Queued));
     }
     keys.found.into_values().try_for_each(|entry| {
-        each(Piece::Key {
-            key: entry.key.clone(),
-            admitted_at: entry.admitted_at,
-            text: pieces::text(&entry),
-        })
+        each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: pieces::text(&entry) })
     })
 }
 
@@ -198,7 +194,7 @@ fn brought(dir: &Spot, below: &Path, each: &mut Each<'_>) -> Result<()> {
             }
             file.consume(count);
         }
-        each(Piece::File(Brought { path: name.to_owned(), written_at, digest: digest::of(hash) }))?;
+        each(Op::File(ImportedFile { path: name.to_owned(), written_at, digest: digest::of(hash) }))?;
     }
     Ok(())
 }
@@ -229,14 +225,14 @@ fn open(dir: &Spot, plane: Plane, each: &mut Each<'_>) -> Result<()> {
         if let Some(work) = name.strip_suffix(".plan.md").filter(|_| plane == Plane::Work) {
             plans.push((work.to_owned(), spot));
         } else if let Some(id) = name.strip_suffix(".json") {
-            each(Piece::Open { plane, id: id.to_owned(), text: text(&spot, files::MAX_RECORD)? })?;
+            each(Op::Open { plane, id: id.to_owned(), text: text(&spot, files::MAX_RECORD)? })?;
         } else if !name.ends_with(".lock") {
             return Err(unfit(&spot, NOT_OURS));
         }
     }
     plans
         .into_iter()
-        .try_for_each(|(work, spot)| each(Piece::Plan { work, text: text(&spot, files::MAX_RECORD)? }))
+        .try_for_each(|(work, spot)| each(Op::Plan { work, text: text(&spot, files::MAX_RECORD)? }))
 }
 
 /// Lists the inbox with its directories.
@@ -263,7 +259,7 @@ fn arrivals(inbox: &Spot, below: &Path, keys: &mut DedupeKeys, each: &mut Each<'
                 return Err(unfit(&spot, hint));
             }
         };
-        each(Piece::Arrived(arrival))?;
+        each(Op::Arrived(arrival))?;
     }
     Ok(())
 }
@@ -284,7 +280,7 @@ fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Res
                 }
                 let (id, at) = ended(kind, line);
                 let at = at.filter(|at| at.month() == month.name).unwrap_or(first);
-                each(Piece::Ended { kind, id, at, text: format!("{line}\n") })
+                each(Op::Ended { kind, id, at, text: format!("{line}\n") })
             })?;
         }
     }
@@ -299,7 +295,7 @@ fn history(agent: &Agent<'_>, keys: &mut DedupeKeys, each: &mut Each<'_>) -> Res
             let value = json::value(line.as_bytes()).unwrap_or_default();
             let at = moment(&value, "at").filter(|at| at.month() == month.name).unwrap_or(first);
             let seq = value.get("seq").and_then(Value::as_u64).unwrap_or_default();
-            each(Piece::Event { seq, at, text: format!("{line}\n") })
+            each(Op::Event { seq, at, text: format!("{line}\n") })
         })?;
     }
     Ok(())

@@ -20,7 +20,7 @@ pub struct Batch<'a>(StagedBatch<'a>);
 
 #[derive(Debug)]
 enum StagedBatch<'a> {
-    Dir(dir::Batch<'a>),
+    Dir(dir::DirBatch<'a>),
     Remote(&'a Agent<'a>, &'a Remote, BTreeMap<InboxKey, Message>),
 }
 

@@ -11,8 +11,8 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
-use super::super::dir::{self, Aside, Dropped, Leaving, aside};
-use super::super::elsewhere::{self, Hold, Piece, Pieces};
+use super::super::dir::{self, Aside, DirExport, Dropped, aside};
+use super::super::elsewhere::{self, Op, Pieces, Txn};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::remote::Remote;
@@ -22,11 +22,11 @@ use super::{leaving, pieces};
 
 /// An agent whose lock is held: the only way to change its records.
 #[derive(Debug)]
-pub struct Change<'a> {
+pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
     remote: Option<RemoteLock<'a>>,
     // The lock of this machine goes last.
-    dir: dir::Change<'a>,
+    dir: dir::DirTxn<'a>,
 }
 
 /// Maximum time ahead of now at which a dedupe key may have been admitted and still count, because
@@ -37,7 +37,7 @@ const AHEAD: Span = Span::from_secs(24 * 3600);
 #[derive(Debug)]
 struct RemoteLock<'a> {
     of: &'a Remote,
-    hold: Box<dyn Hold>,
+    hold: Box<dyn Txn>,
     /// When the lock was taken, by the clock of the command.
     now: Time,
     /// The revision that was read under this lock.
@@ -45,7 +45,7 @@ struct RemoteLock<'a> {
     /// True if the agent was marked as moved then.
     was_moved: Cell<bool>,
     /// Pieces that the next commit takes along.
-    along: RefCell<Vec<Piece>>,
+    along: RefCell<Vec<Op>>,
     /// Names in the inbox that the last look passed over.
     left_out: RefCell<Vec<String>>,
     is_wait_told: Cell<bool>,
@@ -78,14 +78,14 @@ impl RemoteLock<'_> {
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> AgentTxn<'a> {
     /// `now`: by the clock of the command that takes the lock.
     pub(super) fn new(
         agent: &'a Agent<'a>,
-        dir: dir::Change<'a>,
-        hold: Option<Box<dyn Hold>>,
+        dir: dir::DirTxn<'a>,
+        hold: Option<Box<dyn Txn>>,
         now: Time,
-    ) -> Change<'a> {
+    ) -> AgentTxn<'a> {
         let lock = |hold| {
             Some(RemoteLock {
                 of: agent.remote()?,
@@ -98,7 +98,7 @@ impl<'a> Change<'a> {
                 is_wait_told: Cell::new(false),
             })
         };
-        Change { agent, remote: hold.and_then(lock), dir }
+        AgentTxn { agent, remote: hold.and_then(lock), dir }
     }
 
     pub(super) fn agent(&self) -> &'a Agent<'a> {
@@ -106,12 +106,12 @@ impl<'a> Change<'a> {
     }
 
     /// Returns this machine's part of the agent, under its lock.
-    pub fn local(&self) -> &dir::Change<'a> {
+    pub fn local(&self) -> &dir::DirTxn<'a> {
         &self.dir
     }
 
     /// Has these pieces change with the next commit under this lock.
-    pub(super) fn change_along(&self, pieces: Vec<Piece>) {
+    pub(super) fn change_along(&self, pieces: Vec<Op>) {
         if let Some(lock) = &self.remote {
             lock.along.borrow_mut().extend(pieces);
         }
@@ -123,7 +123,7 @@ impl<'a> Change<'a> {
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
         if self.remote.is_some() {
             let parts = elsewhere::parts(checkpoint, bytes);
-            self.change_along([Piece::Unsaved(checkpoint.run_id)].into_iter().chain(parts).collect());
+            self.change_along([Op::Unsaved(checkpoint.run_id)].into_iter().chain(parts).collect());
         }
     }
 
@@ -133,7 +133,7 @@ impl<'a> Change<'a> {
     }
 
     /// Returns the lock in the database, if the records are there.
-    pub(super) fn hold(&self) -> Option<&dyn Hold> {
+    pub(super) fn hold(&self) -> Option<&dyn Txn> {
         self.remote.as_ref().map(|lock| &*lock.hold)
     }
 
@@ -186,7 +186,7 @@ impl<'a> Change<'a> {
 
     fn seen<'c>(
         &'c self,
-        look: impl FnOnce(&'c dir::Change<'_>) -> Result<dir::Snapshot<'c>>,
+        look: impl FnOnce(&'c dir::DirTxn<'_>) -> Result<dir::DirSnapshot<'c>>,
         left_out: impl FnOnce() -> Vec<String>,
     ) -> Result<Snapshot<'c>> {
         let Some(lock) = &self.remote else { return Ok(Snapshot::of_dir(look(&self.dir)?)) };
@@ -252,7 +252,7 @@ impl<'a> Change<'a> {
         Ok(state)
     }
 
-    fn pieces(lock: &RemoteLock<'_>, transaction: &Transaction, state: &State) -> Result<Vec<Piece>> {
+    fn pieces(lock: &RemoteLock<'_>, transaction: &Transaction, state: &State) -> Result<Vec<Op>> {
         let mut pieces = Vec::new();
         for put in &transaction.puts {
             if !lock.is_outdated(put)? {
@@ -264,7 +264,7 @@ impl<'a> Change<'a> {
         pieces.extend(transaction.archived.iter().map(pieces::ended));
         pieces.extend(lock.along.take());
         if state.moved.is_some() != lock.was_moved.get() {
-            pieces.push(Piece::Shut(state.moved.is_some()));
+            pieces.push(Op::Shut(state.moved.is_some()));
         }
         pieces.push(pieces::state(state));
         Ok(pieces)
@@ -288,7 +288,7 @@ impl<'a> Change<'a> {
 
     /// Takes everything of the agent that travels. Of the directories of its runs and tasks that is
     /// what this machine has.
-    pub fn leaving(&self, is_moved: bool) -> Result<Leaving> {
+    pub fn leaving(&self, is_moved: bool) -> Result<DirExport> {
         let Some(lock) = &self.remote else { return self.dir.leaving(is_moved) };
         // Nothing has arrived since the agent was marked, so no list is needed of what had arrived
         // before.

@@ -2,22 +2,22 @@
 //! to check the records of an agent.
 
 use super::super::dir::{self, Finding};
-use super::super::elsewhere::Sight;
+use super::super::elsewhere::ReadView;
 use crate::error::Result;
 use crate::model::time::Time;
 
 use super::agent::Agent;
-use super::change::Change;
+use super::change::AgentTxn;
 use super::leaving;
 
 /// The records of an agent as files. Dropping this removes them.
 pub struct AsFiles<'a> {
     of: &'a Agent<'a>,
-    dir: dir::Arriving<'a>,
+    dir: dir::DirImport<'a>,
     agent: Agent<'a>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> AgentTxn<'a> {
     /// The records as files. `None`: they are files already.
     pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
         let Some(hold) = self.hold() else { return Ok(None) };
@@ -36,7 +36,7 @@ impl<'a> Agent<'a> {
 }
 
 impl<'a> AsFiles<'a> {
-    fn of(of: &'a Agent<'a>, room: &dir::Change<'_>, sight: &dyn Sight) -> Result<AsFiles<'a>> {
+    fn of(of: &'a Agent<'a>, room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<AsFiles<'a>> {
         let records = leaving::records(room, sight)?;
         let mut dir = of.local().store().stage_copy(of.name())?;
         records.copy_to(&mut dir, |_| ())?;

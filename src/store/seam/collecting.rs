@@ -17,10 +17,10 @@ use super::super::dir::record::decode_at;
 use super::super::dir::sweep::Sweeping;
 use super::super::dir::witness::named;
 use super::super::dir::{self, Collected, DroppedMonth, layout, months};
-use super::super::elsewhere::{ENDED, Piece, Sight};
+use super::super::elsewhere::{ENDED, Op, ReadView};
 use super::remote::Remote;
 use super::seen::RemoteSnapshot;
-use super::{Agent, Change};
+use super::{Agent, AgentTxn};
 
 /// About how many messages one question is.
 const AT_ONCE: usize = 256;
@@ -56,14 +56,14 @@ impl ExpiredMonth {
 
     /// The pieces that remove it. What has ended must not run again because it came back, so that
     /// stays.
-    fn removed(&self, seen_at: u64) -> Option<Vec<Piece>> {
+    fn removed(&self, seen_at: u64) -> Option<Vec<Op>> {
         let (from, until) = months::begins_at(&self.name).zip(months::over_at(&self.name))?;
         let stays = |id: &MessageId| {
             let text = String::from_utf8_lossy(&gc::ended_line(*id)).into_owned();
-            Piece::Ended { kind: ENDED, id: Some(id.to_string()), at: from, text }
+            Op::Ended { kind: ENDED, id: Some(id.to_string()), at: from, text }
         };
-        let mut pieces: Vec<Piece> = self.untold.iter().map(stays).collect();
-        pieces.push(Piece::Forgotten { from, until, seen_at });
+        let mut pieces: Vec<Op> = self.untold.iter().map(stays).collect();
+        pieces.push(Op::Forgotten { from, until, seen_at });
         Some(pieces)
     }
 }
@@ -94,7 +94,7 @@ impl Agent<'_> {
     }
 }
 
-impl Change<'_> {
+impl AgentTxn<'_> {
     /// Collects all that may go before the next commit. What has to go with it, or after it, goes
     /// then.
     pub fn collect(&self, collection: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
@@ -123,7 +123,7 @@ impl Change<'_> {
 
 /// The months that are kept no longer. A month stays in which a dead letter lies that no person has
 /// requeued or dropped.
-fn old_months(remote: &Remote, sight: &dyn Sight, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
+fn old_months(remote: &Remote, sight: &dyn ReadView, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
     let Keep(Some(span)) = keep else { return Ok(Vec::new()) };
     let first_kept = months::first_recent(now).min(now.before(span).month());
     let Some(first_kept) = months::begins_at(&first_kept) else { return Ok(Vec::new()) };
@@ -137,11 +137,11 @@ fn old_months(remote: &Remote, sight: &dyn Sight, keep: Keep, now: Time) -> Resu
     let mut found: BTreeMap<String, ExpiredMonth> = BTreeMap::new();
     let mut dead = HashMap::new();
     sight.before(first_kept, &mut |piece| {
-        let (Piece::Ended { at, text, .. } | Piece::Event { at, text, .. }) = &piece else { return Ok(()) };
+        let (Op::Ended { at, text, .. } | Op::Event { at, text, .. }) = &piece else { return Ok(()) };
         let month = found.entry(at.month()).or_default();
         month.bytes += text.len() as u64;
         month.about.note(text.trim_ascii_end().as_bytes());
-        if let Piece::Ended { kind: Message::KIND, .. } = piece
+        if let Op::Ended { kind: Message::KIND, .. } = piece
             && let Some(message) = is_dead(text)?
         {
             dead.insert(message.id.to_string(), (at.month(), text.clone()));
@@ -171,7 +171,7 @@ fn old_months(remote: &Remote, sight: &dyn Sight, keep: Keep, now: Time) -> Resu
 }
 
 /// The messages of which no line says yet that they ended in a month that is gone.
-fn untold(sight: &dyn Sight, about: &Subjects) -> Result<Vec<MessageId>> {
+fn untold(sight: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     let mut untold = about.ended.clone();
     let ids: Vec<String> = untold.iter().map(MessageId::to_string).collect();
     for some in ids.chunks(AT_ONCE) {
@@ -188,7 +188,7 @@ fn untold(sight: &dyn Sight, about: &Subjects) -> Result<Vec<MessageId>> {
 /// Leaves out the months that an open record is about.
 fn leave_needed(
     months: &mut Vec<ExpiredMonth>,
-    sight: &dyn Sight,
+    sight: &dyn ReadView,
     seen: &RemoteSnapshot<'_>,
     state: &State,
 ) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 
-use super::super::elsewhere::{Elsewhere, Part};
+use super::super::elsewhere::{Backend, DatabaseRole};
 
 /// True if a word names a store in a database, and no directory.
 pub fn is_url(word: &str) -> bool {
@@ -15,7 +15,7 @@ pub fn is_url(word: &str) -> bool {
 #[cfg(feature = "postgres")]
 mod built {
     use super::super::super::postgres::{Postgres, Url};
-    use super::{Duration, Elsewhere, Error, Part, Rc, Result};
+    use super::{Backend, DatabaseRole, Duration, Error, Rc, Result};
 
     fn parsed(url: &str) -> Result<Url> {
         Url::parse(url).map_err(Error::usage)
@@ -30,7 +30,7 @@ mod built {
     const ANSWERS: Duration = Duration::from_secs(5);
 
     /// The store that a URL names. Nothing is asked of the server yet.
-    pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn Elsewhere>> {
+    pub fn open(url: &str, patience: Duration) -> Result<Rc<dyn Backend>> {
         Ok(Rc::new(Postgres::open(parsed(url)?, patience.max(ANSWERS))))
     }
 
@@ -40,14 +40,14 @@ mod built {
     }
 
     /// Lets a role of the database be something to the store that a URL names.
-    pub fn grant(url: &str, patience: Duration, part: Part, role: &str) -> Result<()> {
+    pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         Postgres::grant(parsed(url)?, patience.max(ANSWERS), part, role)
     }
 }
 
 #[cfg(not(feature = "postgres"))]
 mod built {
-    use super::{Duration, Elsewhere, Error, Part, Rc, Result};
+    use super::{Backend, DatabaseRole, Duration, Error, Rc, Result};
 
     fn missing<T>() -> Result<T> {
         Err(Error::usage("this dormouse was built without PostgreSQL")
@@ -58,7 +58,7 @@ mod built {
         missing()
     }
 
-    pub fn open(_url: &str, _patience: Duration) -> Result<Rc<dyn Elsewhere>> {
+    pub fn open(_url: &str, _patience: Duration) -> Result<Rc<dyn Backend>> {
         missing()
     }
 
@@ -66,7 +66,7 @@ mod built {
         missing()
     }
 
-    pub fn grant(_url: &str, _patience: Duration, _part: Part, _role: &str) -> Result<()> {
+    pub fn grant(_url: &str, _patience: Duration, _part: DatabaseRole, _role: &str) -> Result<()> {
         missing()
     }
 }

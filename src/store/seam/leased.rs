@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-use super::super::dir::Guard;
+use super::super::dir::LockGuard;
 use super::super::elsewhere::{Beat, Lease};
 
 /// Pause before the next request to a store that could not be reached.
@@ -15,8 +15,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 /// A lease that this process has. Dropping it gives it back.
 #[derive(Debug)]
-pub struct Leased {
-    guard: Guard,
+pub struct HeldLease {
+    guard: LockGuard,
     kept: Option<KeptLease>,
 }
 
@@ -41,9 +41,9 @@ struct Pulse {
     is_lost: bool,
 }
 
-impl Leased {
+impl HeldLease {
     /// `lasts`: how long the lease lasts without a beat.
-    pub(super) fn new(guard: Guard, lease: Option<Box<dyn Lease>>, lasts: Duration) -> Leased {
+    pub(super) fn new(guard: LockGuard, lease: Option<Box<dyn Lease>>, lasts: Duration) -> HeldLease {
         // One beat in six has to come through.
         let every = lasts / 6;
         let pulse = |every| Pulse { next: Instant::now() + every, until: None, is_lost: false };
@@ -54,7 +54,7 @@ impl Leased {
             outlasts: Cell::new(false),
             pulse: RefCell::new(pulse(every)),
         };
-        Leased { guard, kept: lease.map(kept) }
+        HeldLease { guard, kept: lease.map(kept) }
     }
 
     /// Returns the fencing token. `None`: the lock of this machine is enough.
@@ -125,7 +125,7 @@ impl KeptLease {
     }
 }
 
-impl Drop for Leased {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         // The lock of this machine goes after this, so that whoever gets it finds the lease free. A
         // lease that could not be given back ends by itself.

@@ -10,21 +10,21 @@ use crate::model::json;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::dir::{self, Leaving, layout};
-use super::super::elsewhere::{Arrival, Piece, Sight};
+use super::super::dir::{self, DirExport, layout};
+use super::super::elsewhere::{Arrival, Op, ReadView};
 
 /// Takes one revision of the records, and what this machine has of the agent.
-pub fn take(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
+pub fn take(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport> {
     with(room.leaving_room()?, sight)
 }
 
 /// Takes one revision of the records alone.
-pub fn records(room: &dir::Change<'_>, sight: &dyn Sight) -> Result<Leaving> {
+pub fn records(room: &dir::DirTxn<'_>, sight: &dyn ReadView) -> Result<DirExport> {
     with(room.leaving_nothing()?, sight)
 }
 
 /// Adds the records to the files.
-fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
+fn with(mut leaving: DirExport, sight: &dyn ReadView) -> Result<DirExport> {
     let has: HashSet<PathBuf> = leaving.paths().map(Path::to_owned).collect();
     // Settings and plans say nothing of a time: they count as written with the record that they
     // belong to.
@@ -32,17 +32,17 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
     let known = RefCell::new(HashMap::new());
     let put_all = |put: &mut PutPart<'_>| {
         sight.pieces(&mut |piece| match piece {
-            Piece::File(file) => {
+            Op::File(file) => {
                 known.borrow_mut().insert(PathBuf::from(file.path), (file.digest, file.written_at));
                 Ok(())
             }
-            Piece::Identity(text) => {
+            Op::Identity(text) => {
                 made_at = written_at(&text);
                 put(layout::IDENTITY, text.as_bytes(), made_at)
             }
-            Piece::Policy(settings) => put(layout::POLICY, settings.text.as_bytes(), made_at),
-            Piece::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
-            Piece::Open { plane, id, text } => {
+            Op::Policy(settings) => put(layout::POLICY, settings.text.as_bytes(), made_at),
+            Op::State { text, .. } => put(layout::STATE, text.as_bytes(), written_at(&text)),
+            Op::Open { plane, id, text } => {
                 let at = written_at(&text);
                 put(&format!("{}/{id}.json", layout::plane(plane)), text.as_bytes(), at)?;
                 if plane == Plane::Work {
@@ -50,38 +50,38 @@ fn with(mut leaving: Leaving, sight: &dyn Sight) -> Result<Leaving> {
                 }
                 Ok(())
             }
-            Piece::Plan { work, text } => {
+            Op::Plan { work, text } => {
                 let at = items.get(&work).copied().unwrap_or(made_at);
                 put(&format!("{}/{work}.plan.md", layout::WORK), text.as_bytes(), at)
             }
-            Piece::Arrived(Arrival::Message { key, text }) => {
+            Op::Arrived(Arrival::Message { key, text }) => {
                 put(&layout::message(key), text.as_bytes(), written_at(&text))
             }
-            Piece::Arrived(Arrival::Hint { id, text }) => {
+            Op::Arrived(Arrival::Hint { id, text }) => {
                 put(&layout::hint(id), text.as_bytes(), written_at(&text))
             }
-            Piece::Ended { kind, id: _, at, text } => {
+            Op::Ended { kind, id: _, at, text } => {
                 put(&layout::archive(at, kind), text.as_bytes(), seconds(at))
             }
             // This machine may have the file.
-            Piece::Saved { checkpoint, part: _, bytes } => {
+            Op::Saved { checkpoint, part: _, bytes } => {
                 let path = layout::checkpoint(checkpoint);
                 if has.contains(Path::new(&path)) {
                     return Ok(());
                 }
                 put(&path, &bytes, minted_at(checkpoint.run_id.0).map_or(made_at, seconds))
             }
-            Piece::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
+            Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
             // None of these is a part of an agent.
-            Piece::Closed { .. }
-            | Piece::Taken(_)
-            | Piece::Heard(_)
-            | Piece::Key { .. }
-            | Piece::TriggerKey { .. }
-            | Piece::Shut(_)
-            | Piece::Unsaved(_)
-            | Piece::Room(_)
-            | Piece::Forgotten { .. } => Ok(()),
+            Op::Closed { .. }
+            | Op::Taken(_)
+            | Op::Heard(_)
+            | Op::Key { .. }
+            | Op::TriggerKey { .. }
+            | Op::Shut(_)
+            | Op::Unsaved(_)
+            | Op::Room(_)
+            | Op::Forgotten { .. } => Ok(()),
         })
     };
     leaving.add(put_all, |path, digest| {

@@ -3,7 +3,7 @@
 //! In both cases the state directory has what belongs to the machine: locks, slots, settings, the
 //! directories of runs. `local` of each type returns it; its methods about records are private to
 //! the store. Questions about records are answered here: by the directory where the records are
-//! files, else from the texts that [`Elsewhere`] returns.
+//! files, else from the texts that [`Backend`] returns.
 
 mod agent;
 mod arriving;
@@ -40,24 +40,24 @@ use crate::model::time::Time;
 use super::anchor::Anchor;
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
-use super::elsewhere::{Arrival, Claim, Due, Elsewhere, Part, Piece, each_of};
+use super::elsewhere::{Arrival, Backend, Claim, DatabaseRole, DueAgents, Op, each_of};
 
 pub use agent::{Agent, StoreVersion, moved_away};
 
-pub use arriving::Arriving;
-pub use change::Change;
+pub use arriving::AgentImport;
+pub use change::AgentTxn;
 pub use checking::AsFiles;
 pub use database::{is_url, shown};
-pub use leased::Leased;
+pub use leased::HeldLease;
 pub use slots::Slot;
 pub use snapshot::Snapshot;
-pub use watch::Watch;
+pub use watch::RecordWatch;
 
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
-    local: dir::Store,
-    elsewhere: Option<Rc<dyn Elsewhere>>,
+    local: dir::DirStore,
+    elsewhere: Option<Rc<dyn Backend>>,
 }
 
 impl Store {
@@ -65,7 +65,7 @@ impl Store {
     /// `dormouse.toml` and nothing else.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
-        let local = dir::Store::open(anchor, opener)?;
+        let local = dir::DirStore::open(anchor, opener)?;
         match local.url().map(|url| database::open(url, patience)).transpose()? {
             None => Ok(Store { local, elsewhere: None }),
             Some(elsewhere) => {
@@ -80,12 +80,12 @@ impl Store {
         let fresh = Store::open(self.local.anchor().clone(), self.local.opener().clone())?;
         let Store { local, elsewhere: Some(now) } = fresh else { return Ok(fresh) };
         let same = self.elsewhere.filter(|before| before.shown() == now.shown());
-        Ok(Store { local, elsewhere: Some(same.map_or(now, Elsewhere::afresh)) })
+        Ok(Store { local, elsewhere: Some(same.map_or(now, Backend::afresh)) })
     }
 
     /// Opens a state directory that has what belongs to this machine, and beside it the records.
-    pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Elsewhere>) -> Result<Store> {
-        let local = dir::Store::open(anchor, opener)?.remote(elsewhere.shown());
+    pub fn with(anchor: Anchor, opener: Opener, elsewhere: Rc<dyn Backend>) -> Result<Store> {
+        let local = dir::DirStore::open(anchor, opener)?.remote(elsewhere.shown());
         Ok(Store { local, elsewhere: Some(elsewhere) })
     }
 
@@ -96,7 +96,7 @@ impl Store {
     }
 
     /// Returns this machine's part of the store: settings, seats, hooks, the directories of runs.
-    pub fn local(&self) -> &dir::Store {
+    pub fn local(&self) -> &dir::DirStore {
         &self.local
     }
 
@@ -112,14 +112,14 @@ impl Store {
 
     /// Makes a state directory, or finishes making one. Returns whether it is new.
     pub fn init(anchor: &Anchor) -> Result<bool> {
-        dir::Store::init(anchor, None)
+        dir::DirStore::init(anchor, None)
     }
 
     /// Makes the store that a URL names where there is none, and `anchor`, the state directory of
     /// this machine for it. Returns whether the store is new.
     pub fn init_at(anchor: &Anchor, url: &str, patience: Duration) -> Result<bool> {
         let is_new = database::init(url, patience)?;
-        dir::Store::init(anchor, Some(url))?;
+        dir::DirStore::init(anchor, Some(url))?;
         Ok(is_new)
     }
 
@@ -127,12 +127,12 @@ impl Store {
     /// which is made where there is none.
     pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
         let elsewhere = database::open(url, opener.patience)?;
-        dir::Store::init(&anchor, Some(url))?;
+        dir::DirStore::init(&anchor, Some(url))?;
         Store::with(anchor, opener, elsewhere)
     }
 
     /// Lets a role of the database be something to the store that a URL names.
-    pub fn grant(url: &str, patience: Duration, part: Part, role: &str) -> Result<()> {
+    pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         database::grant(url, patience, part, role)
     }
 
@@ -176,7 +176,7 @@ impl Store {
 
     /// The agents for which a step may find something to do, without a look at the others. `None`
     /// where only a look at each of them tells.
-    pub fn due(&self, now: Time) -> Result<Option<Due>> {
+    pub fn due(&self, now: Time) -> Result<Option<DueAgents>> {
         self.elsewhere
             .as_ref()
             .map(|elsewhere| elsewhere.due(now, self.local.pools().all(), None))
@@ -184,7 +184,7 @@ impl Store {
     }
 
     /// Returns the same for a process that steps them.
-    pub fn due_to_tick(&self, now: Time) -> Result<Option<Due>> {
+    pub fn due_to_tick(&self, now: Time) -> Result<Option<DueAgents>> {
         let Some(elsewhere) = &self.elsewhere else { return Ok(None) };
         elsewhere.due(now, self.local.pools().all(), Some(&self.local.claimant()?)).map(Some)
     }
@@ -231,7 +231,7 @@ impl Store {
         let room = self.local.room(name);
         let prepared = room.prepare(&new.hooks, new.identity.created_at)?;
         let mut pieces = pieces::of_new(new);
-        pieces.push(Piece::Room(prepared.name.clone()));
+        pieces.push(Op::Room(prepared.name.clone()));
         if !elsewhere.create(name, &each_of(&pieces))? {
             room.discard(&prepared)?;
             return Err(agent_exists(name));

@@ -2,7 +2,7 @@
 
 use crate::model::event::Event;
 use crate::model::message::Message;
-use crate::model::record::{Kept, Record};
+use crate::model::record::{OpenRecord, Record};
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
@@ -15,7 +15,7 @@ use crate::model::work::WorkItem;
 
 use super::super::dir::record::{encode, encode_plain_line};
 use super::super::dir::{NewAgent, archive};
-use super::super::elsewhere::{Arrival, Piece, at_once};
+use super::super::elsewhere::{Arrival, Op, at_once};
 use super::super::settings::Settings;
 
 /// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
@@ -29,9 +29,8 @@ pub fn text<T: Record>(record: &T) -> String {
 }
 
 /// Returns the pieces of a new agent.
-pub fn of_new(new: &NewAgent) -> Vec<Piece> {
-    let mut pieces =
-        vec![Piece::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
+pub fn of_new(new: &NewAgent) -> Vec<Op> {
+    let mut pieces = vec![Op::Identity(text(&new.identity)), policy(new.policy.clone()), open(&new.trigger)];
     pieces.extend(new.events.iter().map(event));
     pieces.push(state(&new.state));
     pieces
@@ -42,8 +41,8 @@ pub fn of_new(new: &NewAgent) -> Vec<Piece> {
 /// An agent that does not rest has something to do at once. So has one with a run, with open tasks,
 /// with messages to deliver or with something to tell: only a look at what is beside the records
 /// says whether their processes live.
-pub fn state(state: &State) -> Piece {
-    Piece::State { revision: state.revision, due: due(state), text: text(state) }
+pub fn state(state: &State) -> Op {
+    Op::State { revision: state.revision, due: due(state), text: text(state) }
 }
 
 /// When an agent has something to do.
@@ -60,48 +59,48 @@ pub fn due(state: &State) -> Option<Time> {
     }
 }
 
-pub fn event(event: &Event) -> Piece {
-    Piece::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
+pub fn event(event: &Event) -> Op {
+    Op::Event { seq: event.seq, at: event.at, text: into_text(encode_plain_line(event)) }
 }
 
 /// The settings of an agent, and the pool that they name.
-pub fn policy(text: String) -> Piece {
-    Piece::Policy(Settings::of(text))
+pub fn policy(text: String) -> Op {
+    Op::Policy(Settings::of(text))
 }
 
-fn open<T: Kept>(record: &T) -> Piece {
-    Piece::Open { plane: T::PLANE, id: record.id().to_string(), text: text(record) }
+fn open<T: OpenRecord>(record: &T) -> Op {
+    Op::Open { plane: T::PLANE, id: record.id().to_string(), text: text(record) }
 }
 
-fn closed<T: Kept>(id: T::Id) -> Piece {
-    Piece::Closed { plane: T::PLANE, id: id.to_string() }
+fn closed<T: OpenRecord>(id: T::Id) -> Op {
+    Op::Closed { plane: T::PLANE, id: id.to_string() }
 }
 
 pub fn arrival(message: &Message) -> Arrival {
     Arrival::Message { key: message.key(), text: text(message) }
 }
 
-pub fn put(put: &Put) -> Piece {
+pub fn put(put: &Put) -> Op {
     match put {
-        Put::Message(message) => Piece::Arrived(arrival(message)),
-        Put::Hint(hint) => Piece::Arrived(Arrival::Hint { id: hint.id, text: text(hint.as_ref()) }),
+        Put::Message(message) => Op::Arrived(arrival(message)),
+        Put::Hint(hint) => Op::Arrived(Arrival::Hint { id: hint.id, text: text(hint.as_ref()) }),
         Put::Work(item) => open(item.as_ref()),
-        Put::Plan(id, plan) => Piece::Plan { work: id.to_string(), text: plan.clone() },
+        Put::Plan(id, plan) => Op::Plan { work: id.to_string(), text: plan.clone() },
         Put::Wait(wait) => open(wait.as_ref()),
         Put::Timer(timer) => open(timer.as_ref()),
         Put::Task(task) => open(task.as_ref()),
         Put::Trigger(trigger) => open(trigger.as_ref()),
         Put::Outgoing(message) => open(message.as_ref()),
         Put::Dedupe(entry) => {
-            Piece::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: text(entry.as_ref()) }
+            Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: text(entry.as_ref()) }
         }
     }
 }
 
-pub fn delete(delete: Delete) -> Piece {
+pub fn delete(delete: Delete) -> Op {
     match delete {
-        Delete::Message(key) => Piece::Taken(key),
-        Delete::Hint(id) => Piece::Heard(id),
+        Delete::Message(key) => Op::Taken(key),
+        Delete::Hint(id) => Op::Heard(id),
         Delete::Wait(id) => closed::<Wait>(id),
         Delete::Work(id) => closed::<WorkItem>(id),
         Delete::Timer(id) => closed::<Timer>(id),
@@ -109,11 +108,11 @@ pub fn delete(delete: Delete) -> Piece {
         Delete::Trigger(id) => closed::<Trigger>(id),
         Delete::Outgoing(id) => closed::<Message>(id),
         // No record names an earlier one of the same run.
-        Delete::Checkpoint(checkpoint) => Piece::Unsaved(checkpoint.run_id),
+        Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint.run_id),
     }
 }
 
-pub fn ended(archived: &Archived) -> Piece {
+pub fn ended(archived: &Archived) -> Op {
     let (kind, id) = match archived {
         Archived::Message(message) => (Message::KIND, Some(message.id.to_string())),
         Archived::Wait(wait) => (Wait::KIND, Some(wait.id.to_string())),
@@ -124,5 +123,5 @@ pub fn ended(archived: &Archived) -> Piece {
         Archived::Run(run) => (Run::KIND, Some(run.id.to_string())),
         Archived::Brief(_) => (Brief::KIND, None),
     };
-    Piece::Ended { kind, id, at: archive::at(archived), text: into_text(archive::line(archived).1) }
+    Op::Ended { kind, id, at: archive::at(archived), text: into_text(archive::line(archived).1) }
 }

@@ -14,7 +14,7 @@ use crate::model::state::State;
 
 use super::super::dir::record::decode;
 use super::super::dir::{aside, layout};
-use super::super::elsewhere::Records;
+use super::super::elsewhere::AgentRecords;
 
 /// The records of an agent in another store.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub struct Remote {
     pub name: AgentName,
     /// Where they are, for people.
     pub shown: String,
-    pub records: Rc<dyn Records>,
+    pub records: Rc<dyn AgentRecords>,
     /// True if a prepared local agent directory is known to be in its place.
     pub has_moved_in: Cell<bool>,
 }

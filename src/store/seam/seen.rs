@@ -10,8 +10,8 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::event::Event;
 use crate::model::id::{MessageId, RunId, TaskId, WorkId};
 use crate::model::message::{InboxKey, Message, MessageStatus, Priority, WakeHint};
-use crate::model::record::{Kept, Plane, Record};
-use crate::model::records::Misfit;
+use crate::model::record::{OpenRecord, Plane, Record};
+use crate::model::records::MalformedFile;
 use crate::model::run::Run;
 use crate::model::state::State;
 use crate::model::task::Task;
@@ -19,11 +19,11 @@ use crate::model::time::{Span, Time};
 use crate::model::work::WorkItem;
 
 use super::super::dir::files::fault_of_file;
-use super::super::dir::months::Seen as Met;
+use super::super::dir::months::LineHashes as Met;
 use super::super::dir::record::{decode_at, decode_plain};
-use super::super::dir::witness::Witness;
+use super::super::dir::witness::ReferenceScan;
 use super::super::dir::{Waiting, aside, gc, inbox, layout};
-use super::super::elsewhere::{ENDED, Hold, Order, Sight};
+use super::super::elsewhere::{ENDED, Order, ReadView, Txn};
 use super::remote::Remote;
 
 /// Length of the end of the archive that is read for the context of a turn, in bytes.
@@ -47,14 +47,14 @@ pub enum LeftOut {
 #[derive(Debug)]
 pub struct RemoteSnapshot<'a> {
     of: &'a Remote,
-    lock: Option<&'a dyn Hold>,
-    sight: OnceCell<Rc<dyn Sight>>,
+    lock: Option<&'a dyn Txn>,
+    sight: OnceCell<Rc<dyn ReadView>>,
     left_out: LeftOut,
 }
 
 impl<'a> RemoteSnapshot<'a> {
     /// A revision that is seen already.
-    pub fn of(of: &'a Remote, sight: Rc<dyn Sight>) -> RemoteSnapshot<'a> {
+    pub fn of(of: &'a Remote, sight: Rc<dyn ReadView>) -> RemoteSnapshot<'a> {
         RemoteSnapshot { sight: OnceCell::from(sight), ..RemoteSnapshot::later(of) }
     }
 
@@ -64,7 +64,7 @@ impl<'a> RemoteSnapshot<'a> {
     }
 
     /// Reads the current revision under the agent's lock.
-    pub fn under(of: &'a Remote, lock: &'a dyn Hold, left_out: LeftOut) -> RemoteSnapshot<'a> {
+    pub fn under(of: &'a Remote, lock: &'a dyn Txn, left_out: LeftOut) -> RemoteSnapshot<'a> {
         RemoteSnapshot { lock: Some(lock), left_out, ..RemoteSnapshot::later(of) }
     }
 
@@ -78,7 +78,7 @@ impl<'a> RemoteSnapshot<'a> {
         }
     }
 
-    fn sight(&self) -> Result<&dyn Sight> {
+    fn sight(&self) -> Result<&dyn ReadView> {
         if let Some(sight) = self.sight.get() {
             return Ok(&**sight);
         }
@@ -89,12 +89,12 @@ impl<'a> RemoteSnapshot<'a> {
         Ok(&**self.sight.get_or_init(|| sight))
     }
 
-    pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
+    pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
         let texts = self.sight()?.open(T::PLANE)?;
         texts.iter().map(|text| self.of.decoded(open_place::<T>(text), text)).collect()
     }
 
-    pub fn open_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
+    pub fn open_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         let Some(text) = self.sight()?.open_one(T::PLANE, &id.to_string())? else { return Ok(None) };
         let place = format!("{}/{id}", layout::plane(T::PLANE));
         let record: T = self.of.decoded(&place, &text)?;
@@ -152,14 +152,14 @@ impl<'a> RemoteSnapshot<'a> {
         Err(Error::damaged(self.of.place(place), wrong))
     }
 
-    pub fn try_read(&self, key: InboxKey) -> Result<Option<Result<Message, Misfit>>> {
+    pub fn try_read(&self, key: InboxKey) -> Result<Option<Result<Message, MalformedFile>>> {
         match self.read(key) {
             Ok(found) => Ok(found.map(Ok)),
             Err(error) => Ok(Some(Err(inbox::unfit(&name_of(key), fault_of_file(error)?)))),
         }
     }
 
-    pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
+    pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
         let (mut hints, mut misfits) = (Vec::new(), Vec::new());
         for (id, text) in self.hint_texts()? {
             match self.hint(id, &text) {
@@ -331,7 +331,7 @@ impl<'a> RemoteSnapshot<'a> {
     }
 }
 
-impl Witness for RemoteSnapshot<'_> {
+impl ReferenceScan for RemoteSnapshot<'_> {
     fn open_tasks(&self) -> Result<HashSet<TaskId>> {
         Ok(self.open::<Task>()?.iter().map(|task| task.id).collect())
     }
@@ -377,7 +377,7 @@ fn hint_name(id: MessageId) -> String {
 }
 
 /// The place of an open record of which only the text is known.
-fn open_place<T: Kept>(text: &str) -> String {
+fn open_place<T: OpenRecord>(text: &str) -> String {
     let id = text.split_once("\"id\"").and_then(|(_, rest)| rest.split('"').nth(1)).unwrap_or("?");
     format!("{}/{id}", layout::plane(T::PLANE))
 }

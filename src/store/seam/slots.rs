@@ -5,13 +5,13 @@ use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::super::dir::{Guard, Occupant, Subject};
+use super::super::dir::{LockGuard, Occupant, Subject};
 use super::super::elsewhere::InSlot;
 use super::Store;
 
 /// A slot of a turn. Dropping this gives it back, or the lease of the run does that.
 #[derive(Debug)]
-pub struct Slot(#[expect(dead_code, reason = "it is held, and not asked for anything")] Option<Guard>);
+pub struct Slot(#[expect(dead_code, reason = "it is held, and not asked for anything")] Option<LockGuard>);
 
 impl Store {
     /// Takes one of `slots` slots for an agent whose lock this process has, with its next change:

@@ -7,21 +7,21 @@ use crate::model::dedupe::DedupeEntry;
 use crate::model::event::Event;
 use crate::model::id::{MessageId, RunId, WorkId};
 use crate::model::message::{InboxKey, Message, WakeHint};
-use crate::model::record::{Kept, Record};
-use crate::model::records::Misfit;
+use crate::model::record::{OpenRecord, Record};
+use crate::model::records::MalformedFile;
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::{
-    self, Dropped, Reads, Rejected, Said, Waiting, aside, drops, evidence, inbox, layout, settled,
+    self, Dropped, HandWritten, Reads, Rejected, Waiting, aside, drops, evidence, inbox, layout, settled,
 };
 use super::seen::{RemoteSnapshot, waiting};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    dir: dir::Snapshot<'a>,
+    dir: dir::DirSnapshot<'a>,
     seen: Option<RemoteSnapshot<'a>>,
 }
 
@@ -39,11 +39,11 @@ macro_rules! either {
 }
 
 impl<'a> Snapshot<'a> {
-    pub(super) fn of_dir(dir: dir::Snapshot<'a>) -> Snapshot<'a> {
+    pub(super) fn of_dir(dir: dir::DirSnapshot<'a>) -> Snapshot<'a> {
         Snapshot { dir, seen: None }
     }
 
-    pub(super) fn new(dir: dir::Snapshot<'a>, seen: Option<RemoteSnapshot<'a>>) -> Snapshot<'a> {
+    pub(super) fn new(dir: dir::DirSnapshot<'a>, seen: Option<RemoteSnapshot<'a>>) -> Snapshot<'a> {
         Snapshot { dir, seen }
     }
 
@@ -68,7 +68,7 @@ impl<'a> Snapshot<'a> {
 /// Open records.
 impl Snapshot<'_> {
     /// Every open record of a kind, in order of id.
-    pub fn open<T: Kept>(&self) -> Result<Vec<T>> {
+    pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
         either!(self, seen => seen.open(), dir => dir.view.records(layout::plane(T::PLANE)))
     }
 
@@ -79,16 +79,16 @@ impl Snapshot<'_> {
     }
 
     /// One open record.
-    pub fn open_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
+    pub fn open_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         either!(self, seen => seen.open_one(id), dir => dir.view.record(&layout::open::<T>(id)))
     }
 
     /// The ids of the open records of a kind, in order.
-    pub fn open_ids<T: Kept>(&self) -> Result<Vec<T::Id>> {
-        either!(self, seen => Ok(seen.open::<T>()?.iter().map(Kept::id).collect()), dir => dir.view.ids(layout::plane(T::PLANE)))
+    pub fn open_ids<T: OpenRecord>(&self) -> Result<Vec<T::Id>> {
+        either!(self, seen => Ok(seen.open::<T>()?.iter().map(OpenRecord::id).collect()), dir => dir.view.ids(layout::plane(T::PLANE)))
     }
 
-    pub fn is_open<T: Kept>(&self, id: T::Id) -> Result<bool> {
+    pub fn is_open<T: OpenRecord>(&self, id: T::Id) -> Result<bool> {
         either!(self, seen => Ok(seen.open_one::<T>(id)?.is_some()), dir => dir.view.exists(&layout::open::<T>(id)))
     }
 
@@ -123,12 +123,12 @@ impl Snapshot<'_> {
 
     /// Reads a message for a caller that continues with the next one: a message that can't be read,
     /// or is another agent's, is returned as a misfit.
-    pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, Misfit>>> {
+    pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, MalformedFile>>> {
         either!(self, seen => seen.try_read(waiting.key), dir => inbox::try_read(&dir.view, waiting.key, &waiting.place))
     }
 
     /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
-    pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<Misfit>)> {
+    pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
         either!(self, seen => seen.hints(), dir => inbox::read_hints(&dir.view, dir.scan()?))
     }
 
@@ -181,7 +181,7 @@ impl Snapshot<'_> {
     }
 
     /// Reads a submission: its content, or the reason why it can't be read. `None` if it is gone.
-    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<Said, String>>> {
+    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
         self.dir.read_dropped(file)
     }
 
@@ -206,7 +206,7 @@ impl Snapshot<'_> {
     }
 
     /// Describes a message that the agent can't take up as it is.
-    pub fn unfit(&self, waiting: &Waiting, reason: String) -> Misfit {
+    pub fn unfit(&self, waiting: &Waiting, reason: String) -> MalformedFile {
         inbox::unfit(&waiting.place, reason)
     }
 }
@@ -219,7 +219,7 @@ impl Snapshot<'_> {
     }
 
     /// The newest ended record of a kind that has this id.
-    pub fn ended_one<T: Kept>(&self, id: T::Id) -> Result<Option<T>> {
+    pub fn ended_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::archived_record(&dir.view, |record: &T| record.id() == id))
     }
 

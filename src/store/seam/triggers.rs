@@ -9,11 +9,11 @@ use crate::model::id::TriggerId;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Trigger;
 
-use super::super::elsewhere::Piece;
+use super::super::elsewhere::Op;
 use super::agent::Agent;
-use super::change::Change;
+use super::change::AgentTxn;
 
-impl Change<'_> {
+impl AgentTxn<'_> {
     /// Keeps the key of a trigger's signatures. To be called before the commit of the record that
     /// names the key's hash: the key is there at once and durable, or with that commit.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) -> Result<()> {
@@ -21,7 +21,7 @@ impl Change<'_> {
             return self.agent().local().keep_key(trigger, key);
         }
         let (key, digest) = (key.as_bytes().to_vec(), sha256(key.as_bytes()));
-        self.change_along(vec![Piece::TriggerKey { trigger, digest, key }]);
+        self.change_along(vec![Op::TriggerKey { trigger, digest, key }]);
         Ok(())
     }
 }

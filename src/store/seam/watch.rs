@@ -12,7 +12,7 @@ use crate::model::id::AgentName;
 use crate::workdir::Dir;
 
 use super::super::dir;
-use super::super::elsewhere::Ear;
+use super::super::elsewhere::Subscription;
 use super::{Agent, Store};
 
 /// Maximum pause between two looks if changes are notified. On a network file system the writes of
@@ -34,9 +34,9 @@ const MOST: usize = 16;
 /// Waits for a change of the records of some agents. No change is missed that comes after `follow`,
 /// so the caller looks at the records after that.
 #[derive(Default)]
-pub struct Watch {
+pub struct RecordWatch {
     /// There from when a file is followed.
-    files: Option<dir::Watch>,
+    files: Option<dir::DirWatch>,
     /// There from when an agent is followed whose records are elsewhere.
     remote: Option<RemoteWatch>,
     /// True if the caller has waited. A command whose first look succeeds needs no subscription.
@@ -45,20 +45,20 @@ pub struct Watch {
 
 struct RemoteWatch {
     /// `None`: there are too many agents.
-    ear: Option<Box<dyn Ear>>,
+    ear: Option<Box<dyn Subscription>>,
     agents: Vec<AgentName>,
     /// True if the caller also waits for arrivals.
     for_arrivals: bool,
 }
 
-impl Watch {
-    pub fn new() -> Watch {
-        Watch::default()
+impl RecordWatch {
+    pub fn new() -> RecordWatch {
+        RecordWatch::default()
     }
 
     /// Returns a watch for a caller that is known to wait.
-    pub fn for_long() -> Watch {
-        Watch { has_waited: true, ..Watch::default() }
+    pub fn for_long() -> RecordWatch {
+        RecordWatch { has_waited: true, ..RecordWatch::default() }
     }
 
     /// Adds an agent's records and inbox. To be called before each look at them, because the inbox
@@ -92,8 +92,8 @@ impl Watch {
         self.files = None;
     }
 
-    fn files(&mut self) -> &mut dir::Watch {
-        self.files.get_or_insert_with(dir::Watch::new)
+    fn files(&mut self) -> &mut dir::DirWatch {
+        self.files.get_or_insert_with(dir::DirWatch::new)
     }
 
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
@@ -137,7 +137,7 @@ impl Watch {
     }
 
     fn have_files_news(&self) -> bool {
-        self.files.as_ref().is_some_and(dir::Watch::has_news)
+        self.files.as_ref().is_some_and(dir::DirWatch::has_news)
     }
 
     fn has_store_news(&mut self) -> bool {
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    fn of_files(dir: &Path) -> Watch {
-        let mut watch = Watch::new();
+    fn of_files(dir: &Path) -> RecordWatch {
+        let mut watch = RecordWatch::new();
         watch.files().add(dir);
         watch
     }
@@ -236,7 +236,7 @@ mod tests {
     #[derive(Debug)]
     struct Tells(bool);
 
-    impl Ear for Tells {
+    impl Subscription for Tells {
         fn listen(&mut self, _: &[AgentName]) {}
 
         fn is_sure(&self) -> bool {
@@ -259,7 +259,7 @@ mod tests {
         std::fs::write(&file, "one").unwrap();
         let mut watch = of_files(dir.path());
         let mut took = |tells| {
-            let ear: Option<Box<dyn Ear>> = Some(Box::new(Tells(tells)));
+            let ear: Option<Box<dyn Subscription>> = Some(Box::new(Tells(tells)));
             watch.remote = Some(RemoteWatch { ear, agents: Vec::new(), for_arrivals: false });
             std::fs::rename(&file, dir.path().join("other")).unwrap();
             std::fs::rename(dir.path().join("other"), &file).unwrap();

@@ -13,7 +13,7 @@ use crate::model::tree::Blob;
 use crate::store::dir::layout;
 use crate::store::dir::merge::{age, merge_lines};
 
-use super::{Around, Converged, Files, Kept, text};
+use super::{Around, Converged, Files, MergedFile, text};
 
 /// Which of two clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl<'t> Both<'t> {
                     continue;
                 };
                 fields.shift_remove("trigger_id");
-                merged.files.insert(format!("{}{place}", self.prefix), Kept::Made(bytes_of(&wait)));
+                merged.files.insert(format!("{}{place}", self.prefix), MergedFile::Made(bytes_of(&wait)));
             }
         }
         Ok(())
@@ -146,16 +146,16 @@ impl<'t> Both<'t> {
         }
         if path.ends_with(layout::LINES) && (top == layout::LEDGER || top == layout::ARCHIVE) {
             let kept = if ours == base || ours == theirs {
-                theirs.cloned().map(Kept::As)
+                theirs.cloned().map(MergedFile::As)
             } else if theirs == base {
-                ours.cloned().map(Kept::As)
+                ours.cloned().map(MergedFile::As)
             } else {
                 let mut read = |blob: Option<&Blob>| {
                     blob.map(|blob| around.read(blob)).transpose().map(Option::unwrap_or_default)
                 };
-                Some(Kept::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
+                Some(MergedFile::Made(merge_lines(&read(base)?, &read(ours)?, &read(theirs)?)))
             };
-            let kept = kept.filter(|kept| *kept != Kept::Made(Vec::new()));
+            let kept = kept.filter(|kept| *kept != MergedFile::Made(Vec::new()));
             merged.files.extend(kept.map(|kept| (place, kept)));
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl<'t> Both<'t> {
                 (one, other) => (one.or(other), None),
             },
         };
-        merged.files.extend(kept.map(|blob| (place, Kept::As(blob.clone()))));
+        merged.files.extend(kept.map(|blob| (place, MergedFile::As(blob.clone()))));
         if let Some(other) = other {
             self.put_aside(path, other, merged);
         }
@@ -203,7 +203,7 @@ impl<'t> Both<'t> {
             None => format!("{}{}/{name}", self.prefix, layout::QUARANTINE),
         };
         let ending = if is_dropped && path.ends_with(".json") { ".json" } else { "" };
-        let kept = Kept::As(blob.clone());
+        let kept = MergedFile::As(blob.clone());
         let places = (0..).map(|number| match (number, ending) {
             (0, "") => stem.clone(),
             (number, "") => format!("{stem}.{number}"),
@@ -244,7 +244,9 @@ impl<'t> Both<'t> {
                         // It has arrived in the other clone.
                         (None, Some((_, blob)), None) => {
                             let direct = format!("{}/{key}.json", layout::INBOX);
-                            merged.files.insert(format!("{}{direct}", self.prefix), Kept::As(blob.clone()));
+                            merged
+                                .files
+                                .insert(format!("{}{direct}", self.prefix), MergedFile::As(blob.clone()));
                             continue;
                         }
                         (base, lost, won) => {
@@ -260,7 +262,7 @@ impl<'t> Both<'t> {
                 None => (ours.and(theirs), None),
             };
             if let Some((path, blob)) = kept {
-                merged.files.insert(format!("{}{path}", self.prefix), Kept::As(blob.clone()));
+                merged.files.insert(format!("{}{path}", self.prefix), MergedFile::As(blob.clone()));
             }
             if let Some((_, blob)) = other {
                 self.put_message_aside(key, blob, merged);
@@ -274,7 +276,7 @@ impl<'t> Both<'t> {
         merged.aside.push(format!("{}{path}", self.prefix));
         let name = path.replace('/', "__");
         let place = format!("{}{}/{name}", self.prefix, layout::QUARANTINE);
-        merged.files.entry(place).or_insert(Kept::As(blob.clone()));
+        merged.files.entry(place).or_insert(MergedFile::As(blob.clone()));
     }
 
     /// The state that is believed goes on from both: no number of the other clone comes again, and
@@ -304,7 +306,7 @@ impl<'t> Both<'t> {
                 None => drop(fields.shift_remove(key)),
             }
         }
-        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), Kept::Made(bytes_of(&state)));
+        merged.files.insert(format!("{}{}", self.prefix, layout::STATE), MergedFile::Made(bytes_of(&state)));
     }
 }
 

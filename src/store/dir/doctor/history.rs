@@ -24,13 +24,13 @@ use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 
 /// End of a message, as one line of the archive tells it.
-struct End {
+struct MessageEnd {
     path: Spot,
     line: Vec<u8>,
     settlement: Settlement,
 }
 
-impl End {
+impl MessageEnd {
     /// True if a message with this end can later get the next one: a person requeued it, or dropped
     /// a dead letter.
     fn leads_to(&self, next: &Settlement) -> bool {
@@ -89,12 +89,12 @@ impl Checkup<'_> {
             self.month(&month, |path, number, line| decode_plain::<Event>(path, number, line).map(drop));
         }
         let mut runs = HashSet::new();
-        let mut ends: BTreeMap<MessageId, Vec<End>> = BTreeMap::new();
+        let mut ends: BTreeMap<MessageId, Vec<MessageEnd>> = BTreeMap::new();
         let of = |kind: &str| months::archive(&view, kind).unwrap_or_default();
         for month in of(Message::KIND) {
             self.month(&month, |path, number, line| {
                 let message: Message = decode_at(path, number, line)?;
-                let end = |settlement| End { path: path.clone(), line: line.to_vec(), settlement };
+                let end = |settlement| MessageEnd { path: path.clone(), line: line.to_vec(), settlement };
                 ends.entry(message.id).or_default().extend(message.settlement.map(end));
                 Ok(())
             });
@@ -112,10 +112,12 @@ impl Checkup<'_> {
         self.records::<Trigger>(&of(Trigger::KIND));
         self.records::<Brief>(&of(Brief::KIND));
         for month in of(months::ENDED) {
-            self.month(&month, |path, number, line| decode_plain::<gc::Ended>(path, number, line).map(drop));
+            self.month(&month, |path, number, line| {
+                decode_plain::<gc::EndedIdLine>(path, number, line).map(drop)
+            });
         }
         ends.iter_mut().for_each(|(id, ends)| self.ended_twice(*id, ends));
-        let is_dead = |ends: &&Vec<End>| ends.last().is_some_and(|end| end.settlement.dead_letter);
+        let is_dead = |ends: &&Vec<MessageEnd>| ends.last().is_some_and(|end| end.settlement.dead_letter);
         let dead = ends.values().filter(is_dead).count() as u64;
         self.runs(state, &runs);
         dead
@@ -129,17 +131,17 @@ impl Checkup<'_> {
 
     /// Two clones may both have settled a message. What one of them has processed is over, else the
     /// last word counts; the other ends are to go, and are gone from `ends`.
-    fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<End>) {
+    fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<MessageEnd>) {
         if ends.windows(2).all(|pair| pair[0].leads_to(&pair[1].settlement)) {
             return;
         }
-        let said: Vec<String> = ends.iter().map(End::describe).collect();
+        let said: Vec<String> = ends.iter().map(MessageEnd::describe).collect();
         let message = format!("{id} has ended twice: {}", said.join(", and "));
-        let is_over = |end: &End| end.settlement.status == MessageStatus::Processed;
+        let is_over = |end: &MessageEnd| end.settlement.status == MessageStatus::Processed;
         let kept = ends.iter().rposition(is_over).unwrap_or(ends.len() - 1);
         let kept = ends.remove(kept);
         let mut by_file: Vec<(Spot, Vec<Vec<u8>>)> = Vec::new();
-        for End { path, line, .. } in ends.drain(..) {
+        for MessageEnd { path, line, .. } in ends.drain(..) {
             match by_file.iter_mut().find(|(other, _)| *other == path) {
                 Some((_, lines)) => lines.push(line),
                 None => by_file.push((path, vec![line])),

@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::json;
 
-use super::super::{Agent, Change, Store, files, keys, layout, lines};
+use super::super::{DirAgent, DirStore, DirTxn, files, keys, layout, lines};
 use super::{Finding, Remedy};
 
-impl Change<'_> {
+impl DirTxn<'_> {
     /// Mends a finding of the agent, under the lock under which it was found, so that no other
     /// command has changed the place since. `false`: people must decide, or the command, which
     /// knows the rules.
@@ -57,7 +57,7 @@ impl Change<'_> {
     }
 }
 
-impl Store {
+impl DirStore {
     /// Mends a finding that is no agent's. `false`: it is for people to decide.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         match &finding.remedy {
@@ -93,25 +93,25 @@ fn protect(spot: &Spot) -> Result<()> {
 }
 
 /// A place in quarantine that nothing has yet, with the old place in its name.
-fn quarantine_place(agent: &Agent<'_>, spot: &Spot) -> Result<Spot> {
+fn quarantine_place(agent: &DirAgent<'_>, spot: &Spot) -> Result<Spot> {
     let dir = agent.dir().join(layout::QUARANTINE);
     dir.make_dirs()?;
     let name = spot.below(agent.dir().spot()).to_string_lossy().replace('/', "__");
     files::free_place(&dir, OsStr::new(&name))
 }
 
-fn is_journal(agent: &Agent<'_>, path: &Spot) -> bool {
+fn is_journal(agent: &DirAgent<'_>, path: &Spot) -> bool {
     *path == agent.dir().join(layout::JOURNAL)
 }
 
-fn move_aside(agent: &Agent<'_>, path: &Spot) -> Result<()> {
+fn move_aside(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
     let place = quarantine_place(agent, path)?;
     files::rename(path, &place)
 }
 
 /// Rewrites a file without some of its lines; the lines are in quarantine before they are gone
 /// here. A file with no other lines is no file of ours, and is kept there byte for byte.
-fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
+fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
@@ -129,7 +129,7 @@ fn move_lines_aside(agent: &Agent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Result
 
 /// Rewrites a file with each of its lines once. Events come in their order; what the archive says
 /// stays as it stands, for its last word counts.
-fn untangle(agent: &Agent<'_>, path: &Spot) -> Result<()> {
+fn untangle(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
     // What is no event has no order, and stays where it is among the first.

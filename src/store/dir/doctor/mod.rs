@@ -19,13 +19,13 @@ use crate::model::task::Task;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 
-use super::super::elsewhere::Fault;
+use super::super::elsewhere::StoreFault;
 use super::record::RESTORE;
 use super::sharing::Rights;
 use super::vanish::is_husk;
-use super::{Agent, Change, Store, git, layout};
+use super::{DirAgent, DirStore, DirTxn, git, layout};
 
-pub use records::{Checkup, Open};
+pub use records::{Checkup, ReadableRecords};
 
 /// Repair of a finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +137,7 @@ pub struct Finding {
 
 /// The record that a finding is about.
 #[derive(Debug, Clone, Copy)]
-pub enum About {
+pub enum FindingSubject {
     State,
     Wait(WaitId),
     Task(TaskId),
@@ -145,14 +145,14 @@ pub enum About {
     Policy,
 }
 
-impl About {
+impl FindingSubject {
     fn path(self) -> String {
         match self {
-            About::State => layout::STATE.to_owned(),
-            About::Policy => layout::POLICY.to_owned(),
-            About::Wait(id) => layout::open::<Wait>(id),
-            About::Task(id) => layout::open::<Task>(id),
-            About::Trigger(id) => layout::open::<Trigger>(id),
+            FindingSubject::State => layout::STATE.to_owned(),
+            FindingSubject::Policy => layout::POLICY.to_owned(),
+            FindingSubject::Wait(id) => layout::open::<Wait>(id),
+            FindingSubject::Task(id) => layout::open::<Task>(id),
+            FindingSubject::Trigger(id) => layout::open::<Trigger>(id),
         }
     }
 }
@@ -173,7 +173,7 @@ impl Finding {
     }
 
     /// Returns the place as seen from the agent that the finding is about.
-    pub fn place_in(&self, agent: &Agent<'_>) -> String {
+    pub fn place_in(&self, agent: &DirAgent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),
             None => self.place.below(agent.dir.spot()).display().to_string(),
@@ -185,7 +185,7 @@ impl Finding {
     /// repaired there.
     pub(in crate::store) fn of_records(
         self,
-        agent: &Agent<'_>,
+        agent: &DirAgent<'_>,
         named: impl Fn(String) -> PathBuf,
     ) -> Finding {
         let shown = Some(named(self.place_in(agent)));
@@ -223,7 +223,7 @@ pub(in crate::store) fn left_behind(place: Spot) -> Finding {
     Finding { agent: None, place, shown: None, kind: "litter", message, remedy: Remedy::Sweep }
 }
 
-impl Store {
+impl DirStore {
     /// Something about the state directory as a whole that a person should know.
     pub fn concern(&self, kind: &'static str, message: String) -> Finding {
         let remedy = Remedy::Consider;
@@ -231,7 +231,7 @@ impl Store {
     }
 
     /// Something about a store elsewhere as a whole.
-    pub(in crate::store) fn finding_elsewhere(&self, fault: Fault) -> Finding {
+    pub(in crate::store) fn finding_elsewhere(&self, fault: StoreFault) -> Finding {
         let remedy = if fault.is_warning { Remedy::Consider } else { Remedy::None };
         let (place, shown) = (self.spot(), Some(PathBuf::from(self.shown())));
         Finding { agent: None, place, shown, kind: fault.kind, message: fault.message, remedy }
@@ -296,7 +296,7 @@ impl Store {
     }
 }
 
-impl<'a> Agent<'a> {
+impl<'a> DirAgent<'a> {
     /// Begins to look at its files one by one. To be called under its lock, so that no command
     /// changes anything meanwhile.
     pub fn checkup(&'a self) -> Checkup<'a> {
@@ -306,7 +306,7 @@ impl<'a> Agent<'a> {
 
 impl Checkup<'_> {
     /// Reports the leftovers of killed commands. The caller holds the lock.
-    pub fn litter(&mut self, locked: &Change<'_>) {
+    pub fn litter(&mut self, locked: &DirTxn<'_>) {
         let message = match locked.litter() {
             Ok(0) | Err(_) => return,
             Ok(1) => "1 thing was left by killed commands".to_owned(),

@@ -8,7 +8,7 @@ use std::fs::File;
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
 
-use super::super::{Store, layout, lock, machine};
+use super::super::{DirStore, layout, lock, machine};
 use super::{Finding, Remedy};
 
 /// File systems that several machines share, and whether their locks reach from one machine to the
@@ -46,7 +46,7 @@ enum Reach {
     Never,
 }
 
-impl Store {
+impl DirStore {
     /// Checks the file system of the state directory.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
         let of = |kind, message, remedy| Finding {

@@ -8,7 +8,7 @@ use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::message::Message;
 use crate::model::outbox::Outbox;
-use crate::model::record::{Kept, Record};
+use crate::model::record::{OpenRecord, Record};
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
@@ -18,18 +18,18 @@ use crate::model::work::WorkItem;
 
 use super::super::journal::Journal;
 use super::super::record::{ESSENTIAL, decode};
-use super::super::{Agent, aside, files, layout};
-use super::{About, Finding, Remedy};
+use super::super::{DirAgent, aside, files, layout};
+use super::{Finding, FindingSubject, Remedy};
 
 /// A look at the files of one agent, and what it has found so far.
 pub struct Checkup<'a> {
-    pub(super) agent: &'a Agent<'a>,
+    pub(super) agent: &'a DirAgent<'a>,
     pub checked: usize,
     pub findings: Vec<Finding>,
 }
 
 /// Open records, as far as they can be read.
-pub struct Open {
+pub struct ReadableRecords {
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
     pub tasks: Vec<Task>,
@@ -73,7 +73,7 @@ impl Checkup<'_> {
     }
 
     /// The inbox and the open records.
-    pub fn open(&mut self) -> Open {
+    pub fn open(&mut self) -> ReadableRecords {
         let (queued, results) = self.inbox();
         let works = self.plane::<WorkItem>(|item| &item.agent);
         let waits = self.plane::<Wait>(|wait| &wait.agent);
@@ -82,11 +82,17 @@ impl Checkup<'_> {
         let triggers = self.plane::<Trigger>(|trigger| &trigger.agent);
         let name = self.agent.name().clone();
         let outbox = Outbox::of(&self.plane_of::<Message>(|_| name.clone()));
-        Open { works, waits, tasks, triggers, outbox, queued, results }
+        ReadableRecords { works, waits, tasks, triggers, outbox, queued, results }
     }
 
     /// Notes what is wrong with a record that can be read.
-    pub fn find(&mut self, about: About, kind: &'static str, message: impl Into<String>, remedy: Remedy) {
+    pub fn find(
+        &mut self,
+        about: FindingSubject,
+        kind: &'static str,
+        message: impl Into<String>,
+        remedy: Remedy,
+    ) {
         self.note(self.path(&about.path()), kind, message, remedy);
     }
 
@@ -146,11 +152,11 @@ impl Checkup<'_> {
     }
 
     /// A directory of open records: each readable, named after itself, and this agent's.
-    fn plane<T: Kept>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
+    fn plane<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> &AgentName) -> Vec<T> {
         self.plane_of(|record| owner_of(record).clone())
     }
 
-    fn plane_of<T: Kept>(&mut self, owner_of: impl Fn(&T) -> AgentName) -> Vec<T> {
+    fn plane_of<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> AgentName) -> Vec<T> {
         let path = self.path(layout::plane(T::PLANE));
         let entries = match path.entries() {
             Ok(entries) => entries,

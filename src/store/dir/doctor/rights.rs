@@ -14,12 +14,12 @@ use crate::model::id::AgentName;
 
 use super::super::authors::is_writable_by_others;
 use super::super::inbox::is_own;
-use super::super::sharing::Misfit;
-use super::super::{Store, layout};
+use super::super::sharing::WrongRights;
+use super::super::{DirStore, layout};
 use super::records::Checkup;
 use super::{Finding, Remedy};
 
-impl Store {
+impl DirStore {
     /// Who may write to the state directory itself; who may come to it and should not, or should
     /// and may not, and why that can't be put right.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
@@ -73,7 +73,7 @@ struct Foreign {
 }
 
 impl Foreign {
-    fn in_dir(store: &Store, dir: Spot) -> Foreign {
+    fn in_dir(store: &DirStore, dir: Spot) -> Foreign {
         let owner = (dir.owner_of_root(), store.owner());
         Foreign { dir, owner, open: None, closed: None }
     }
@@ -113,7 +113,7 @@ impl Foreign {
 }
 
 /// Other rights than `[sharing]` asks for.
-fn unshared(agent: Option<&AgentName>, Misfit { spot, mode, wanted }: Misfit) -> Finding {
+fn unshared(agent: Option<&AgentName>, WrongRights { spot, mode, wanted }: WrongRights) -> Finding {
     let message = match wanted.group {
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
         None => format!("mode {mode:o}: it is shared with nobody, so it has mode {:o}", wanted.mode),

@@ -42,7 +42,7 @@ fn whoever_waited_sees_what_was_changed_meanwhile() {
             (seen.state().unwrap() + &seen.open(Plane::Work).unwrap().concat(), theirs.waited())
         });
         std::thread::sleep(Duration::from_millis(300));
-        let open = Piece::Open { plane: Plane::Work, id: "w".into(), text: "5".into() };
+        let open = Op::Open { plane: Plane::Work, id: "w".into(), text: "5".into() };
         mine.commit(1, &[state(2), open]).unwrap();
         drop(mine);
         waiting.join().unwrap()
@@ -79,7 +79,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
     let agent = create(&store, "a");
     let mine = hold(&agent);
     // The second event has invalid JSON, so the server refuses it.
-    let torn = Piece::Event { seq: 3, at: at(3), text: "{torn".to_owned() };
+    let torn = Op::Event { seq: 3, at: at(3), text: "{torn".to_owned() };
     assert!(mine.commit(1, &[state(2), event(2), ended(1), torn]).is_err());
     mine.commit(1, &[state(2), event(2)]).unwrap();
     drop(mine);
@@ -119,14 +119,14 @@ fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
             }
             let mine = hold(&agent);
             let revision = 2 + round * 2;
-            mine.commit(revision - 1, &[Piece::Shut(true), state(revision)]).unwrap();
+            mine.commit(revision - 1, &[Op::Shut(true), state(revision)]).unwrap();
             let seen = mine.now().unwrap().messages(usize::MAX).unwrap();
             goes_on.store(false, Ordering::SeqCst);
             let acknowledged: Vec<_> = producers.into_iter().flat_map(|one| one.join().unwrap()).collect();
             let after = mine.now().unwrap().messages(usize::MAX).unwrap();
             assert_eq!(seen, after, "nothing comes any more");
-            let mut pieces: Vec<Piece> = seen.iter().map(|key| Piece::Taken(*key)).collect();
-            pieces.extend([Piece::Shut(false), state(revision + 1)]);
+            let mut pieces: Vec<Op> = seen.iter().map(|key| Op::Taken(*key)).collect();
+            pieces.extend([Op::Shut(false), state(revision + 1)]);
             mine.commit(revision, &pieces).unwrap();
             (acknowledged, seen)
         });
@@ -145,13 +145,13 @@ fn all_pieces_of_an_agent_are_told_in_order() {
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
-    let mut made: Vec<Piece> = (1..=150).map(ended).collect();
+    let mut made: Vec<Op> = (1..=150).map(ended).collect();
     // The events of a clone may have equal numbers, and numbers out of order.
     made.extend([7, 9, 8, 8].map(event));
     made.extend(
-        (1..=70).map(|number| Piece::Plan { work: format!("w'{number:03}"), text: format!("{number}\0") }),
+        (1..=70).map(|number| Op::Plan { work: format!("w'{number:03}"), text: format!("{number}\0") }),
     );
-    made.extend((1..=70).map(|number| Piece::Arrived(message(number))));
+    made.extend((1..=70).map(|number| Op::Arrived(message(number))));
     made.push(state(2));
     hold(&agent).commit(1, &made).unwrap();
     let mut told = Vec::new();
@@ -160,20 +160,19 @@ fn all_pieces_of_an_agent_are_told_in_order() {
         Ok(())
     };
     agent.see().unwrap().pieces(tell).unwrap();
-    let of = |told: &[Piece], is: fn(&Piece) -> bool| {
-        told.iter().filter(|piece| is(piece)).cloned().collect::<Vec<_>>()
-    };
+    let of =
+        |told: &[Op], is: fn(&Op) -> bool| told.iter().filter(|piece| is(piece)).cloned().collect::<Vec<_>>();
     let mut events = vec![event(1)];
     events.extend([7, 9, 8, 8].map(event));
-    assert_eq!(of(&told, |piece| matches!(piece, Piece::Event { .. })), events);
+    assert_eq!(of(&told, |piece| matches!(piece, Op::Event { .. })), events);
     for is in [
-        (|piece| matches!(piece, Piece::Ended { .. })) as fn(&Piece) -> bool,
-        |piece| matches!(piece, Piece::Plan { .. }),
-        |piece| matches!(piece, Piece::Arrived(_)),
+        (|piece| matches!(piece, Op::Ended { .. })) as fn(&Op) -> bool,
+        |piece| matches!(piece, Op::Plan { .. }),
+        |piece| matches!(piece, Op::Arrived(_)),
     ] {
         assert_eq!(of(&told, is), of(&made, is));
     }
-    assert!(told.contains(&Piece::Shut(false)));
+    assert!(told.contains(&Op::Shut(false)));
 }
 
 #[test]
@@ -197,7 +196,7 @@ fn arrivals_under_way_are_neither_lost_nor_waited_for() {
             let seen = mine.now().unwrap();
             let mut pieces = vec![state(revision)];
             for key in seen.messages(3).unwrap() {
-                pieces.extend([Piece::Taken(key), ended(key.id.0.as_u128())]);
+                pieces.extend([Op::Taken(key), ended(key.id.0.as_u128())]);
             }
             mine.commit(revision - 1, &pieces).unwrap();
         }
@@ -217,7 +216,7 @@ fn a_message_comes_back_to_another_place() {
     agent.arrive(&[message(1), Arrival::Hint { id: id(1), text: "1".into() }]).unwrap();
     let mine = hold(&agent);
     let back = Arrival::Message { key: key(Priority::Interject, 1), text: "2".into() };
-    mine.commit(1, &[state(2), Piece::Arrived(back), Piece::Heard(id(1))]).unwrap();
+    mine.commit(1, &[state(2), Op::Arrived(back), Op::Heard(id(1))]).unwrap();
     let seen = mine.now().unwrap();
     assert_eq!(seen.messages(9).unwrap(), [key(Priority::Interject, 1)]);
     assert!(seen.hints().unwrap().is_empty());
@@ -230,7 +229,7 @@ fn old_keys_are_forgotten_under_the_lock() {
     let store = fresh.open();
     let agent = create(&store, "a");
     let mine = hold(&agent);
-    let key = |key: &str, millis| Piece::Key { key: key.into(), admitted_at: at(millis), text: "1".into() };
+    let key = |key: &str, millis| Op::Key { key: key.into(), admitted_at: at(millis), text: "1".into() };
     mine.commit(1, &[state(2), key("old", 1), key("new", 2)]).unwrap();
     mine.forget_keys(at(2)).unwrap();
     let seen = mine.now().unwrap();

@@ -3,8 +3,8 @@
 use std::sync::atomic::AtomicBool;
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::input::{SAID, Said, TAKEN, TaskInput, WAITING};
-use super::super::super::elsewhere::{Claimant, Lease};
+use super::super::super::elsewhere::input::{InputAnswer, SAID, TAKEN, TaskInput, WAITING};
+use super::super::super::elsewhere::{Lease, LeaseClaimant};
 use super::*;
 use crate::model::id::TaskId;
 use crate::model::record::Plane;
@@ -13,11 +13,12 @@ use crate::model::time::Span;
 pub const TASK: TaskId = TaskId(Uuid::from_u128(9));
 
 /// Creates an agent `a` with an open task, whose supervisor has a lease.
-pub fn at_work(fresh: &Fresh) -> (Rc<dyn Records>, Box<dyn Lease>) {
+pub fn at_work(fresh: &Fresh) -> (Rc<dyn AgentRecords>, Box<dyn Lease>) {
     let agent = create(&fresh.open(), "a");
-    let open = Piece::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
+    let open = Op::Open { plane: Plane::Tasks, id: TASK.to_string(), text: "{}\n".to_owned() };
     hold(&agent).commit(1, &[state(2), open]).unwrap();
-    let claimant = Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(600) };
+    let claimant =
+        LeaseClaimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(600) };
     let lease = agent.lease(Subject::Task(TASK), &claimant).unwrap().unwrap();
     (agent, lease)
 }
@@ -38,8 +39,8 @@ fn heard(input: &dyn TaskInput, mut written: i64) -> (Vec<u8>, i64) {
     }
 }
 
-fn close() -> Piece {
-    Piece::Closed { plane: Plane::Tasks, id: TASK.to_string() }
+fn close() -> Op {
+    Op::Closed { plane: Plane::Tasks, id: TASK.to_string() }
 }
 
 #[test]
@@ -52,8 +53,8 @@ fn it_is_heard_in_order_and_once() {
     let long: Vec<u8> = (0..SAID * 9 + 7).map(|at| at as u8).collect();
     // Input does not wait for the agent's lock.
     let mine = hold(&agent);
-    assert_eq!(theirs.say(words(2), b"one").unwrap(), Said::Waits);
-    assert_eq!(theirs.say(words(1), &long).unwrap(), Said::Waits);
+    assert_eq!(theirs.say(words(2), b"one").unwrap(), InputAnswer::Waits);
+    assert_eq!(theirs.say(words(1), &long).unwrap(), InputAnswer::Waits);
     drop(mine);
     let rest = theirs.rest(words(1)).unwrap();
     assert!(rest.bytes == long.len() && !rest.is_refused && rest.is_heard);
@@ -78,13 +79,13 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap();
     let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap();
-    assert_eq!(other.say(words(1), b"x").unwrap(), Said::Nobody);
+    assert_eq!(other.say(words(1), b"x").unwrap(), InputAnswer::Nobody);
     // The limit for waiting bytes is exact.
     let much = vec![0; WAITING - 1];
-    assert_eq!(input.say(words(1), &much).unwrap(), Said::Waits);
-    assert_eq!(input.say(words(2), b"12").unwrap(), Said::Full);
-    assert_eq!(input.say(words(3), b"1").unwrap(), Said::Waits);
-    assert_eq!(input.say(words(4), &vec![0; WAITING + 1]).unwrap(), Said::Full);
+    assert_eq!(input.say(words(1), &much).unwrap(), InputAnswer::Waits);
+    assert_eq!(input.say(words(2), b"12").unwrap(), InputAnswer::Full);
+    assert_eq!(input.say(words(3), b"1").unwrap(), InputAnswer::Waits);
+    assert_eq!(input.say(words(4), &vec![0; WAITING + 1]).unwrap(), InputAnswer::Full);
     // The supervisor refuses input, as after the command has closed its standard input.
     input.refuse().unwrap();
     assert!(input.rest(words(1)).unwrap().is_refused && input.hear(0).unwrap().is_empty());
@@ -96,7 +97,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     let rest = input.rest(words(5)).unwrap();
     assert!(rest.is_refused && !rest.is_heard && rest.bytes == SAID * 2, "{rest:?}");
-    assert_eq!(input.say(words(6), b"late").unwrap(), Said::Nobody);
+    assert_eq!(input.say(words(6), b"late").unwrap(), InputAnswer::Nobody);
     assert_eq!(input.take_back(words(5)).unwrap(), SAID * 2);
     assert_eq!(fresh.count("task_input"), 0);
     lease.release().unwrap();
@@ -112,15 +113,15 @@ fn nobody_hears_it_without_a_supervisor() {
     input.say(words(1), b"x").unwrap();
     fresh.run("UPDATE @.lease SET expires_at = 0");
     assert!(!input.rest(words(1)).unwrap().is_heard);
-    assert_eq!(input.say(words(2), b"x").unwrap(), Said::Nobody);
+    assert_eq!(input.say(words(2), b"x").unwrap(), InputAnswer::Nobody);
     lease.release().unwrap();
-    assert_eq!(input.say(words(3), b"x").unwrap(), Said::Nobody);
+    assert_eq!(input.say(words(3), b"x").unwrap(), InputAnswer::Nobody);
     // The sender was killed, so the end of another task deletes its parts after the retention
     // period.
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     assert_eq!(fresh.count("task_input"), 1);
     fresh.run("UPDATE @.task_input SET at = at - 3600001");
-    let other = Piece::Closed { plane: Plane::Tasks, id: TaskId(Uuid::from_u128(8)).to_string() };
+    let other = Op::Closed { plane: Plane::Tasks, id: TaskId(Uuid::from_u128(8)).to_string() };
     hold(&agent).commit(3, &[state(4), other]).unwrap();
     assert_eq!(fresh.count("task_input"), 0);
 }
@@ -145,12 +146,12 @@ fn what_is_not_taken_back_is_heard() {
                         let words = words(speaker << 64 | number);
                         let bytes = vec![speaker as u8; SAID * 2 + 1];
                         match input.say(words, &bytes).unwrap() {
-                            Said::Nobody => return said,
-                            Said::Full => panic!("nothing takes so long"),
-                            Said::Waits if number % 2 == 0 || is_over.load(Ordering::SeqCst) => {
+                            InputAnswer::Nobody => return said,
+                            InputAnswer::Full => panic!("nothing takes so long"),
+                            InputAnswer::Waits if number % 2 == 0 || is_over.load(Ordering::SeqCst) => {
                                 said += bytes.len() - input.take_back(words).unwrap();
                             }
-                            Said::Waits => loop {
+                            InputAnswer::Waits => loop {
                                 let rest = input.rest(words).unwrap();
                                 if rest.bytes == 0 || rest.is_refused {
                                     said += bytes.len() - input.take_back(words).unwrap();

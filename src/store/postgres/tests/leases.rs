@@ -1,13 +1,13 @@
 //! Tests of leases and fences.
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::{Beat, Claim, Claimant};
+use super::super::super::elsewhere::{Beat, Claim, LeaseClaimant};
 use super::*;
 use crate::error::Status;
 use crate::model::time::Span;
 
-pub fn claimant(anchor: &str, lasts: Span) -> Claimant {
-    Claimant { host: "host".into(), anchor: anchor.into(), pid: 1, lasts }
+pub fn claimant(anchor: &str, lasts: Span) -> LeaseClaimant {
+    LeaseClaimant { host: "host".into(), anchor: anchor.into(), pid: 1, lasts }
 }
 
 pub const MINUTE: Span = Span::from_secs(60);
@@ -162,7 +162,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     fresh.run("UPDATE @.lease SET expires_at = 0");
     let taken = theirs.lease(Subject::Run, &claimant("two", MINUTE)).unwrap().expect("run out");
     assert!(mine.is_fenced().unwrap());
-    let locked = |change: fn(&dyn Hold) -> crate::error::Result<()>| change(&*hold(&mine));
+    let locked = |change: fn(&dyn Txn) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
         locked(|hold| hold.commit(2, &[state(3)])),
         locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),
@@ -241,7 +241,7 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     create(&store, "a");
     assert_eq!([lease("a"), lease("a"), lease("a")], [1, 2, 3]);
     // Renaming creates the new agent while the old one still exists.
-    hold(&agent_of(&store, "a")).commit(1, &[state(2), Piece::Shut(true)]).unwrap();
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);
     // Another agent is created with the name of a removed one.

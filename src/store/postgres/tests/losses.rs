@@ -2,8 +2,8 @@
 //! Nothing is lost, and nothing is done twice.
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::input::Said;
-use super::super::super::elsewhere::{Beat, Claimant, PART, parts};
+use super::super::super::elsewhere::input::InputAnswer;
+use super::super::super::elsewhere::{Beat, LeaseClaimant, PART, parts};
 use super::leases::{MINUTE, claimant};
 use super::proxy::{Cut, Proxy};
 use super::*;
@@ -74,9 +74,9 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     create(&fresh.open(), "a");
     let agent = agent_of(&fresh.open(), "a");
     agent.arrive(&[message(1), message(2)]).unwrap();
-    let taken = [state(2), Piece::Taken(key(Priority::Normal, 1)), ended(1)];
+    let taken = [state(2), Op::Taken(key(Priority::Normal, 1)), ended(1)];
     hold(&agent).commit(1, &taken).unwrap();
-    let pool = super::super::pool::Pool::new(fresh.url.clone(), PATIENCE);
+    let pool = super::super::pool::ConnectionPool::new(fresh.url.clone(), PATIENCE);
     let id: i64 = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
     let again = super::super::statements::arrive(
         pool.schema(),
@@ -98,9 +98,9 @@ fn what_is_said_to_a_task() {
             let (agent, _lease) = super::input::at_work(fresh);
             let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap();
             let word = |number| Uuid::from_u128(number);
-            assert_eq!(theirs.say(word(1), b"one ").unwrap(), Said::Waits);
-            assert_eq!(theirs.say(word(2), b"two ").unwrap(), Said::Waits);
-            assert_eq!(theirs.say(word(3), b"three").unwrap(), Said::Waits);
+            assert_eq!(theirs.say(word(1), b"one ").unwrap(), InputAnswer::Waits);
+            assert_eq!(theirs.say(word(2), b"two ").unwrap(), InputAnswer::Waits);
+            assert_eq!(theirs.say(word(3), b"three").unwrap(), InputAnswer::Waits);
             assert_eq!(theirs.take_back(word(2)).unwrap(), 4);
             let heard = theirs.hear(0).unwrap();
             let last = heard.last().map_or(0, |(number, _)| *number);
@@ -155,13 +155,13 @@ fn changes() {
             create(&fresh.open(), "a").arrive(&[message(1)]).unwrap();
             let agent = agent_of(store, "a");
             for revision in 2..4 {
-                let open = Piece::Open { plane: Plane::Work, id: format!("w{revision}"), text: "1".into() };
+                let open = Op::Open { plane: Plane::Work, id: format!("w{revision}"), text: "1".into() };
                 let lock = hold(&agent);
                 lock.commit(revision - 1, &[state(revision), event(revision), ended(revision.into()), open])
                     .unwrap();
             }
             let lock = hold(&agent);
-            lock.commit(3, &[state(4), Piece::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
+            lock.commit(3, &[state(4), Op::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
             lock.commit(4, &[state(5), event(5)]).unwrap();
             drop(lock);
             hold(&agent).replace_policy(&Settings::of("y".to_owned())).unwrap();
@@ -194,7 +194,7 @@ fn changes_by_a_function() {
             drop(lock);
             let lock = hold(&agent);
             lease.release_along();
-            lock.commit(2, &[state(3), Piece::Taken(key(Priority::Normal, 1)), event(3), ended(1)]).unwrap();
+            lock.commit(2, &[state(3), Op::Taken(key(Priority::Normal, 1)), event(3), ended(1)]).unwrap();
         },
         |fresh, cut| {
             let counts = ["event", "archive", "inbox", "lease"].map(|table| fresh.count(table));
@@ -214,7 +214,7 @@ fn changes_of_several_flights() {
         |store, fresh| {
             create(&fresh.open(), "a");
             let lock = hold(&agent_of(store, "a"));
-            let mut pieces: Vec<Piece> = vec![event(2)];
+            let mut pieces: Vec<Op> = vec![event(2)];
             pieces.extend(parts(Checkpoint { run_id: RunId(id(1).0), number: 1 }, &bytes));
             pieces.push(state(2));
             lock.commit(1, &pieces).unwrap();
@@ -231,7 +231,8 @@ fn changes_of_several_flights() {
 #[test]
 fn leases() {
     needs!("postgresql");
-    let claimant = Claimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
+    let claimant =
+        LeaseClaimant { host: "h".into(), anchor: "one".into(), pid: 1, lasts: Span::from_secs(60) };
     let flights = everywhere(
         |store, fresh| {
             create(&fresh.open(), "a");
@@ -269,15 +270,14 @@ fn leases() {
 }
 
 /// Pieces of an agent whose creation needs several round trips.
-fn large(number: u128) -> Vec<Piece> {
-    let mut pieces =
-        vec![Piece::Identity("{}".to_owned()), Piece::Policy(Settings::of("x".to_owned())), state(7)];
-    pieces.extend((1..=3).map(|part| Piece::Open {
+fn large(number: u128) -> Vec<Op> {
+    let mut pieces = vec![Op::Identity("{}".to_owned()), Op::Policy(Settings::of("x".to_owned())), state(7)];
+    pieces.extend((1..=3).map(|part| Op::Open {
         plane: Plane::Work,
         id: format!("work {part} of {number}"),
         text: format!("{{\"of\": \"{}\"}}\n", "x".repeat(700_000)),
     }));
-    pieces.extend([ended(number), Piece::Arrived(message(number)), event(3), event(3), Piece::Shut(false)]);
+    pieces.extend([ended(number), Op::Arrived(message(number)), event(3), event(3), Op::Shut(false)]);
     pieces
 }
 
@@ -304,7 +304,7 @@ fn agents_that_are_replaced() {
         |store, fresh| {
             let before = create(&fresh.open(), "a");
             before.arrive(&[message(9)]).unwrap();
-            hold(&before).commit(1, &[Piece::Shut(true), state(2), ended(8), event(2)]).unwrap();
+            hold(&before).commit(1, &[Op::Shut(true), state(2), ended(8), event(2)]).unwrap();
             let mine = agent_of(store, "a");
             let lock = hold(&mine);
             lock.replace(2, &each_of(&large(1))).unwrap();
@@ -336,7 +336,7 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
     create(&fresh.open(), "a");
     let (one, other) = (fresh.open(), fresh.open());
     let (mine, theirs) = (agent_of(&one, "a"), agent_of(&other, "a"));
-    let claimant = |anchor: &str| Claimant {
+    let claimant = |anchor: &str| LeaseClaimant {
         host: "h".into(),
         anchor: anchor.into(),
         pid: 1,

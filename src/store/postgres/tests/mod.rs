@@ -20,7 +20,7 @@ use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, Elsewhere, Hold, Piece, Records, each_of};
+use super::super::elsewhere::{AgentRecords, Arrival, Backend, Op, Txn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};
@@ -56,7 +56,7 @@ impl Fresh {
     pub fn run(&self, statements: &str) -> Vec<String> {
         // Inserting a million rows takes long.
         const HOURS: Duration = Duration::from_secs(2 * 3600);
-        let pool = super::pool::Pool::unread(self.url.clone(), HOURS);
+        let pool = super::pool::ConnectionPool::unread(self.url.clone(), HOURS);
         let statements = statements.replace('@', pool.schema());
         let answers = pool.ask(&statements).unwrap();
         let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
@@ -96,16 +96,16 @@ pub fn hint(number: u128) -> Arrival {
     Arrival::Hint { id: id(number), text: "{}\n".into() }
 }
 
-pub fn state(revision: u64) -> Piece {
-    Piece::State { revision, due: None, text: format!("{{\"revision\":{revision}}}\n") }
+pub fn state(revision: u64) -> Op {
+    Op::State { revision, due: None, text: format!("{{\"revision\":{revision}}}\n") }
 }
 
-pub fn event(seq: u64) -> Piece {
-    Piece::Event { seq, at: at(seq as i64), text: format!("{{\"seq\":{seq}}}\n") }
+pub fn event(seq: u64) -> Op {
+    Op::Event { seq, at: at(seq as i64), text: format!("{{\"seq\":{seq}}}\n") }
 }
 
-pub fn ended(number: u128) -> Piece {
-    Piece::Ended {
+pub fn ended(number: u128) -> Op {
+    Op::Ended {
         kind: "message",
         id: Some(id(number).to_string()),
         at: at(0),
@@ -113,10 +113,10 @@ pub fn ended(number: u128) -> Piece {
     }
 }
 
-pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
+pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     let pieces = [
-        Piece::Identity("{\"name\": \"a\"}\n".to_owned()),
-        Piece::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
+        Op::Identity("{\"name\": \"a\"}\n".to_owned()),
+        Op::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
         state(1),
         event(1),
     ];
@@ -124,16 +124,16 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn Records> {
     agent_of(store, agent)
 }
 
-pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn Records> {
+pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     store.agent(&name(agent)).unwrap().expect("the agent")
 }
 
-pub fn hold(agent: &Rc<dyn Records>) -> Box<dyn Hold> {
+pub fn hold(agent: &Rc<dyn AgentRecords>) -> Box<dyn Txn> {
     agent.hold(PATIENCE).unwrap().expect("the lock")
 }
 
 /// Returns all archive lines of a kind, newest first.
-pub fn all_ended(agent: &Rc<dyn Records>, kind: &'static str) -> Vec<String> {
+pub fn all_ended(agent: &Rc<dyn AgentRecords>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent
         .see()

@@ -62,7 +62,7 @@ fn agents_are_made_and_found_by_name() {
     assert_eq!(agent.state().unwrap(), "{\"revision\":1}\n");
     assert_eq!(agent.version(), Some(1));
     assert!(!agent.has_arrivals().unwrap());
-    let pieces = [Piece::Identity("{}".into()), Piece::Policy(Settings::default()), state(9)];
+    let pieces = [Op::Identity("{}".into()), Op::Policy(Settings::default()), state(9)];
     assert!(!store.create(&name("a"), &each_of(&pieces)).unwrap());
     assert_eq!(agent_of(&store, "a").version(), Some(1));
 }
@@ -80,14 +80,14 @@ fn texts_are_kept_byte_for_byte() {
     for (revision, text) in [(2, odd), (3, big.as_str())] {
         let hold = hold(&agent);
         let pieces = [
-            Piece::State { revision, due: Some(at(1)), text: text.to_owned() },
-            Piece::Open { plane: Plane::Work, id: "work_1".into(), text: text.to_owned() },
-            Piece::Plan { work: "work_1".into(), text: plan.to_owned() },
-            Piece::Arrived(Arrival::Message { key: key(Priority::Next, 7), text: text.to_owned() }),
-            Piece::Arrived(Arrival::Hint { id: id(8), text: text.to_owned() }),
-            Piece::Key { key: "k'\0\\".into(), admitted_at: at(2), text: text.to_owned() },
-            Piece::Ended { kind: "message", id: None, at: at(3), text: text.to_owned() },
-            Piece::Event { seq: revision, at: at(4), text: text.to_owned() },
+            Op::State { revision, due: Some(at(1)), text: text.to_owned() },
+            Op::Open { plane: Plane::Work, id: "work_1".into(), text: text.to_owned() },
+            Op::Plan { work: "work_1".into(), text: plan.to_owned() },
+            Op::Arrived(Arrival::Message { key: key(Priority::Next, 7), text: text.to_owned() }),
+            Op::Arrived(Arrival::Hint { id: id(8), text: text.to_owned() }),
+            Op::Key { key: "k'\0\\".into(), admitted_at: at(2), text: text.to_owned() },
+            Op::Ended { kind: "message", id: None, at: at(3), text: text.to_owned() },
+            Op::Event { seq: revision, at: at(4), text: text.to_owned() },
         ];
         hold.commit(revision - 1, &pieces).unwrap();
         let seen = hold.now().unwrap();
@@ -155,7 +155,7 @@ fn what_is_seen_is_one_revision() {
     agent.arrive(&[message(1), message(2), message(3), message(4)]).unwrap();
     let before = agent.see().unwrap();
     let theirs = agent_of(&other, "a");
-    let open = |id: &str, n: u32| Piece::Open { plane: Plane::Waits, id: id.into(), text: n.to_string() };
+    let open = |id: &str, n: u32| Op::Open { plane: Plane::Waits, id: id.into(), text: n.to_string() };
     hold(&theirs).commit(1, &[state(2), event(2), ended(1), open("b", 1), open("a", 2)]).unwrap();
     hold(&theirs).commit(2, &[state(3), event(3), ended(2), open("b", 3)]).unwrap();
     hold(&theirs)
@@ -163,8 +163,8 @@ fn what_is_seen_is_one_revision() {
             3,
             &[
                 state(4),
-                Piece::Closed { plane: Plane::Waits, id: "a".into() },
-                Piece::Taken(key(Priority::Normal, 4)),
+                Op::Closed { plane: Plane::Waits, id: "a".into() },
+                Op::Taken(key(Priority::Normal, 4)),
             ],
         )
         .unwrap();
@@ -199,7 +199,7 @@ fn lines_come_in_order_until_it_is_enough() {
     let mut pieces = vec![state(2)];
     pieces.extend((2..=1300).map(event));
     pieces.extend((1..=700).map(ended));
-    pieces.push(Piece::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
+    pieces.push(Op::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
     lock.commit(1, &pieces).unwrap();
     drop(lock);
     let seen = agent.see().unwrap();
@@ -236,12 +236,12 @@ fn lines_come_in_order_until_it_is_enough() {
 }
 
 /// Returns short forms of the archive lines and events of an agent.
-fn past(agent: &Rc<dyn Records>) -> Vec<String> {
+fn past(agent: &Rc<dyn AgentRecords>) -> Vec<String> {
     let mut all = Vec::new();
-    let mut note = |piece: Piece| {
+    let mut note = |piece: Op| {
         match piece {
-            Piece::Ended { kind, text, .. } => all.push(format!("{kind} {}", text.trim())),
-            Piece::Event { seq, .. } => all.push(format!("event {seq}")),
+            Op::Ended { kind, text, .. } => all.push(format!("{kind} {}", text.trim())),
+            Op::Event { seq, .. } => all.push(format!("event {seq}")),
             _ => {}
         }
         Ok(())
@@ -256,12 +256,12 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();
-    let stores: [&dyn Elsewhere; 2] = [&memory, &database];
+    let stores: [&dyn Backend; 2] = [&memory, &database];
     let [in_memory, in_database] = stores.map(|store| {
         assert!(store.create(&name("a"), &each_of(&[state(1), event(1)])).unwrap());
         let agent = store.agent(&name("a")).unwrap().expect("made");
         let lock = hold(&agent);
-        let old = |kind, number: u64, text: &str| Piece::Ended {
+        let old = |kind, number: u64, text: &str| Op::Ended {
             kind,
             id: Some(id(u128::from(number)).to_string()),
             at: at(-1000 + number as i64),
@@ -281,7 +281,7 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
             .unwrap();
         before.sort_by_key(|piece| format!("{piece:?}"));
         assert_eq!(before, [old("message", 1, "1"), old("message", 4, "4"), old("run", 2, "2")]);
-        let forgotten = Piece::Forgotten { from: at(-2000), until: at(2), seen_at: 2 };
+        let forgotten = Op::Forgotten { from: at(-2000), until: at(2), seen_at: 2 };
         lock.commit(3, &[state(4), forgotten]).unwrap();
         drop(lock);
         let mut past = past(&agent);
@@ -388,7 +388,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
     let memory = Memory::default();
     let fresh = Fresh::made();
     let database = fresh.open();
-    let stores: [&dyn Elsewhere; 2] = [&memory, &database];
+    let stores: [&dyn Backend; 2] = [&memory, &database];
     for store in stores {
         assert!(store.create(&name("a"), &each_of(&[state(1)])).unwrap());
         let agent = store.agent(&name("a")).unwrap().expect("made");
@@ -402,7 +402,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
         let large: Vec<u8> = (0..PART * 5 / 2).map(|at| (at * 7 % 251) as u8).collect();
         let mut revision = 1;
         for bytes in [&large[..], b"", b"\0\xff\\'", &large[..PART], &large[..=PART]] {
-            let mut pieces = vec![Piece::Unsaved(checkpoint(1, 1).run_id), state(revision + 1)];
+            let mut pieces = vec![Op::Unsaved(checkpoint(1, 1).run_id), state(revision + 1)];
             pieces.extend(parts(checkpoint(1, 2), bytes));
             lock.commit(revision, &pieces).unwrap();
             revision += 1;
@@ -410,8 +410,8 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
             assert_eq!((saved(checkpoint(1, 1)), saved(checkpoint(2, 2))), (None, None));
         }
         let mut again = Vec::new();
-        let mut note = |piece: Piece| {
-            if matches!(piece, Piece::Saved { .. }) {
+        let mut note = |piece: Op| {
+            if matches!(piece, Op::Saved { .. }) {
                 again.push(piece);
             }
             Ok(())
@@ -427,9 +427,9 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
             pieces.extend(parts(checkpoint(run, 1), b"half"));
             let text = format!("{{\"run\":\"{}\"}}\n", checkpoint(run, 1).run_id);
             let (kind, id) = ("message", Some(id(run).to_string()));
-            pieces.push(Piece::Ended { kind, id, at: at(run as i64), text });
+            pieces.push(Op::Ended { kind, id, at: at(run as i64), text });
         }
-        pieces.push(Piece::Forgotten { from: at(3), until: at(4), seen_at: revision + 1 });
+        pieces.push(Op::Forgotten { from: at(3), until: at(4), seen_at: revision + 1 });
         lock.commit(revision, &pieces).unwrap();
         let are_there = [1, 2, 3].map(|run| saved(checkpoint(run, if run == 1 { 2 } else { 1 })).is_some());
         assert_eq!(are_there, [false, true, false]);

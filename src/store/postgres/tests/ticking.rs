@@ -5,7 +5,7 @@ use crate::model::pool::Pool;
 use crate::model::record::Plane;
 
 use super::super::super::dir::Subject;
-use super::super::super::elsewhere::Sight;
+use super::super::super::elsewhere::ReadView;
 use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
 use super::*;
@@ -97,7 +97,7 @@ fn a_connection_that_is_kept_answers_the_same() {
     agent.arrive(&[message(7), message(8), message(9), hint(5)]).unwrap();
     let under = hold(&agent);
     let mut pieces =
-        vec![state(2), Piece::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
+        vec![state(2), Op::Open { plane: Plane::Work, id: "work_1".into(), text: "{}\n".into() }];
     pieces.extend((100..200).map(ended));
     under.commit(1, &pieces).unwrap();
     drop(under);
@@ -148,14 +148,14 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     agent.arrive(&[message(7), message(8), message(9), hint(5), hint(6)])?;
     let lines = |revision: u64| {
         let brief =
-            Piece::Ended { kind: "brief", id: None, at: at(3), text: format!("{{\"made\": {revision}}}\n") };
+            Op::Ended { kind: "brief", id: None, at: at(3), text: format!("{{\"made\": {revision}}}\n") };
         [event(revision * 10), ended(8), event(revision * 10 + 2), brief, ended(7), event(revision * 10 + 1)]
     };
-    let due = |revision, due| Piece::State { revision, due, text: format!("{{\"revision\":{revision}}}\n") };
+    let due = |revision, due| Op::State { revision, due, text: format!("{{\"revision\":{revision}}}\n") };
     let under = hold(&agent);
     let lease = agent.lease(Subject::Run, &claimant("one", MINUTE))?.expect("it is free");
     let mut claimed = Vec::from(lines(2));
-    claimed.extend([due(2, Some(at(9))), Piece::Taken(key(Priority::Normal, 8)), Piece::Heard(id(6))]);
+    claimed.extend([due(2, Some(at(9))), Op::Taken(key(Priority::Normal, 8)), Op::Heard(id(6))]);
     under.commit(1, &claimed)?;
     drop(under);
     hold(&agent).commit(2, &[due(3, Some(at(10)))])?;
@@ -167,7 +167,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     drop(under);
     let under = hold(&agent);
     lease.release_along();
-    under.commit(4, &[Piece::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
+    under.commit(4, &[Op::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
 }
 
 /// The function writes the same as the statements.
@@ -202,7 +202,7 @@ fn a_claim_over_a_connection_that_is_kept_asks_once() {
     let proxy = Proxy::start(None);
     let store = Postgres::open(proxy.url(&fresh), PATIENCE);
     create(&store, "a").arrive(&[message(7), message(8)]).unwrap();
-    let brief = |number: usize| Piece::Ended {
+    let brief = |number: usize| Op::Ended {
         kind: "brief",
         id: None,
         at: at(0),
@@ -213,7 +213,7 @@ fn a_claim_over_a_connection_that_is_kept_asks_once() {
         let revision = number as u64 + 2;
         hold(&agent).commit(revision - 1, &[state(revision), brief(number), ended(7), ended(9)]).unwrap();
     }
-    let past = |sight: &dyn Sight, kinds: &[&'static str], ids: Option<&[String]>, most: usize| {
+    let past = |sight: &dyn ReadView, kinds: &[&'static str], ids: Option<&[String]>, most: usize| {
         let mut lines = Vec::new();
         sight
             .ended(kinds, ids, &mut |line| {
@@ -259,7 +259,7 @@ fn a_message_is_told_where_the_agent_takes_it() {
     settings("profile = \"large\"\n");
     assert_eq!(tell(5, 1, 5), None, "only the machine's settings say");
     settings("");
-    hold(&agent_of(&store, "a")).commit(1, &[state(2), Piece::Shut(true)]).unwrap();
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
     assert_eq!(tell(6, 1, 5), None, "it has moved away");
     assert_eq!(store.tell(&name("b"), &message(7), 1, 5).unwrap(), None, "there is none");
     assert_eq!(fresh.run("SELECT right(id::text, 1) FROM @.inbox ORDER BY id"), ["1", "3"]);

@@ -10,15 +10,15 @@ use crate::model::record::Plane;
 
 const TRIGGER: TriggerId = TriggerId(Uuid::from_u128(7));
 
-fn open() -> Piece {
-    Piece::Open { plane: Plane::Triggers, id: TRIGGER.to_string(), text: "{}\n".to_owned() }
+fn open() -> Op {
+    Op::Open { plane: Plane::Triggers, id: TRIGGER.to_string(), text: "{}\n".to_owned() }
 }
 
-fn kept(key: &str) -> Piece {
-    Piece::TriggerKey { trigger: TRIGGER, digest: sha256(key.as_bytes()), key: key.as_bytes().to_vec() }
+fn kept(key: &str) -> Op {
+    Op::TriggerKey { trigger: TRIGGER, digest: sha256(key.as_bytes()), key: key.as_bytes().to_vec() }
 }
 
-fn has(agent: &Rc<dyn Records>, key: &str) -> bool {
+fn has(agent: &Rc<dyn AgentRecords>, key: &str) -> bool {
     let digest = sha256(key.as_bytes());
     let found = agent.trigger_key(TRIGGER, &digest).unwrap();
     assert_eq!(agent.has_trigger_key(TRIGGER, &digest).unwrap(), found.is_some());
@@ -47,9 +47,9 @@ fn a_key_comes_and_goes_with_what_names_it() {
     };
     mine.now().unwrap().pieces(tell).unwrap();
     assert!(told.contains(&open()));
-    assert!(!told.iter().any(|piece| matches!(piece, Piece::TriggerKey { .. })), "none is in a stream");
+    assert!(!told.iter().any(|piece| matches!(piece, Op::TriggerKey { .. })), "none is in a stream");
     // The key is deleted with its trigger, and with the contents of the agent.
-    mine.commit(3, &[state(4), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
+    mine.commit(3, &[state(4), Op::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_key"), 0);
     mine.commit(4, &[state(5), open(), kept("third")]).unwrap();
     mine.now().unwrap();
@@ -78,7 +78,7 @@ fn most(count: u32) -> NonZeroU32 {
     NonZeroU32::new(count).unwrap()
 }
 
-pub fn is_used(agent: &Rc<dyn Records>, limit: u32) -> bool {
+pub fn is_used(agent: &Rc<dyn AgentRecords>, limit: u32) -> bool {
     // The time of the client's clock is ignored.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,
@@ -124,10 +124,10 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     // The uses are deleted with the trigger.
     let mine = hold(&agent);
     mine.commit(1, &[state(2), open()]).unwrap();
-    mine.commit(2, &[state(3), Piece::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
+    mine.commit(2, &[state(3), Op::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_use"), 0);
     // A use for an agent that was moved away succeeds, because the delivery after it is refused.
-    mine.commit(3, &[state(4), Piece::Shut(true)]).unwrap();
+    mine.commit(3, &[state(4), Op::Shut(true)]).unwrap();
     assert!(is_used(&agent, 1) && is_used(&agent, 1));
     assert_eq!(fresh.count("trigger_use"), 0);
     mine.remove(None).unwrap();

@@ -4,16 +4,16 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::super::elsewhere::{Ear, Part, each_of};
+use super::super::super::elsewhere::{DatabaseRole, Subscription, each_of};
 use super::super::wire::Connection;
 use super::rig::{LONG, superuser_sql};
 use super::*;
 
-type Changes<'c> = &'c dyn Fn(&dyn Hold) -> crate::error::Result<()>;
+type Changes<'c> = &'c dyn Fn(&dyn Txn) -> crate::error::Result<()>;
 
 /// Waits until the subscription has a notification, or `is_there` is true.
 #[track_caller]
-fn until(ear: &mut dyn Ear, is_there: impl Fn(&dyn Ear) -> bool) {
+fn until(ear: &mut dyn Subscription, is_there: impl Fn(&dyn Subscription) -> bool) {
     let end = Instant::now() + LONG;
     while !ear.has_heard() && !is_there(ear) {
         assert!(Instant::now() < end, "nothing is heard: {ear:?}");
@@ -24,13 +24,13 @@ fn until(ear: &mut dyn Ear, is_there: impl Fn(&dyn Ear) -> bool) {
 }
 
 #[track_caller]
-fn hears(ear: &mut dyn Ear) {
+fn hears(ear: &mut dyn Subscription) {
     until(ear, |_| false);
 }
 
 /// Returns a subscription that has received its test notification.
 #[track_caller]
-fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Ear> {
+fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
     let mut ear = store.ear();
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
     ear.listen(&agents);
@@ -97,7 +97,7 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
     drop(hold(&a));
     drop(a.see().unwrap());
     assert_eq!(heard(&fresh, &mut person), [""; 0]);
-    let replaced = [Piece::Identity("{}".into()), state(2)];
+    let replaced = [Op::Identity("{}".into()), state(2)];
     let changes: [Changes<'_>; 5] = [
         &|hold| hold.commit(1, &[state(2)]),
         &|hold| hold.replace_policy(&Settings::of("x".to_owned())),
@@ -164,7 +164,7 @@ fn words_come_through_tls() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let a = create(&fresh.open(), "a");
-    Postgres::grant(fresh.url.clone(), PATIENCE, Part::Ticker, "trusted").unwrap();
+    Postgres::grant(fresh.url.clone(), PATIENCE, DatabaseRole::Ticker, "trusted").unwrap();
     let more = format!("&sslrootcert={}", rig::server().roots().display());
     let url = rig::server().tcp_url("trusted", "localhost", &more);
     let url = url.replace("schema=s&", &format!("schema={}&", fresh.schema));
@@ -183,7 +183,9 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
     let store = fresh.open();
     let a = create(&store, "a");
     let of = |part: &str| format!("{}_{part}", fresh.schema);
-    for (part, more) in [(Part::Reader, ""), (Part::Ticker, "SET default_transaction_read_only = on")] {
+    for (part, more) in
+        [(DatabaseRole::Reader, ""), (DatabaseRole::Ticker, "SET default_transaction_read_only = on")]
+    {
         let role = of(&format!("{part:?}").to_lowercase());
         superuser_sql(&format!("CREATE ROLE {role} LOGIN"));
         if !more.is_empty() {

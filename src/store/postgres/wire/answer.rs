@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 /// Answer of the server to one statement.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct ServerAnswer {
     /// Rows that a query returned, in the server's order. Empty for other statements.
     pub rows: Vec<Row>,
     /// Number of rows that the statement returned, inserted, changed or deleted; 0 for statements

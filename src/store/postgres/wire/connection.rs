@@ -7,11 +7,11 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::answer::Answer;
-use super::dial::Deadline;
-use super::fault::Fault;
-use super::line::{Line, Trouble};
-use super::login::{Session, log_in};
+use super::answer::ServerAnswer;
+use super::dial::DialDeadline;
+use super::fault::WireFault;
+use super::line::{Socket, SocketFault};
+use super::login::{PgSession, log_in};
 use super::message;
 use super::password::Sources;
 use super::url::Url;
@@ -27,7 +27,7 @@ const MOST_CHANNELS: usize = 1024;
 
 /// A connection to a server, for one caller at a time. Dropping it sends the protocol's goodbye.
 pub struct Connection {
-    line: Line,
+    line: Socket,
     version: u32,
     backend: Option<i32>,
     is_usable: bool,
@@ -39,13 +39,17 @@ pub struct Connection {
 impl Connection {
     /// Connects and logs in, within the patience and the `connect_timeout` of the URL. The
     /// password, if the server wants one, comes from `PGPASSWORD` or the password file.
-    pub fn open(url: &Url, patience: Duration) -> Result<Connection, Fault> {
+    pub fn open(url: &Url, patience: Duration) -> Result<Connection, WireFault> {
         Connection::open_with(url, &Sources::of_environment(), patience)
     }
 
-    pub(super) fn open_with(url: &Url, sources: &Sources, patience: Duration) -> Result<Connection, Fault> {
-        let deadline = Deadline::after(patience.min(url.connect_timeout));
-        let Session { line, version, backend } = log_in(url, sources, deadline)?;
+    pub(super) fn open_with(
+        url: &Url,
+        sources: &Sources,
+        patience: Duration,
+    ) -> Result<Connection, WireFault> {
+        let deadline = DialDeadline::after(patience.min(url.connect_timeout));
+        let PgSession { line, version, backend } = log_in(url, sources, deadline)?;
         Ok(Connection {
             line,
             version,
@@ -62,23 +66,23 @@ impl Connection {
     /// and the refusal is returned when the server is ready again. After the patience the
     /// connection is unusable, but the server may still execute: only SQL sets a limit for the
     /// server.
-    pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<Answer>, Fault> {
+    pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<ServerAnswer>, WireFault> {
         if !self.is_usable {
-            return Err(Fault::NotSent("the connection was lost before".to_owned()));
+            return Err(WireFault::NotSent("the connection was lost before".to_owned()));
         }
         if sql.len() > LONGEST_FLIGHT {
-            return Err(Fault::NotSent(format!(
+            return Err(WireFault::NotSent(format!(
                 "statements of {} bytes are too long for a server",
                 sql.len()
             )));
         }
         if sql.contains('\0') {
-            return Err(Fault::NotSent("PostgreSQL has no text with NUL in it".to_owned()));
+            return Err(WireFault::NotSent("PostgreSQL has no text with NUL in it".to_owned()));
         }
-        let deadline = Deadline::after(patience);
+        let deadline = DialDeadline::after(patience);
         // If the server has closed the connection, nothing is sent, so the caller may try again.
         self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
-        frontend::query(sql, self.line.outgoing()).map_err(|error| Fault::NotSent(error.to_string()))?;
+        frontend::query(sql, self.line.outgoing()).map_err(|error| WireFault::NotSent(error.to_string()))?;
         self.flights = self.flights.saturating_add(1);
         match self.answers(deadline) {
             Ok(Ok(answers)) => Ok(answers),
@@ -106,7 +110,7 @@ impl Connection {
         self.backend
     }
 
-    /// True if another round trip is possible, which it is not after a [`Fault::Lost`].
+    /// True if another round trip is possible, which it is not after a [`WireFault::Lost`].
     pub fn is_usable(&self) -> bool {
         self.is_usable
     }
@@ -119,11 +123,11 @@ impl Connection {
     /// Waits for notifications. Returns the notified channels, each once, as soon as there is one;
     /// none if the patience ends first. With zero patience it does not wait. PgBouncer passes no
     /// notifications on in transaction mode.
-    pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, Fault> {
+    pub fn notified(&mut self, patience: Duration) -> Result<Vec<String>, WireFault> {
         if !self.is_usable {
-            return Err(Fault::NotSent("the connection was lost before".to_owned()));
+            return Err(WireFault::NotSent("the connection was lost before".to_owned()));
         }
-        let deadline = Deadline::after(patience);
+        let deadline = DialDeadline::after(patience);
         let heard = loop {
             match self.catch_up() {
                 Err(trouble) => break Err(trouble),
@@ -131,7 +135,7 @@ impl Connection {
                 Ok(()) => {}
             }
             match self.line.step(deadline) {
-                Ok(()) | Err(Trouble::Overdue) => {}
+                Ok(()) | Err(SocketFault::Overdue) => {}
                 Err(trouble) => break Err(trouble),
             }
         };
@@ -139,28 +143,28 @@ impl Connection {
         Ok(std::mem::take(&mut self.told))
     }
 
-    fn lose(&mut self, sent: bool, trouble: Trouble) -> Fault {
+    fn lose(&mut self, sent: bool, trouble: SocketFault) -> WireFault {
         self.is_usable = false;
-        Fault::Lost { sent, why: trouble.words() }
+        WireFault::Lost { sent, why: trouble.words() }
     }
 
     /// Reads messages that arrived between round trips, without waiting.
-    fn catch_up(&mut self) -> Result<(), Trouble> {
-        let is_here = match self.line.step(Deadline::after(Duration::ZERO)) {
+    fn catch_up(&mut self) -> Result<(), SocketFault> {
+        let is_here = match self.line.step(DialDeadline::after(Duration::ZERO)) {
             Ok(()) => Ok(()),
-            Err(Trouble::Overdue) => return self.take_in(),
+            Err(SocketFault::Overdue) => return self.take_in(),
             Err(trouble) => Err(trouble),
         };
         self.take_in().and(is_here)
     }
 
-    fn take_in(&mut self) -> Result<(), Trouble> {
+    fn take_in(&mut self) -> Result<(), SocketFault> {
         while let Some((message, _)) = message::next(self.line.incoming(), message::LONGEST)? {
             if let Some(message) = self.aside(message)? {
                 let Message::ErrorResponse(body) = message else {
-                    return Err(Trouble::Senseless("an answer to nothing".to_owned()));
+                    return Err(SocketFault::Senseless("an answer to nothing".to_owned()));
                 };
-                return Err(Trouble::Ended(message::refusal(&body)?.0.to_string()));
+                return Err(SocketFault::Ended(message::refusal(&body)?.0.to_string()));
             }
         }
         Ok(())
@@ -168,15 +172,15 @@ impl Connection {
 
     /// Processes a message that may arrive at any time. Returns each other message.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are the caller's, and more may be added")]
-    fn aside(&mut self, message: Message) -> Result<Option<Message>, Trouble> {
-        let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+    fn aside(&mut self, message: Message) -> Result<Option<Message>, SocketFault> {
+        let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
         match message {
             Message::NoticeResponse(_) => Ok(None),
             Message::ParameterStatus(body) => {
                 let name = body.name().map_err(senseless)?;
                 let value = body.value().map_err(senseless)?;
                 if name == "standard_conforming_strings" && value != "on" {
-                    return Err(Trouble::Ended("standard_conforming_strings was turned off".to_owned()));
+                    return Err(SocketFault::Ended("standard_conforming_strings was turned off".to_owned()));
                 }
                 Ok(None)
             }
@@ -193,30 +197,34 @@ impl Connection {
 
     /// Waits for the answers to the statements that were queued, until the server is ready again.
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other has a place here, and more may be added")]
-    fn answers(&mut self, deadline: Deadline) -> Result<Result<Vec<Answer>, Fault>, Trouble> {
-        let (mut answers, mut answer, mut columns, mut refused) = (Vec::new(), Answer::default(), None, None);
+    fn answers(
+        &mut self,
+        deadline: DialDeadline,
+    ) -> Result<Result<Vec<ServerAnswer>, WireFault>, SocketFault> {
+        let (mut answers, mut answer, mut columns, mut refused) =
+            (Vec::new(), ServerAnswer::default(), None, None);
         let mut taken = 0usize;
         loop {
             let Some((message, length)) = message::next(self.line.incoming(), message::LONGEST)? else {
                 if deadline.is_over() {
-                    return Err(Trouble::Overdue);
+                    return Err(SocketFault::Overdue);
                 }
                 self.line.step(deadline)?;
                 continue;
             };
             taken = taken.saturating_add(length);
             if taken > MOST_ANSWERED {
-                return Err(Trouble::Senseless("answers of more than 2 GiB".to_owned()));
+                return Err(SocketFault::Senseless("answers of more than 2 GiB".to_owned()));
             }
             let Some(message) = self.aside(message)? else { continue };
-            let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+            let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
             match message {
                 Message::RowDescription(body) if columns.is_none() => {
                     columns = Some(body.fields().count().map_err(senseless)?);
                 }
                 Message::DataRow(body) => {
                     let Some(columns) = columns else {
-                        return Err(Trouble::Senseless("a row that was not announced".to_owned()));
+                        return Err(SocketFault::Senseless("a row that was not announced".to_owned()));
                     };
                     let row = message::row(&body, columns)?;
                     if refused.is_none() {
@@ -233,19 +241,19 @@ impl Connection {
                 Message::ErrorResponse(body) => {
                     let (fault, is_end) = message::refusal(&body)?;
                     if is_end {
-                        return Err(Trouble::Ended(fault.to_string()));
+                        return Err(SocketFault::Ended(fault.to_string()));
                     }
                     refused.get_or_insert(fault);
                     columns = None;
                 }
                 Message::ReadyForQuery(body) => {
                     if !self.line.outgoing().is_empty() || !matches!(body.status(), b'I' | b'T' | b'E') {
-                        return Err(Trouble::Senseless("an end of answers before its time".to_owned()));
+                        return Err(SocketFault::Senseless("an end of answers before its time".to_owned()));
                     }
                     self.is_in_transaction = body.status() != b'I';
                     return Ok(refused.map_or(Ok(answers), Err));
                 }
-                _ => return Err(Trouble::Senseless("a message that answers no statement".to_owned())),
+                _ => return Err(SocketFault::Senseless("a message that answers no statement".to_owned())),
             }
         }
     }

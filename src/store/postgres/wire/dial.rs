@@ -8,18 +8,18 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::fault::Fault;
+use super::fault::WireFault;
 use super::url::{Host, Url};
 use crate::error::describe;
 
 /// End of a wait, by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Deadline(Option<Instant>);
+pub(super) struct DialDeadline(Option<Instant>);
 
-impl Deadline {
+impl DialDeadline {
     /// Computes a deadline. A patience that is too long for the clock has no end.
-    pub(super) fn after(patience: Duration) -> Deadline {
-        Deadline(Instant::now().checked_add(patience))
+    pub(super) fn after(patience: Duration) -> DialDeadline {
+        DialDeadline(Instant::now().checked_add(patience))
     }
 
     /// Returns the remaining time; `None` without an end.
@@ -32,9 +32,9 @@ impl Deadline {
     }
 
     /// Returns the end of the first of several equal parts of the remaining time.
-    fn part(self, parts: usize) -> Deadline {
+    fn part(self, parts: usize) -> DialDeadline {
         let parts = u32::try_from(parts).unwrap_or(u32::MAX).max(1);
-        self.left().map_or(self, |left| Deadline::after(left / parts))
+        self.left().map_or(self, |left| DialDeadline::after(left / parts))
     }
 }
 
@@ -42,7 +42,7 @@ impl Deadline {
 pub(super) fn wait(
     socket: &OwnedFd,
     flags: PollFlags,
-    deadline: Deadline,
+    deadline: DialDeadline,
 ) -> Result<Option<PollFlags>, Errno> {
     loop {
         let left = deadline.left();
@@ -62,9 +62,9 @@ pub(super) fn wait(
 
 /// Connects a nonblocking socket. Several addresses share the remaining time equally. The system's
 /// resolver looks names up, with timeouts of its own.
-pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
+pub(super) fn dial(url: &Url, deadline: DialDeadline) -> Result<OwnedFd, WireFault> {
     let unreachable =
-        |place: String, why: String| Fault::Unreachable(format!("can't connect to {place}: {why}"));
+        |place: String, why: String| WireFault::Unreachable(format!("can't connect to {place}: {why}"));
     let addresses: Vec<SocketAddr> = match &url.host {
         Host::Socket(directory) => {
             let path = format!("{}/.s.PGSQL.{}", directory.trim_end_matches('/'), url.port);
@@ -91,7 +91,7 @@ pub(super) fn dial(url: &Url, deadline: Deadline) -> Result<OwnedFd, Fault> {
     Err(unreachable(url.host.text(), troubles.join("; ")))
 }
 
-fn by_socket(path: &str, deadline: Deadline) -> Result<OwnedFd, String> {
+fn by_socket(path: &str, deadline: DialDeadline) -> Result<OwnedFd, String> {
     let address = SocketAddrUnix::new(path).map_err(said)?;
     let socket = socket(AddressFamily::UNIX).map_err(said)?;
     loop {
@@ -106,7 +106,7 @@ fn by_socket(path: &str, deadline: Deadline) -> Result<OwnedFd, String> {
     }
 }
 
-fn by_tcp(address: SocketAddr, deadline: Deadline) -> Result<OwnedFd, String> {
+fn by_tcp(address: SocketAddr, deadline: DialDeadline) -> Result<OwnedFd, String> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket(family).map_err(said)?;
     match rustix::net::connect(&socket, &address) {

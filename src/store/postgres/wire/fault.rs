@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Reason why statements were not executed, or may not have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum WireFault {
     /// The server refused a statement or the login. Statements after the refused one were not
     /// executed. The connection remains usable.
     Server { code: String, message: String, detail: Option<String>, hint: Option<String> },
@@ -22,33 +22,36 @@ pub enum Fault {
     Unfit(String),
 }
 
-impl Fault {
+impl WireFault {
     /// Returns the SQLSTATE of a refusal.
     pub fn code(&self) -> Option<&str> {
         match self {
-            Fault::Server { code, .. } => Some(code),
-            Fault::Lost { .. } | Fault::NotSent(_) | Fault::Unreachable(_) | Fault::Unfit(_) => None,
+            WireFault::Server { code, .. } => Some(code),
+            WireFault::Lost { .. }
+            | WireFault::NotSent(_)
+            | WireFault::Unreachable(_)
+            | WireFault::Unfit(_) => None,
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for WireFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Fault::Server { code, message, detail, hint } => {
+            WireFault::Server { code, message, detail, hint } => {
                 write!(f, "{message} (SQLSTATE {code})")?;
                 for more in [detail, hint].into_iter().flatten() {
                     write!(f, "; {more}")?;
                 }
                 Ok(())
             }
-            Fault::Lost { sent: true, why } => {
+            WireFault::Lost { sent: true, why } => {
                 write!(f, "the connection was lost before the answer came: {why}")
             }
-            Fault::Lost { sent: false, why } => write!(f, "the connection was lost: {why}"),
-            Fault::NotSent(why) | Fault::Unreachable(why) | Fault::Unfit(why) => f.write_str(why),
+            WireFault::Lost { sent: false, why } => write!(f, "the connection was lost: {why}"),
+            WireFault::NotSent(why) | WireFault::Unreachable(why) | WireFault::Unfit(why) => f.write_str(why),
         }
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for WireFault {}

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 const MOST: u64 = 16 << 20;
 
 /// Content of a file, and its mode bits.
-pub(super) struct Contents {
+pub(super) struct FileContents {
     pub(super) bytes: Vec<u8>,
     pub(super) mode: u32,
 }
 
 /// Reads a regular file. Error without waiting if it is a pipe, and error above [`MOST`] bytes.
-pub(super) fn read(path: &Path) -> io::Result<Contents> {
+pub(super) fn read(path: &Path) -> io::Result<FileContents> {
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let metadata = file.metadata()?;
@@ -26,7 +26,7 @@ pub(super) fn read(path: &Path) -> io::Result<Contents> {
     if file.take(MOST + 1).read_to_end(&mut bytes)? as u64 > MOST {
         return Err(io::Error::other("it is longer than 16 MiB"));
     }
-    Ok(Contents { bytes, mode: metadata.mode() })
+    Ok(FileContents { bytes, mode: metadata.mode() })
 }
 
 /// Returns the system's file of trusted certificates: `SSL_CERT_FILE`, as for OpenSSL, or the first

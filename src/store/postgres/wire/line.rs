@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::net::SendFlags;
 use rustls::ClientConnection;
 
-use super::dial::{Deadline, said, wait};
+use super::dial::{DialDeadline, said, wait};
 
 /// Reason why a line gives no more bytes.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(super) enum SocketFault {
     /// The deadline has passed. The line is still usable.
     Overdue,
     /// The server, or a device on the way to it, closed the connection.
@@ -24,18 +24,18 @@ pub(super) enum Trouble {
     Senseless(String),
 }
 
-impl Trouble {
+impl SocketFault {
     pub(super) fn words(self) -> String {
         match self {
-            Trouble::Overdue => "no answer came in time".to_owned(),
-            Trouble::Ended(why) | Trouble::Tls(why) => why,
-            Trouble::Senseless(why) => format!("what came is not PostgreSQL's protocol: {why}"),
+            SocketFault::Overdue => "no answer came in time".to_owned(),
+            SocketFault::Ended(why) | SocketFault::Tls(why) => why,
+            SocketFault::Senseless(why) => format!("what came is not PostgreSQL's protocol: {why}"),
         }
     }
 }
 
 /// A socket with its receive and send buffers.
-pub(super) struct Line {
+pub(super) struct Socket {
     socket: OwnedFd,
     tls: Option<Box<ClientConnection>>,
     outgoing: BytesMut,
@@ -44,9 +44,9 @@ pub(super) struct Line {
     ended: Option<String>,
 }
 
-impl Line {
-    pub(super) fn over(socket: OwnedFd) -> Line {
-        Line { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
+impl Socket {
+    pub(super) fn over(socket: OwnedFd) -> Socket {
+        Socket { socket, tls: None, outgoing: BytesMut::new(), incoming: BytesMut::new(), ended: None }
     }
 
     /// Returns the socket, which is readable when bytes have arrived that were not read yet.
@@ -76,16 +76,16 @@ impl Line {
     /// Waits until the socket is readable or writable, then reads and sends without blocking.
     /// Neither direction waits for the other, so two peers that both send megabytes can't block
     /// each other.
-    pub(super) fn step(&mut self, deadline: Deadline) -> Result<(), Trouble> {
+    pub(super) fn step(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         if let Some(why) = &self.ended {
-            return Err(Trouble::Ended(why.clone()));
+            return Err(SocketFault::Ended(why.clone()));
         }
         let mut flags = PollFlags::IN;
         if self.has_to_send() {
             flags |= PollFlags::OUT;
         }
-        let ready = wait(&self.socket, flags, deadline).map_err(|errno| Trouble::Ended(said(errno)))?;
-        let Some(ready) = ready else { return Err(Trouble::Overdue) };
+        let ready = wait(&self.socket, flags, deadline).map_err(|errno| SocketFault::Ended(said(errno)))?;
+        let Some(ready) = ready else { return Err(SocketFault::Overdue) };
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             self.receive()?;
         }
@@ -102,7 +102,7 @@ impl Line {
     }
 
     /// Sends until the system has accepted all bytes.
-    pub(super) fn hand_over(&mut self, deadline: Deadline) -> Result<(), Trouble> {
+    pub(super) fn hand_over(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         while self.has_to_send() {
             self.step(deadline)?;
         }
@@ -111,38 +111,43 @@ impl Line {
 
     /// Waits for one byte and reads only that from the socket, because TLS reads the bytes after
     /// it.
-    pub(super) fn one_byte(&mut self, deadline: Deadline) -> Result<u8, Trouble> {
+    pub(super) fn one_byte(&mut self, deadline: DialDeadline) -> Result<u8, SocketFault> {
         let mut byte = [0];
         loop {
-            let ready =
-                wait(&self.socket, PollFlags::IN, deadline).map_err(|errno| Trouble::Ended(said(errno)))?;
+            let ready = wait(&self.socket, PollFlags::IN, deadline)
+                .map_err(|errno| SocketFault::Ended(said(errno)))?;
             if ready.is_none() {
-                return Err(Trouble::Overdue);
+                return Err(SocketFault::Overdue);
             }
             match rustix::io::read(&self.socket, &mut byte) {
-                Ok(0) => return Err(Trouble::Ended(closed())),
+                Ok(0) => return Err(SocketFault::Ended(closed())),
                 Ok(_) => return Ok(byte[0]),
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(Trouble::Ended(said(errno))),
+                Err(errno) => return Err(SocketFault::Ended(said(errno))),
             }
         }
     }
 
     /// Performs the TLS handshake. Returns the server's certificate.
-    pub(super) fn encrypt(&mut self, tls: ClientConnection, deadline: Deadline) -> Result<Vec<u8>, Trouble> {
+    pub(super) fn encrypt(
+        &mut self,
+        tls: ClientConnection,
+        deadline: DialDeadline,
+    ) -> Result<Vec<u8>, SocketFault> {
         self.tls = Some(Box::new(tls));
         while let Some(tls) = &self.tls {
             if !tls.is_handshaking() && !tls.wants_write() {
                 break;
             }
             if deadline.is_over() {
-                return Err(Trouble::Overdue);
+                return Err(SocketFault::Overdue);
             }
             self.step(deadline)?;
         }
         let certificates = self.tls.as_ref().and_then(|tls| tls.peer_certificates());
         let own = certificates.and_then(|all| all.first());
-        own.map(|own| own.to_vec()).ok_or_else(|| Trouble::Tls("the server has no certificate".to_owned()))
+        own.map(|own| own.to_vec())
+            .ok_or_else(|| SocketFault::Tls("the server has no certificate".to_owned()))
     }
 
     /// Sends the remaining bytes and the end of TLS, as far as that does not block.
@@ -196,7 +201,7 @@ impl Line {
     }
 
     /// Reads from the socket once.
-    fn receive(&mut self) -> Result<(), Trouble> {
+    fn receive(&mut self) -> Result<(), SocketFault> {
         let Some(tls) = &mut self.tls else {
             let mut buffer = [0; 1 << 16];
             let read = rustix::io::read(&self.socket, &mut buffer).map_err(io::Error::from);
@@ -214,14 +219,14 @@ impl Line {
             Err(error) => {
                 // Tries to send the TLS alert to the server, without waiting.
                 let _ = tls.write_tls(&mut Raw(&self.socket));
-                return Err(Trouble::Tls(format!("TLS: {error}")));
+                return Err(SocketFault::Tls(format!("TLS: {error}")));
             }
         };
         let before = self.incoming.len();
         self.incoming.resize(before + state.plaintext_bytes_to_read(), 0);
         if let Err(error) = tls.reader().read_exact(&mut self.incoming[before..]) {
             self.incoming.truncate(before);
-            return Err(Trouble::Tls(format!("TLS: {error}")));
+            return Err(SocketFault::Tls(format!("TLS: {error}")));
         }
         if state.peer_has_closed() {
             self.ended = Some(closed());

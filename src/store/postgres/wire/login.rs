@@ -9,9 +9,9 @@ use postgres_protocol::authentication::sasl::{
 use postgres_protocol::message::backend::{AuthenticationSaslBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::dial::{Deadline, dial};
-use super::fault::Fault;
-use super::line::{Line, Trouble};
+use super::dial::{DialDeadline, dial};
+use super::fault::WireFault;
+use super::line::{Socket, SocketFault};
 use super::message;
 use super::password::Sources;
 use super::tls;
@@ -21,17 +21,17 @@ use super::url::{Host, Tls, Url};
 const OLDEST: u32 = 140_000;
 
 /// A line to a suitable server that is ready for statements.
-pub(super) struct Session {
-    pub(super) line: Line,
+pub(super) struct PgSession {
+    pub(super) line: Socket,
     pub(super) version: u32,
     /// Process id of the server, for cancel requests. A pooler sends a number of its own.
     pub(super) backend: Option<i32>,
 }
 
 /// Connects, starts TLS, and logs in.
-pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result<Session, Fault> {
-    let mut line = Line::over(dial(url, deadline)?);
-    let fault = |trouble: Trouble| of_trouble(url, trouble);
+pub(super) fn log_in(url: &Url, sources: &Sources, deadline: DialDeadline) -> Result<PgSession, WireFault> {
+    let mut line = Socket::over(dial(url, deadline)?);
+    let fault = |trouble: SocketFault| of_trouble(url, trouble);
     let mut binding = None;
     if url.tls != Tls::Disable {
         let client = tls::client(url)?;
@@ -40,13 +40,15 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result
         match line.one_byte(deadline).map_err(fault)? {
             b'S' => {}
             b'N' => {
-                return Err(Fault::Unfit(format!(
+                return Err(WireFault::Unfit(format!(
                     "the server at {} has no TLS: turn it on there (ssl = on), or write sslmode=disable if nobody else \
                      is on the way to it",
                     url.host.text()
                 )));
             }
-            other => return Err(fault(Trouble::Senseless(format!("{other:#04x} is no answer about TLS")))),
+            other => {
+                return Err(fault(SocketFault::Senseless(format!("{other:#04x} is no answer about TLS"))));
+            }
         }
         let certificate = line.encrypt(client, deadline).map_err(fault)?;
         binding = tls::end_point(&certificate);
@@ -61,34 +63,38 @@ pub(super) fn log_in(url: &Url, sources: &Sources, deadline: Deadline) -> Result
         ("application_name", "dormouse"),
     ];
     frontend::startup_message(parameters, line.outgoing())
-        .map_err(|error| Fault::Unfit(format!("{}: {error}", url.shown())))?;
-    let mut login = Login { url, sources, user, binding, deadline, line, proof: Proof::NotAsked };
+        .map_err(|error| WireFault::Unfit(format!("{}: {error}", url.shown())))?;
+    let mut login = Login { url, sources, user, binding, deadline, line, proof: ScramProof::NotAsked };
     login.authenticate()?;
     login.get_ready()
 }
 
 /// Returns the role to log in as.
-fn user(url: &Url) -> Result<String, Fault> {
+fn user(url: &Url) -> Result<String, WireFault> {
     let from = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let user = url.user.clone().or_else(|| ["PGUSER", "USER", "LOGNAME"].into_iter().find_map(from));
     user.ok_or_else(|| {
-        Fault::Unfit(
+        WireFault::Unfit(
             "it is not known which user to log in as: write postgres://USER@… or set PGUSER".to_owned(),
         )
     })
 }
 
 /// Converts a trouble to a fault, for the time before any statement was sent.
-fn of_trouble(url: &Url, trouble: Trouble) -> Fault {
+fn of_trouble(url: &Url, trouble: SocketFault) -> WireFault {
     let host = url.host.text();
     match trouble {
-        Trouble::Overdue | Trouble::Ended(_) => Fault::Unreachable(format!("{host}: {}", trouble.words())),
-        Trouble::Tls(_) | Trouble::Senseless(_) => Fault::Unfit(format!("{host}: {}", trouble.words())),
+        SocketFault::Overdue | SocketFault::Ended(_) => {
+            WireFault::Unreachable(format!("{host}: {}", trouble.words()))
+        }
+        SocketFault::Tls(_) | SocketFault::Senseless(_) => {
+            WireFault::Unfit(format!("{host}: {}", trouble.words()))
+        }
     }
 }
 
 /// State of the server's proof that it knows the password.
-enum Proof {
+enum ScramProof {
     NotAsked,
     /// The server gave the proof, or the login method has none.
     Done,
@@ -101,13 +107,13 @@ struct Login<'u> {
     sources: &'u Sources,
     user: String,
     binding: Option<Vec<u8>>,
-    deadline: Deadline,
-    line: Line,
-    proof: Proof,
+    deadline: DialDeadline,
+    line: Socket,
+    proof: ScramProof,
 }
 
 impl Login<'_> {
-    fn next(&mut self) -> Result<Message, Fault> {
+    fn next(&mut self) -> Result<Message, WireFault> {
         loop {
             let found = message::next(self.line.incoming(), message::LONGEST_OF_STRANGER);
             match found.map_err(|trouble| self.fault(trouble))? {
@@ -117,18 +123,18 @@ impl Login<'_> {
                 }
                 Some((Message::NoticeResponse(_), _)) => {}
                 Some((message, _)) => return Ok(message),
-                None if self.deadline.is_over() => return Err(self.fault(Trouble::Overdue)),
+                None if self.deadline.is_over() => return Err(self.fault(SocketFault::Overdue)),
                 None => self.line.step(self.deadline).map_err(|trouble| self.fault(trouble))?,
             }
         }
     }
 
-    fn fault(&self, trouble: Trouble) -> Fault {
+    fn fault(&self, trouble: SocketFault) -> WireFault {
         of_trouble(self.url, trouble)
     }
 
-    fn out_of_order(&self) -> Fault {
-        self.fault(Trouble::Senseless("a message that has no place in a login".to_owned()))
+    fn out_of_order(&self) -> WireFault {
+        self.fault(SocketFault::Senseless("a message that has no place in a login".to_owned()))
     }
 
     /// Answers the server's requests until it accepts the login.
@@ -136,14 +142,14 @@ impl Login<'_> {
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
     )]
-    fn authenticate(&mut self) -> Result<(), Fault> {
+    fn authenticate(&mut self) -> Result<(), WireFault> {
         loop {
             let message = self.next()?;
             match message {
                 Message::AuthenticationOk => {
                     return match self.proof {
-                        Proof::NotAsked | Proof::Done => Ok(()),
-                        Proof::Begun(_) => Err(Fault::Unfit(format!(
+                        ScramProof::NotAsked | ScramProof::Done => Ok(()),
+                        ScramProof::Begun(_) => Err(WireFault::Unfit(format!(
                             "{}: the server has not shown that it knows the password",
                             self.url.host.text()
                         ))),
@@ -172,27 +178,28 @@ impl Login<'_> {
                     self.begin_scram(&body)?;
                 }
                 Message::AuthenticationSaslContinue(body) => {
-                    let Proof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
+                    let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
                     let updated = scram.update(body.data());
                     let answer = updated.map(|()| scram.message().to_vec());
-                    let answer = answer.map_err(|error| self.fault(Trouble::Senseless(error.to_string())))?;
+                    let answer =
+                        answer.map_err(|error| self.fault(SocketFault::Senseless(error.to_string())))?;
                     self.say(|buffer| frontend::sasl_response(&answer, buffer))?;
                 }
                 Message::AuthenticationSaslFinal(body) => {
-                    let Proof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
+                    let ScramProof::Begun(scram) = &mut self.proof else { return Err(self.out_of_order()) };
                     if let Err(error) = scram.finish(body.data()) {
                         let host = self.url.host.text();
-                        return Err(Fault::Unfit(format!(
+                        return Err(WireFault::Unfit(format!(
                             "{host}: the server has not shown that it knows the password: {error}"
                         )));
                     }
-                    self.proof = Proof::Done;
+                    self.proof = ScramProof::Done;
                 }
                 Message::AuthenticationGss
                 | Message::AuthenticationKerberosV5
                 | Message::AuthenticationScmCredential
                 | Message::AuthenticationSspi => {
-                    return Err(Fault::Unfit(format!(
+                    return Err(WireFault::Unfit(format!(
                         "the server wants {} to log in by Kerberos or the like: dormouse knows passwords (SCRAM) and what the \
                          server takes without one",
                         self.user
@@ -208,19 +215,19 @@ impl Login<'_> {
     }
 
     /// Refuses a second request, by which a server could get the password after a SCRAM proof.
-    fn only_once(&mut self) -> Result<(), Fault> {
+    fn only_once(&mut self) -> Result<(), WireFault> {
         match self.proof {
-            Proof::NotAsked => self.proof = Proof::Done,
-            Proof::Done | Proof::Begun(_) => return Err(self.out_of_order()),
+            ScramProof::NotAsked => self.proof = ScramProof::Done,
+            ScramProof::Done | ScramProof::Begun(_) => return Err(self.out_of_order()),
         }
         Ok(())
     }
 
-    fn refuse_unless(&self, is_trusted: bool, how: &str) -> Result<(), Fault> {
+    fn refuse_unless(&self, is_trusted: bool, how: &str) -> Result<(), WireFault> {
         if is_trusted {
             return Ok(());
         }
-        Err(Fault::Unfit(format!(
+        Err(WireFault::Unfit(format!(
             "the server at {} wants the password {how}, and it is not certain who would get it: use scram-sha-256 there, or \
              sslmode=verify-full",
             self.url.host.text()
@@ -229,11 +236,11 @@ impl Login<'_> {
 
     /// Begins SCRAM: both sides prove that they know the password and, over TLS, that no third
     /// party is in between.
-    fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), Fault> {
+    fn begin_scram(&mut self, body: &AuthenticationSaslBody) -> Result<(), WireFault> {
         let (mut is_plain, mut is_bound) = (false, false);
         let mut mechanisms = body.mechanisms();
         while let Some(name) =
-            mechanisms.next().map_err(|error| self.fault(Trouble::Senseless(error.to_string())))?
+            mechanisms.next().map_err(|error| self.fault(SocketFault::Senseless(error.to_string())))?
         {
             is_plain |= name == SCRAM_SHA_256;
             is_bound |= name == SCRAM_SHA_256_PLUS;
@@ -244,20 +251,22 @@ impl Login<'_> {
             Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
             Some(_) | None => {
-                return Err(Fault::Unfit("the server knows no SCRAM-SHA-256, which it asks for".to_owned()));
+                return Err(WireFault::Unfit(
+                    "the server knows no SCRAM-SHA-256, which it asks for".to_owned(),
+                ));
             }
         };
         let password = self.sources.find(self.url, &self.user)?;
         let scram = ScramSha256::new(&password, binding);
         self.say(|buffer| frontend::sasl_initial_response(mechanism, scram.message(), buffer))?;
-        self.proof = Proof::Begun(Box::new(scram));
+        self.proof = ScramProof::Begun(Box::new(scram));
         Ok(())
     }
 
-    fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), Fault> {
+    fn say(&mut self, write: impl FnOnce(&mut BytesMut) -> std::io::Result<()>) -> Result<(), WireFault> {
         // Only a text with NUL does not fit into a message.
         write(self.line.outgoing())
-            .map_err(|error| Fault::Unfit(format!("the password can't be sent: {error}")))?;
+            .map_err(|error| WireFault::Unfit(format!("the password can't be sent: {error}")))?;
         self.line.hand_over(self.deadline).map_err(|trouble| of_trouble(self.url, trouble))
     }
 
@@ -266,7 +275,7 @@ impl Login<'_> {
         clippy::wildcard_enum_match_arm,
         reason = "most messages have no place here, and more may be added"
     )]
-    fn get_ready(mut self) -> Result<Session, Fault> {
+    fn get_ready(mut self) -> Result<PgSession, WireFault> {
         let (mut version, mut quotes, mut encoding, mut backend) = (None, None, None, None);
         loop {
             match self.next()? {
@@ -288,12 +297,12 @@ impl Login<'_> {
         let said = version.unwrap_or_default();
         let number = version_of(&said).unwrap_or_default();
         if number < OLDEST {
-            return Err(Fault::Unfit(format!(
+            return Err(WireFault::Unfit(format!(
                 "{host} is PostgreSQL {said}: dormouse needs version 14 or newer"
             )));
         }
         if quotes.as_deref() != Some("on") {
-            return Err(Fault::Unfit(format!(
+            return Err(WireFault::Unfit(format!(
                 "{host} has not standard_conforming_strings = on, so texts can't be quoted safely: turn it on for this \
                  server, database and role"
             )));
@@ -301,22 +310,22 @@ impl Login<'_> {
         if let Some(encoding) = encoding
             && encoding != "UTF8"
         {
-            return Err(Fault::Unfit(format!(
+            return Err(WireFault::Unfit(format!(
                 "the database {} keeps text in {encoding}: make one with ENCODING 'UTF8'",
                 self.url.database
             )));
         }
-        Ok(Session { line: self.line, version: number, backend })
+        Ok(PgSession { line: self.line, version: number, backend })
     }
 }
 
 /// Converts a refused login to a fault: a later attempt may succeed after some refusals.
-fn refused_login(host: &str, refused: Fault) -> Fault {
+fn refused_login(host: &str, refused: WireFault) -> WireFault {
     // The server is starting or stopping, or has no free connections or memory, or PgBouncer has no
     // server.
     let passes =
         refused.code().is_some_and(|code| ["57P", "53", "08"].iter().any(|class| code.starts_with(class)));
-    if passes { Fault::Unreachable(format!("{host}: {refused}")) } else { refused }
+    if passes { WireFault::Unreachable(format!("{host}: {refused}")) } else { refused }
 }
 
 /// Parses a version: `15.6 (Debian 15.6-0+deb12u1)` is 150006, and `16beta1` is 160000.

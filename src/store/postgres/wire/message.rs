@@ -5,8 +5,8 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
 
 use super::answer::Row;
-use super::fault::Fault;
-use super::line::Trouble;
+use super::fault::WireFault;
+use super::line::SocketFault;
 
 /// Maximum length of a message after the login: a row can have about this many bytes.
 pub(super) const LONGEST: usize = 1 << 30;
@@ -16,12 +16,12 @@ pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
 
 /// Takes the next message, with its length in bytes; `None` if it is incomplete. Allocates no
 /// memory for a message before its bytes have arrived.
-pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, Trouble> {
-    let senseless = |error: std::io::Error| Trouble::Senseless(error.to_string());
+pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Message, usize)>, SocketFault> {
+    let senseless = |error: std::io::Error| SocketFault::Senseless(error.to_string());
     let Some(header) = Header::parse(incoming).map_err(senseless)? else { return Ok(None) };
     let length = usize::try_from(header.len()).unwrap_or(usize::MAX).saturating_add(1);
     if length > longest {
-        return Err(Trouble::Senseless(format!("a message of {length} bytes")));
+        return Err(SocketFault::Senseless(format!("a message of {length} bytes")));
     }
     if incoming.len() < length {
         return Ok(None);
@@ -30,11 +30,11 @@ pub(super) fn next(incoming: &mut BytesMut, longest: usize) -> Result<Option<(Me
 }
 
 /// Parses an error message. The flag is true if the error ends the connection.
-pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble> {
+pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(WireFault, bool), SocketFault> {
     let (mut code, mut message, mut detail, mut hint) = (String::new(), String::new(), None, None);
     let (mut severity, mut is_plain) = (String::new(), false);
     let mut fields = body.fields();
-    while let Some(field) = fields.next().map_err(|error| Trouble::Senseless(error.to_string()))? {
+    while let Some(field) = fields.next().map_err(|error| SocketFault::Senseless(error.to_string()))? {
         let text = String::from_utf8_lossy(field.value_bytes()).into_owned();
         match field.type_() {
             b'C' => code = text,
@@ -48,12 +48,12 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(Fault, bool), Trouble
         }
     }
     let is_end = matches!(severity.as_str(), "FATAL" | "PANIC");
-    Ok((Fault::Server { code, message, detail, hint }, is_end))
+    Ok((WireFault::Server { code, message, detail, hint }, is_end))
 }
 
 /// Parses a row, which must have this number of columns, each of them UTF-8 or NULL.
-pub(super) fn row(body: &DataRowBody, columns: usize) -> Result<Row, Trouble> {
-    let senseless = |why: String| Trouble::Senseless(why);
+pub(super) fn row(body: &DataRowBody, columns: usize) -> Result<Row, SocketFault> {
+    let senseless = |why: String| SocketFault::Senseless(why);
     let bytes = body.buffer_bytes().clone();
     let mut ranges = body.ranges();
     let mut found = Vec::with_capacity(columns);

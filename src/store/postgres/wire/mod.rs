@@ -4,11 +4,11 @@
 //! - [`Url`]: address of a store.
 //! - [`Connection`]: opened by [`Connection::open`]; [`Connection::flight`] sends statements and
 //!   waits for their answers.
-//! - [`Fault`]: errors, grouped by the action that is left to the caller.
+//! - [`WireFault`]: errors, grouped by the action that is left to the caller.
 //!
 //! The client uses only the simple query protocol, because PgBouncer supports it in transaction
 //! mode. The answers of a server are not trusted: a truncated, huge or invalid message causes a
-//! [`Fault`], and never a panic.
+//! [`WireFault`], and never a panic.
 
 #![cfg_attr(
     not(test),
@@ -34,9 +34,9 @@ mod url;
 #[cfg(test)]
 pub mod tests;
 
-pub use answer::{Answer, Row};
+pub use answer::{Row, ServerAnswer};
 pub use connection::Connection;
-pub use fault::Fault;
+pub use fault::WireFault;
 pub use url::Url;
 
 /// Quotes a text as an SQL literal. No text can end the literal early, because a server with

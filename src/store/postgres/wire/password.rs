@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use super::fault::Fault;
+use super::fault::WireFault;
 use super::files;
 use super::url::{Host, Url};
 use crate::error::describe;
@@ -30,12 +30,12 @@ impl Sources {
     }
 
     /// Returns the password for a login.
-    pub(super) fn find(&self, url: &Url, user: &str) -> Result<Vec<u8>, Fault> {
+    pub(super) fn find(&self, url: &Url, user: &str) -> Result<Vec<u8>, WireFault> {
         if let Some(password) = &self.password {
             return Ok(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()).to_vec());
         }
         let missing = |looked: &str| {
-            Fault::Unfit(format!(
+            WireFault::Unfit(format!(
                 "the server wants a password for {user}, and there is none: set PGPASSWORD, or write \
                  HOST:PORT:DATABASE:USER:PASSWORD into {looked} and make it readable to you alone (chmod 0600)"
             ))
@@ -45,18 +45,18 @@ impl Sources {
         let contents = match files::read(path) {
             Ok(contents) => contents,
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&shown)),
-            Err(error) => return Err(Fault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
+            Err(error) => return Err(WireFault::Unfit(format!("can't read {shown}: {}", describe(&error)))),
         };
         // Other users may have read the passwords, or may have replaced one by a password of
         // theirs.
         if contents.mode & 0o077 != 0 {
             let mode = contents.mode & 0o777;
-            return Err(Fault::Unfit(format!(
+            return Err(WireFault::Unfit(format!(
                 "{shown} holds passwords and has mode {mode:04o}: make it readable to you alone (chmod 0600)"
             )));
         }
         let text = String::from_utf8(contents.bytes)
-            .map_err(|_| Fault::Unfit(format!("{shown} holds passwords and is not UTF-8")))?;
+            .map_err(|_| WireFault::Unfit(format!("{shown} holds passwords and is not UTF-8")))?;
         in_file(&text, url, user).map(String::into_bytes).ok_or_else(|| missing(&shown))
     }
 }
@@ -67,7 +67,7 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     let is_socket = matches!(url.host, Host::Socket(_));
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let [its_host, its_port, database, its_user, password] = fields(line)?;
-        let fits = |pattern: &Field, value: &str| pattern.raw == "*" || pattern.text == value;
+        let fits = |pattern: &PassfileField, value: &str| pattern.raw == "*" || pattern.text == value;
         // Other clients look for `localhost` if the socket is in the default directory.
         let fits_host = fits(&its_host, &host.to_lowercase())
             || fits(&its_host, &host)
@@ -80,14 +80,14 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
 
 /// A field of a line, with and without its backslashes.
 #[derive(Default)]
-struct Field {
+struct PassfileField {
     raw: String,
     text: String,
 }
 
 /// Splits a line into its five fields. A backslash escapes a colon or a backslash.
-fn fields(line: &str) -> Option<[Field; 5]> {
-    let mut fields: [Field; 5] = Default::default();
+fn fields(line: &str) -> Option<[PassfileField; 5]> {
+    let mut fields: [PassfileField; 5] = Default::default();
     let mut at = 0;
     let mut chars = line.trim_end_matches('\r').chars();
     while let Some(c) = chars.next() {

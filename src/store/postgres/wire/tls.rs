@@ -12,19 +12,19 @@ use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-use super::fault::Fault;
+use super::fault::WireFault;
 use super::files;
 use super::url::{Host, Tls, Url};
 use crate::error::describe;
 
 /// Builds the client side of TLS for the TLS mode of the URL.
-pub(super) fn client(url: &Url) -> Result<ClientConnection, Fault> {
+pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
     let name = match &url.host {
         Host::Address(address) => ServerName::IpAddress((*address).into()),
         Host::Name(text) | Host::Socket(text) => ServerName::try_from(text.clone())
-            .map_err(|_| Fault::Unfit(format!("`{text}` is no name that a certificate can have")))?,
+            .map_err(|_| WireFault::Unfit(format!("`{text}` is no name that a certificate can have")))?,
     };
-    let unfit = |error: Error| Fault::Unfit(format!("TLS: {error}"));
+    let unfit = |error: Error| WireFault::Unfit(format!("TLS: {error}"));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -43,10 +43,10 @@ pub(super) fn client(url: &Url) -> Result<ClientConnection, Fault> {
 }
 
 /// Returns the root certificates that the URL names, or that the system trusts.
-fn roots(url: &Url) -> Result<RootCertStore, Fault> {
+fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
     let path = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots);
     let Some(path) = path else {
-        return Err(Fault::Unfit(
+        return Err(WireFault::Unfit(
             "no certificates of authorities were found on this machine: install ca-certificates, or name a file with \
              sslrootcert="
                 .to_owned(),
@@ -57,10 +57,10 @@ fn roots(url: &Url) -> Result<RootCertStore, Fault> {
 
 /// Reads root certificates. `is_named`: the user chose this file, so an invalid certificate is an
 /// error; in the system's file, it is skipped.
-fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, Fault> {
+fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, WireFault> {
     let shown = path.display();
     let contents = files::read(path).map_err(|error| {
-        Fault::Unfit(format!("can't read the certificates in {shown}: {}", describe(&error)))
+        WireFault::Unfit(format!("can't read the certificates in {shown}: {}", describe(&error)))
     })?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&contents.bytes) {
@@ -70,11 +70,11 @@ fn read_roots(path: &Path, is_named: bool) -> Result<RootCertStore, Fault> {
         if let Err(why) = added
             && is_named
         {
-            return Err(Fault::Unfit(format!("a certificate in {shown} can't be read: {why}")));
+            return Err(WireFault::Unfit(format!("a certificate in {shown} can't be read: {why}")));
         }
     }
     if roots.is_empty() {
-        return Err(Fault::Unfit(format!("{shown} has no certificate in it")));
+        return Err(WireFault::Unfit(format!("{shown} has no certificate in it")));
     }
     Ok(roots)
 }

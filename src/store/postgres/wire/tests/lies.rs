@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::super::Fault;
+use super::super::WireFault;
 use super::liar::*;
 use super::rig::LONG;
 use super::{SHORT, open, refused};
@@ -15,7 +15,7 @@ fn an_answer_may_be_cut_at_any_byte() {
         let (url, server) = answering(whole[..length].to_vec());
         let mut connection = open(&url, None).unwrap();
         let lost = connection.flight("SELECT 'x'", LONG).unwrap_err();
-        assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{length}: {lost:?}");
+        assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{length}: {lost:?}");
         assert!(!connection.is_usable());
         server.join().unwrap();
     }
@@ -42,7 +42,7 @@ fn a_greeting_may_be_cut_at_any_byte() {
         let part = whole[..length].to_vec();
         let (url, server) = serve(move |stream| stream.write_all(&part).unwrap());
         let fault = refused(&url, None);
-        assert!(matches!(fault, Fault::Unreachable(_)), "{length}: {fault:?}");
+        assert!(matches!(fault, WireFault::Unreachable(_)), "{length}: {fault:?}");
         server.join().unwrap();
     }
 }
@@ -80,7 +80,7 @@ fn what_is_no_answer_loses_the_connection() {
         let (url, server) = answering(answer.clone());
         let mut connection = open(&url, None).unwrap();
         let lost = connection.flight("SELECT 'x'", LONG).unwrap_err();
-        assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{answer:?}: {lost:?}");
+        assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{answer:?}: {lost:?}");
         assert!(!connection.is_usable());
         server.join().unwrap();
     }
@@ -106,7 +106,7 @@ fn a_server_must_be_fit() {
     ] {
         let (url, server) = serve(move |stream| stream.write_all(&greeting).unwrap());
         let fault = refused(&url, Some("secret"));
-        assert!(matches!(&fault, Fault::Unfit(words) if words.contains(says)), "{says}: {fault:?}");
+        assert!(matches!(&fault, WireFault::Unfit(words) if words.contains(says)), "{says}: {fault:?}");
         server.join().unwrap();
     }
     let (url, server) = serve(|stream| {
@@ -114,7 +114,7 @@ fn a_server_must_be_fit() {
             .write_all(&message(b'E', b"SFATAL\0VFATAL\0C57P03\0Mthe database system is starting up\0\0"))
             .unwrap();
     });
-    assert!(matches!(refused(&url, None), Fault::Unreachable(_)));
+    assert!(matches!(refused(&url, None), WireFault::Unreachable(_)));
     server.join().unwrap();
 }
 
@@ -150,7 +150,7 @@ fn a_server_has_to_show_that_it_knows_the_password() {
             hear(stream);
         });
         let fault = refused(&url, Some("secret"));
-        assert!(matches!(&fault, Fault::Unfit(words) if words.contains(says)), "{at}: {fault:?}");
+        assert!(matches!(&fault, WireFault::Unfit(words) if words.contains(says)), "{at}: {fault:?}");
         server.join().unwrap();
     }
 }
@@ -182,7 +182,7 @@ fn what_was_not_handed_over_was_not_sent() {
     let begun = Instant::now();
     // The statements are larger than the socket buffers of the system.
     let lost = connection.flight(&" ".repeat(64 << 20), SHORT).unwrap_err();
-    assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
+    assert!(matches!(lost, WireFault::Lost { sent: false, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5));
     server.join().unwrap();
 }
@@ -200,10 +200,10 @@ fn a_server_that_never_comes_to_an_end_is_left() {
         let begun = Instant::now();
         if greets {
             let lost = open(&url, None).unwrap().flight("SELECT 1", SHORT).unwrap_err();
-            assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{lost:?}");
+            assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{lost:?}");
         } else {
             let fault = refused(&format!("{url}?connect_timeout=300ms"), None);
-            assert!(matches!(fault, Fault::Unreachable(_)), "{fault:?}");
+            assert!(matches!(fault, WireFault::Unreachable(_)), "{fault:?}");
         }
         assert!(begun.elapsed() < Duration::from_secs(10));
         server.join().unwrap();

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::super::{Connection, Fault, Url};
+use super::super::{Connection, Url, WireFault};
 use super::rig::{self, LONG, server};
 use super::{SHORT, open, refused};
 
@@ -13,7 +13,7 @@ fn passwords_are_shown_by_scram() {
     let url = server().tcp_url("scram", "127.0.0.1", "");
     open(&url, Some("secret")).unwrap();
     assert_eq!(refused(&url, Some("wrong")).code(), Some("28P01"));
-    assert!(matches!(refused(&url, None), Fault::Unfit(says) if says.contains("PGPASSWORD")));
+    assert!(matches!(refused(&url, None), WireFault::Unfit(says) if says.contains("PGPASSWORD")));
     assert_eq!(refused(&server().tcp_url("nobody_like_this", "127.0.0.1", ""), None).code(), Some("28000"));
 }
 
@@ -28,7 +28,7 @@ fn weaker_ways_need_a_server_that_is_certain() {
     for mode in ["&sslmode=require", &format!("&sslmode=verify-ca{roots}")] {
         assert!(matches!(
             refused(&server().tcp_url("clear", "localhost", mode), Some("secret")),
-            Fault::Unfit(_)
+            WireFault::Unfit(_)
         ));
     }
     open(&server().tcp_url("clear", "localhost", &roots), Some("secret")).unwrap();
@@ -59,7 +59,7 @@ fn tls_is_as_strict_as_its_mode() {
         ("localhost", format!("&sslrootcert={}", roots.with_file_name("names").display())),
     ] {
         let fault = refused(&server().tcp_url("scram", host, &more), Some("secret"));
-        assert!(matches!(fault, Fault::Unfit(_)), "{host}{more}: {fault:?}");
+        assert!(matches!(fault, WireFault::Unfit(_)), "{host}{more}: {fault:?}");
     }
 }
 
@@ -73,7 +73,7 @@ fn a_server_that_is_not_there_is_unreachable() {
         format!("postgres://u@/d?host={}&port=1", server().socket_dir().display()),
         "postgres://u@no-such-host.invalid/d".to_owned(),
     ] {
-        assert!(matches!(refused(&url, None), Fault::Unreachable(_)), "{url}");
+        assert!(matches!(refused(&url, None), WireFault::Unreachable(_)), "{url}");
     }
     assert_eq!(refused(&server().url("s").replace("/dormouse?", "/no_such?"), None).code(), Some("3D000"));
 }
@@ -87,7 +87,7 @@ fn nobody_is_waited_for_beyond_the_deadline() {
         let url = Url::parse(&format!("postgres://u@127.0.0.1:{port}/d{more}")).unwrap();
         let begun = Instant::now();
         let fault = Connection::open(&url, SHORT).err().unwrap();
-        assert!(matches!(fault, Fault::Unreachable(_)), "{fault:?}");
+        assert!(matches!(fault, WireFault::Unreachable(_)), "{fault:?}");
         assert!(begun.elapsed() >= SHORT && begun.elapsed() < Duration::from_secs(5));
     }
     let url = Url::parse(&format!("postgres://u@127.0.0.1:{port}/d?connect_timeout=300ms")).unwrap();
@@ -125,5 +125,5 @@ fn pgbouncer_passes_flights_on() {
     assert!(open(&url, Some("wrong")).is_err());
     drop(bouncer);
     let lost = first.flight("SELECT 1", LONG).unwrap_err();
-    assert!(matches!(lost, Fault::Lost { sent: false, .. }), "{lost:?}");
+    assert!(matches!(lost, WireFault::Lost { sent: false, .. }), "{lost:?}");
 }

@@ -10,16 +10,16 @@ mod urls;
 use std::time::Duration;
 
 use super::password::Sources;
-use super::{Connection, Fault, Url};
+use super::{Connection, Url, WireFault};
 use rig::LONG;
 
-fn open(url: &str, password: Option<&str>) -> Result<Connection, Fault> {
+fn open(url: &str, password: Option<&str>) -> Result<Connection, WireFault> {
     Connection::open_with(&Url::parse(url).unwrap(), &Sources::of(password, None), LONG)
 }
 
 /// Opens a connection that must fail, and returns the error.
 #[track_caller]
-fn refused(url: &str, password: Option<&str>) -> Fault {
+fn refused(url: &str, password: Option<&str>) -> WireFault {
     match open(url, password) {
         Ok(_) => panic!("{url} was opened"),
         Err(fault) => fault,

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::super::{Answer, Connection, Url};
+use super::super::{Connection, ServerAnswer, Url};
 
 #[path = "../../../../../tests/it/server.rs"]
 mod server;
@@ -20,7 +20,7 @@ pub fn server() -> &'static Server {
 }
 
 #[track_caller]
-pub fn superuser_sql(sql: &str) -> Vec<Answer> {
+pub fn superuser_sql(sql: &str) -> Vec<ServerAnswer> {
     superuser().flight(sql, LONG).unwrap()
 }
 

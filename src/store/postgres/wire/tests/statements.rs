@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::{Connection, Fault, bytes_literal, literal};
+use super::super::{Connection, WireFault, bytes_literal, literal};
 use super::rig::{self, LONG, server};
 use super::{SHORT, open};
 
@@ -45,7 +45,7 @@ fn what_is_refused_leaves_the_connection_usable() {
     assert!(connection.is_in_transaction());
     connection.flight("ROLLBACK", LONG).unwrap();
     assert_eq!(connection.flight("SELECT 5", LONG).unwrap()[0].rows[0].get(0), Some("5"));
-    let Err(Fault::Server { detail, hint, .. }) =
+    let Err(WireFault::Server { detail, hint, .. }) =
         connection.flight("DO $$ BEGIN RAISE 'm' USING DETAIL = 'd', HINT = 'h'; END $$", LONG)
     else {
         panic!("a raised error")
@@ -64,7 +64,7 @@ fn literals_come_back_as_they_went() {
         let answers = match answers {
             Ok(answers) => answers,
             // Some of these texts are no JSON.
-            Err(Fault::Server { .. }) => {
+            Err(WireFault::Server { .. }) => {
                 connection.flight(&format!("SELECT 1; SELECT {}", literal(text)), LONG).unwrap()
             }
             Err(fault) => panic!("{fault}"),
@@ -76,7 +76,7 @@ fn literals_come_back_as_they_went() {
     let answers = connection.flight(&sql, LONG).unwrap();
     assert_eq!(answers[0].rows[0].get(0), Some("256"));
     assert!(answers[0].rows[0].get(1).unwrap().starts_with("000102"));
-    assert!(matches!(connection.flight(&literal("a\0b"), LONG), Err(Fault::NotSent(_))));
+    assert!(matches!(connection.flight(&literal("a\0b"), LONG), Err(WireFault::NotSent(_))));
     assert!(connection.is_usable());
 }
 
@@ -122,9 +122,9 @@ fn a_flight_ends_at_its_deadline() {
     let mut connection = connected();
     let begun = Instant::now();
     let lost = connection.flight("SELECT pg_sleep(20)", SHORT).unwrap_err();
-    assert!(matches!(lost, Fault::Lost { sent: true, .. }), "{lost:?}");
+    assert!(matches!(lost, WireFault::Lost { sent: true, .. }), "{lost:?}");
     assert!(begun.elapsed() < Duration::from_secs(5) && !connection.is_usable());
-    assert!(matches!(connection.flight("SELECT 1", LONG), Err(Fault::NotSent(_))));
+    assert!(matches!(connection.flight("SELECT 1", LONG), Err(WireFault::NotSent(_))));
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
     let pid = answers[0].rows[0].get(0).unwrap();
     rig::superuser_sql(&format!("SELECT pg_terminate_backend({pid}, 10000)"));
     let lost = connection.flight("SELECT 1", LONG).unwrap_err();
-    assert!(matches!(&lost, Fault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");
+    assert!(matches!(&lost, WireFault::Lost { sent: false, why } if why.contains("57P01")), "{lost:?}");
     // If the connection breaks during a round trip, the outcome is unknown.
     let mut connection = connected();
     let lost = connection.flight("SELECT pg_terminate_backend(pg_backend_pid())", LONG).unwrap_err();
-    assert!(matches!(&lost, Fault::Lost { sent: true, why } if why.contains("57P01")), "{lost:?}");
+    assert!(matches!(&lost, WireFault::Lost { sent: true, why } if why.contains("57P01")), "{lost:?}");
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use super::super::password::Sources;
-use super::super::{Fault, Url};
+use super::super::{Url, WireFault};
 use crate::store::is_url;
 
 #[test]
@@ -84,7 +84,7 @@ fn passwords_come_from_a_file_that_nobody_else_reads() {
         found.map(|password| String::from_utf8(password).unwrap())
     };
     let unfit = |url: &str| match find(url) {
-        Err(Fault::Unfit(says)) => says,
+        Err(WireFault::Unfit(says)) => says,
         other => panic!("{other:?}"),
     };
     assert!(unfit("postgres://db/d").contains("PGPASSWORD"));
