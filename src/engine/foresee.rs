@@ -145,6 +145,9 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             Next::SetAside => draft.records.inbox.misfits.clear(),
             Next::DropStale => {}
             Next::Decided(decision) => {
+                if !decision.moves() {
+                    draft.ask();
+                }
                 draft.look_ahead();
                 has_errands |= !draft.is_empty();
                 return Ok(Preview { decision, draft, recovered, overdue, has_errands });

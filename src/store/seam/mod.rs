@@ -224,7 +224,7 @@ impl Store {
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let Some(elsewhere) = &self.elsewhere else { return self.local.create(new) };
         let name = &new.identity.name;
-        self.local.refuse_name(name)?;
+        self.refuse_name(name)?;
         // A `doctor` that was killed has left the files that it made of an agent's records.
         self.local.sweep_litter();
         self.sweep_rooms();
