@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use predicates::prelude::*;
@@ -14,7 +15,9 @@ use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::held::{self, Held};
-use crate::setup::{add, extend_policy, failure, field, hook, names, objects, processes, say, started, tree};
+use crate::setup::{
+    add, eventually, extend_policy, failure, field, hook, names, objects, processes, say, started, tree,
+};
 use crate::strace::{self, Harm};
 
 /// Another state directory, without agents.
@@ -555,7 +558,7 @@ fn producers_lose_nothing_to_a_move() {
         let here = Sandbox::in_memory().with_real_clock();
         here.run(["init"]);
         add(&here, "ada", "true");
-        let here = &here;
+        let (here, begun) = (&here, &AtomicBool::new(false));
         let (acknowledged, bytes) = thread::scope(|scope| {
             let producers: Vec<_> = (0..4)
                 .map(|number| {
@@ -580,11 +583,14 @@ fn producers_lose_nothing_to_a_move() {
                                 _ => here.cmd(["enqueue", "ada", "plain", "--json"]).output(),
                             };
                             match ran.code() {
-                                0 => kept.extend(
-                                    objects(&ran.stdout)
-                                        .iter()
-                                        .map(|said| said["message_id"].as_str().unwrap().to_owned()),
-                                ),
+                                0 => {
+                                    kept.extend(
+                                        objects(&ran.stdout)
+                                            .iter()
+                                            .map(|said| said["message_id"].as_str().unwrap().to_owned()),
+                                    );
+                                    begun.store(true, Ordering::Relaxed);
+                                }
                                 4 => {
                                     assert_eq!(failure(&ran)["kind"], "moved", "{ran}");
                                     // The part of a batch that went with it is not acknowledged, and may be there.
@@ -597,6 +603,7 @@ fn producers_lose_nothing_to_a_move() {
                     })
                 })
                 .collect();
+            eventually("a first message", || begun.load(Ordering::Relaxed).then_some(()));
             thread::sleep(std::time::Duration::from_millis(60 + 23 * round));
             if round % 2 == 1 {
                 here.cmd(["tick", "ada"]).output();

@@ -123,7 +123,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     assert_eq!(ran.code(), 0, "{ran}");
     assert_eq!(mode(&sandbox.project().join("new")), 0o600);
     assert!(ran.stdout.contains("secret  in new"), "{ran}");
-    sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret not shown in a pipe"));
+    sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret  not shown in a pipe"));
     let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
     assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
     // It is no argument, and no file beneath the state directory.

@@ -184,7 +184,9 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     let beginning = Beginning { since, limit: args.limit };
     let mut follower = Follower::default();
     let mut watch = args.follow.then(RecordWatch::new);
+    let mut had_agents = false;
     loop {
+        let mut has_agents = false;
         let status = session.each_chosen(&chosen, |session, name| {
             let agent = store.agent(name)?;
             if let Some(watch) = &mut watch {
@@ -193,9 +195,15 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
             for event in follower.news(&agent, beginning, wanted)? {
                 session.out.result(&event, |out| event_line(&event, out));
             }
+            has_agents = true;
             Ok(Status::Done)
         })?;
         session.out.flush();
+        if had_agents && !has_agents && status == Status::Done {
+            session.out.note("no agent is left to follow");
+            return Ok(Status::NotFound);
+        }
+        had_agents |= has_agents;
         match &mut watch {
             Some(watch) if status == Status::Done && session.out.has_reader() => watch.wait(None),
             Some(_) | None => return Ok(status),
