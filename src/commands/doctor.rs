@@ -219,8 +219,7 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
     });
 }
 
-/// Repairs a finding under the lock under which it was found. Returns false if a person has to
-/// decide.
+/// Repairs a finding under the lock it was found under. Returns false if a person has to decide.
 fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);

@@ -137,8 +137,7 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     Context::new(session, agent).carry_out([Effect::Settle(run.run_id)])
 }
 
-/// Resumes the agent, unless the settlement of an interrupted run has done that. Returns its new
-/// state.
+/// Resumes the agent unless the settlement of an interrupted run did. Returns its new state.
 fn bring_back(
     session: &mut Session,
     store: &Store,
@@ -146,8 +145,7 @@ fn bring_back(
     interrupted: Option<RunId>,
 ) -> Result<State> {
     let now = session.clock.now();
-    // The lease keeps other processes from running the hook, and from finishing this recovery
-    // meanwhile.
+    // The lease keeps other processes from running the hook and finishing this recovery.
     let hook = hooks::find(store, agent, installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {

@@ -233,8 +233,7 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     }
 }
 
-/// Returns the name of the machine that has the output of a task. `None`: there is no output, or it
-/// was deleted.
+/// Returns the name of the machine that has the output of a task. `None`: no output exists.
 fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
     let task = read(agent, id)?;
     let retention = agent.policy().unwrap_or_default().retention;

@@ -121,8 +121,7 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// Asks the person at the terminal a question. Returns the answer as typed, or `None` without a
-/// terminal.
+/// Asks the person at the terminal a question. Returns the answer; `None` without a terminal.
 pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
     if session.out.is_json() || !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Ok(None);

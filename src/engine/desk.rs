@@ -52,8 +52,7 @@ impl<'a> Context<'a> {
         self.load(self.agent.change(self.session.clock.now())?)
     }
 
-    /// Takes the lock without waiting, and loads the records. `None` if another process has the
-    /// lock.
+    /// Takes the lock without waiting, and loads the records. `None` if another process has it.
     pub fn try_open(self) -> Result<Option<OpenTxn<'a>>> {
         self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }

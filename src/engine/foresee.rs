@@ -47,8 +47,7 @@ pub struct NextStep {
     pub due: Option<Time>,
     /// True if the decision of the last step is still valid.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. If that process is killed, no file
-    /// changes.
+    /// True if another process runs a turn of the agent. Its death changes no file.
     pub is_beside: bool,
     /// True if other processes supervise tasks of the agent. If one is killed, no file changes.
     pub has_tasks: bool,
@@ -124,8 +123,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                     account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // A message that could not be delivered before the agent came to rest needs no step
-                // of its own.
+                // A message that was not delivered before the agent came to rest needs no own step.
                 Before::Deliver => has_errands |= state.resting.is_none(),
                 Before::LookAfterTasks => has_errands |= due::foresee(store, agent, &mut draft)?,
             }

@@ -78,8 +78,7 @@ pub struct Heard<'a> {
     pub stream: Stream,
     /// Maximum of earlier output, in bytes; `None` for all.
     pub last: Option<u64>,
-    /// Display name of the machine that has the output, if it is another one that shares the
-    /// records.
+    /// Display name of the machine with the output, if it is not this one.
     pub elsewhere: Option<String>,
 }
 

@@ -256,8 +256,7 @@ pub fn of_turn<'a>(
 /// Time between two measurements of the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// Time for which a turn stays suspended that has yielded because the machine was low on memory or
-/// disk.
+/// Time for which a turn stays suspended that has yielded on low memory or disk space.
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> OfTurn<'_, O> {

@@ -218,8 +218,7 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Replaces the description in the text of settings. Everything else stays as written, comments
-/// included.
+/// Replaces the description in the text of settings. Everything else stays, comments included.
 fn described(text: &str, description: &str) -> String {
     let line = format!("description = {}\n", quoted(description));
     let Some(old) = description_of(text) else { return format!("{line}{text}") };

@@ -141,8 +141,7 @@ fn show_output(
     Ok(Status::Done)
 }
 
-/// Returns the name of the machine that has the output of a run. `None`: there is no output, or it
-/// was deleted.
+/// Returns the name of the machine that has the output of a run. `None`: no output exists.
 fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
     let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
     agent.look(|seen, state| {

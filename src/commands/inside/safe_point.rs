@@ -257,8 +257,7 @@ fn run_command(
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // The process that ends the turn may have signalled the command before this process saw the
-    // request.
+    // The process that ends the turn may have signalled the command before the request was seen.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

@@ -193,8 +193,7 @@ impl TickFollower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // The directory may have been restored from a backup, so its replacement is
-                // followed.
+                // The directory may have been restored from a backup: follow its replacement.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
                     Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
@@ -205,8 +204,7 @@ impl TickFollower<'_> {
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
             if self.store.is_remote() {
-                // The state directory exists, so the error is that of the store, which is queried
-                // again.
+                // The state directory exists, so the store has the error, and is queried again.
                 self.list_at = Some(session.clock.now().after(ASKS));
             } else {
                 self.is_going(session);
@@ -354,8 +352,7 @@ impl TickFollower<'_> {
             let now = session.clock.now();
             let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
             let ranked = ready.map(|(name, urgency)| (name, urgency.rank(now)));
-            // Without a random number the machine starts with the most urgent agent, as all others
-            // do.
+            // Without a random number the machine starts with the most urgent agent, as others do.
             let chance = if self.machines > 1 { session.clock.chance().unwrap_or_default() } else { 0.0 };
             let Some(name) = next_of(ranked, self.machines, chance).cloned() else { return };
             let work = own_tick(session, &self.store, &name, self.args);

@@ -115,8 +115,7 @@ impl Round<'_> {
     }
 }
 
-/// Prints the output of an agent's tick, and reports an error that it could not print. Returns the
-/// exit status.
+/// Prints the output of an agent's tick, or the error. Returns the exit status.
 pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
     let reached = match end {
         JobEnd::Exit(0) => Status::Done,
