@@ -13,5 +13,9 @@ if [ -z "${DORMOUSE:-}" ]; then
     # The last line that names an executable is ours, wherever the build directory is.
     DORMOUSE=$(cd "$project" && cargo build --release --message-format=json-render-diagnostics |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
+    [ -n "$DORMOUSE" ] || {
+        echo "dormouse could not be built: cargo says why above" >&2
+        exit 1
+    }
 fi
 case $DORMOUSE in /*) ;; *) DORMOUSE=$(pwd)/$DORMOUSE ;; esac

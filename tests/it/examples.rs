@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::harness::{copy_tree, dormouse};
+use crate::harness::{copy_tree, dormouse, write_program};
 use crate::needs::leave_out;
 
 fn examples() -> PathBuf {
@@ -55,6 +55,26 @@ fn quickstart() {
     let output = run(&examples().join("quickstart.sh"), &[]);
     shows(&output, "nothing wrong");
     shows(&output, "completed, attempt 2");
+}
+
+#[test]
+fn a_build_that_fails_ends_the_example() {
+    let place = tempfile::tempdir().unwrap();
+    write_program(&place.path().join("cargo"), "#!/bin/sh\nexit 101\n");
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(place.path().to_owned()).chain(std::env::split_paths(&paths));
+    let output = Command::new("sh")
+        .arg(examples().join("quickstart.sh"))
+        .env_clear()
+        .env("PATH", std::env::join_paths(paths).unwrap())
+        .env("TMPDIR", place.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(
+        (output.status.code(), said.as_str()),
+        (Some(1), "dormouse could not be built: cargo says why above\n")
+    );
 }
 
 #[test]
