@@ -420,7 +420,7 @@ mod tests {
             lock.display()
         );
         let turn = Turn::start(Some(run_id()), &script);
-        // What it starts leaves the group when it runs its program.
+        // The child leaves the group when it runs its program.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }

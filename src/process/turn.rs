@@ -835,7 +835,7 @@ mod tests {
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&timespec(LONG))), Ok(1));
-        // What the leader had started goes on until `Remains` finds it.
+        // The children of the leader run until `Remains` finds them.
         let find = || Remains::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();

@@ -125,8 +125,7 @@ fn rebuild(view: &View<'_>, now: Time, window: Span, disk: Disk) -> Result<()> {
         .and_then(|()| sync_tree(&staged, disk))
         .and_then(|()| put_in_place());
     if made.is_err() {
-        // What was in its way is not needed either: if there is no cache, the next command makes
-        // one.
+        // The old cache is not needed either: without one, the next command creates it.
         let _ = staged.remove_tree();
         let _ = in_the_way.remove_tree();
         return made;

@@ -1,8 +1,8 @@
 //! Files that others put into an inbox: how a step takes one, and where it goes if it is no
 //! message.
 //!
-//! What can't be admitted is moved to `inbox/rejected/` with the reason beside it. What can't be
-//! moved either stays where it is, and every step passes it over.
+//! A file that can't be admitted is moved to `inbox/rejected/` with the reason beside it. A file
+//! that can't be moved either stays where it is, and every step skips it.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -228,7 +228,7 @@ impl DirTxn<'_> {
             return Ok(TakenFile::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), taken_name(name));
-        // What lay in its place was moved out of the way since the inbox was listed.
+        // A file named `rejected` was moved away since the listing, and this is our directory.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
         }

@@ -337,7 +337,7 @@ pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey
             }
             found.extend(messages_in(view, scan, segment)?);
             found.sort();
-            // The same message in two places is one message.
+            // A message that is found in two places counts once.
             found.dedup_by_key(|(key, _)| *key);
             found.truncate(count);
         }

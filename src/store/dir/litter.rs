@@ -116,7 +116,7 @@ impl DirTxn<'_> {
             }
         }
         for (spot, _held) in self.left_by_guests()?.take(AT_ONCE) {
-            // What another user has closed to the owner stays, and is in the way of nothing.
+            // Files that another user has closed to the owner stay, and disturb no command.
             let _ = spot.remove_tree();
         }
         Ok(has_hooks)

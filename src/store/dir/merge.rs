@@ -169,7 +169,7 @@ mod tests {
             merged(&base, &[(1, "a"), (3, "c")], &[(1, "a"), (2, "b"), (3, "c"), (4, "d")]),
             file(&[(1, "a"), (3, "c"), (4, "d")])
         );
-        // What both have added is there once.
+        // A line that both sides have added appears once.
         assert_eq!(
             merged(&[], &[(1, "a"), (2, "b")], &[(2, "b"), (3, "c")]),
             file(&[(1, "a"), (2, "b"), (3, "c")])

@@ -121,7 +121,7 @@ impl DirAgent<'_> {
     /// Another command may have done it meanwhile, or a part of it before it was killed.
     fn take_in(&self, [prepared, taken]: &[Spot; 2]) -> Result<()> {
         if prepared.exists()? {
-            // What lies here is another agent's, or went with the stream.
+            // The directory here belongs to an earlier agent, or was exported with the stream.
             self.dir.spot().remove_tree()?;
             prepared.rename(taken)?;
             self.store.disk.sync_dir(&taken.parent())?;

@@ -58,7 +58,7 @@ impl DirStore {
         DirAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
     }
 
-    /// Who asks for leases in this process.
+    /// Claimant with which this process asks for leases.
     pub(in crate::store) fn claimant(&self) -> Result<LeaseClaimant> {
         let (anchor, host) = (owner::owner(&self.spot(), self.disk)?, (self.opener.host)());
         Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })

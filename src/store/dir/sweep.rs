@@ -1,7 +1,7 @@
 //! Deletes expired directories of runs and of tasks. Their records remain in the archive.
 //!
 //! A step that comes to rest looks at a bounded part of them, about once a day; `gc` looks at all.
-//! What a record that is still open names, be it a run or a task, is never swept.
+//! A run or task that an open record names is never swept.
 
 use std::collections::{HashMap, HashSet};
 
@@ -135,8 +135,7 @@ impl DirTxn<'_> {
         let state = state()?;
         let swept = Sweep::new(self.agent, witness, &state, how, AT_ONCE, progress).run();
         if swept.is_err() {
-            // What is in the way today is in the way of every step: the next one that looks is
-            // tomorrow's.
+            // The same error would meet every step of today, so the next attempt is tomorrow.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
             note(self.agent, &progress)?;
         }
@@ -372,7 +371,7 @@ impl<'a> Sweep<'a> {
         if named.is_none_or(|named| named.contains(&item.uuid())) {
             return Ok(true);
         }
-        // What was saved for a dead letter is there for its requeue.
+        // A dead letter needs its checkpoint when it is requeued.
         Ok(self.state.counters.dead > 0 && has_checkpoint(&item.dir(self.agent))?)
     }
 }

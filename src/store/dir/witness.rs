@@ -13,7 +13,7 @@ use crate::model::task::Task;
 use super::view::View;
 use super::{evidence, inbox, layout};
 
-/// Who knows the records of an agent.
+/// Source of an agent's records for the question which runs and tasks they name.
 pub trait ReferenceScan {
     fn open_tasks(&self) -> Result<HashSet<TaskId>>;
 

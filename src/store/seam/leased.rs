@@ -69,7 +69,7 @@ impl HeldLease {
     }
 
     /// Lets the work continue while the store can't be reached, even if another machine may begin.
-    /// Whether it counts is seen when it is recorded.
+    /// The store refuses the result if another machine has taken over the lease.
     pub fn outlast(&self) {
         self.kept.iter().for_each(|kept| kept.outlasts.set(true));
     }

@@ -246,7 +246,7 @@ impl Store {
     /// none.
     fn sweep_rooms(&self) {
         for left in self.left_rooms().unwrap_or_default() {
-            // What can't be removed is in no command's way.
+            // A directory that can't be removed disturbs no command.
             let _ = self.local.sweep(&left);
         }
     }

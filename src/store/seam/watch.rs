@@ -162,8 +162,8 @@ impl RecordWatch {
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();
-        // Whether the store tells is not known before the end of a short wait. So the look after
-        // that finds what was being changed when the store was asked to tell, of which it does not.
+        // A short wait shows if the store sends notifications. The look after it also finds changes
+        // that were being made when the subscription began, for which no notification comes.
         let most = self.most();
         let mut wait = left.map_or(most, |left| left.min(most));
         let mut is_written = false;

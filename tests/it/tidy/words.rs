@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::shipped;
 
 /// Doc comments that begin with one of these words describe a thing by a riddle instead of by its noun.
-const RIDDLES: [&str; 5] = ["What", "How", "Whether", "The same", "Of"];
+const RIDDLES: [&str; 6] = ["What", "How", "Whether", "The same", "Of", "Who"];
 
 /// Columns that a line with a comment has at most.
 const COLUMNS: usize = 100;
@@ -24,7 +24,7 @@ fn no_doc_comment_is_a_riddle() {
             if !was_doc && RIDDLES.iter().any(|word| begins(word)) {
                 riddles.push(format!("{}:{}: {line}", source.path, number + 1));
             }
-            was_doc = doc.is_some();
+            was_doc = doc.is_some_and(|doc| !doc.is_empty());
         }
     }
     assert_eq!(riddles, [""; 0]);

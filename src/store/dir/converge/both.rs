@@ -159,7 +159,7 @@ impl<'t> Both<'t> {
             merged.files.extend(kept.map(|kept| (place, kept)));
             return Ok(());
         }
-        // What only one clone may write.
+        // Records that only one clone can have written.
         let is_new =
             base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
         let is_new = is_new || top == layout::ARCHIVE || top == layout::LEDGER || top == layout::INBOX;

@@ -132,7 +132,7 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &Spot, aside: &[Vec<u8>]) -> Res
 fn untangle(agent: &DirAgent<'_>, path: &Spot) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
-    // What is no event has no order, and stays where it is among the first.
+    // A line that is no event has no sequence number and is sorted to the beginning.
     let seq = |line: &&[u8]| json::read::<Event>(line).map_or(0, |event| event.seq);
     once.sort_by_key(seq);
     agent.replace_file(path, &lines::join(once))

@@ -200,7 +200,7 @@ impl Finding {
 
     /// A record that can't be read, in the words of the error that says so.
     fn unreadable(agent: &AgentName, place: Spot, error: &Error, remedy: Remedy) -> Finding {
-        // What a newer version wrote is whole: it is for that version to read.
+        // A file of a newer version is not damaged: that version can read it.
         let is_whole = matches!(error, Error::Newer { .. } | Error::Io { .. });
         let remedy = if is_whole { Remedy::None } else { remedy };
         let at =
@@ -260,7 +260,7 @@ impl DirStore {
             |place, kind, message, remedy| Finding { agent: None, place, shown: None, kind, message, remedy };
         let mut findings = Vec::new();
         let agents = self.spot().join(layout::AGENTS);
-        // What a machine has of agents whose records are elsewhere has no record.
+        // With a database the local agent directories contain no records.
         let entries = if self.is_remote() { Vec::new() } else { agents.entries()? };
         for entry in entries {
             let name = entry.name.to_string_lossy();

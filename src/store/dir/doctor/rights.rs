@@ -1,4 +1,4 @@
-//! Who may write to the files of a state directory, and who may come to them.
+//! Permissions of the files of a state directory: users that can write them or reach them.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -20,8 +20,8 @@ use super::records::Checkup;
 use super::{Finding, Remedy};
 
 impl DirStore {
-    /// Who may write to the state directory itself; who may come to it and should not, or should
-    /// and may not, and why that can't be put right.
+    /// Returns findings about the state directory itself: users that can write to it, users that
+    /// reach it against the settings or can't although they should, and rights that can't be given.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
         let settings = self.spot().join(layout::CONFIG);
         let places = [self.spot(), self.spot().join(layout::AGENTS), settings.clone()];
@@ -182,7 +182,7 @@ impl Checkup<'_> {
                         walk.skip_current_dir();
                         continue;
                     }
-                    // What others put into an inbox is their word.
+                    // Other users may own files in an inbox: these are their messages.
                     if entry.path() == inbox.path() || !entry.path().starts_with(inbox.path()) {
                         foreign.note(&entry);
                     }

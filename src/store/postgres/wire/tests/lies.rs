@@ -19,7 +19,7 @@ fn an_answer_may_be_cut_at_any_byte() {
         assert!(!connection.is_usable());
         server.join().unwrap();
     }
-    // The same answer may arrive byte by byte.
+    // An answer may arrive byte by byte.
     let (url, server) = serve(move |stream| {
         stream.set_nodelay(true).unwrap();
         for byte in good_greeting() {
