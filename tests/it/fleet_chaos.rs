@@ -17,6 +17,9 @@ mod trouble;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use predicates::prelude::*;
+use predicates::str::contains;
+
 use self::host::Fleet;
 use self::judge::{Evidence, Sign, judge, pairs};
 use self::net::Line;
@@ -24,8 +27,6 @@ use crate::harness::Ran;
 use crate::needs::leave_out;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually};
-use predicates::prelude::*;
-use predicates::str::contains;
 
 /// A server that all fleets of this process share: in a network of its own, where that is possible.
 fn server() -> &'static Server {

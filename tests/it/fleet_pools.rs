@@ -2,11 +2,12 @@
 
 use std::fs;
 
+use predicates::str::contains;
+
 use crate::fleet::Machine;
 use crate::harness::write_program;
 use crate::server::server;
 use crate::setup::{Beside, eventually, objects};
-use predicates::str::contains;
 
 /// Says of which pools a machine is.
 fn serve(machine: &Machine, pools: &str) {

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use predicates::str::contains;
+
 use crate::fleet::Machine;
 use crate::harness::{Sandbox, each_in_parallel, one_in, write_program};
 use crate::server::server;
 use crate::setup::{aged_rooms, eventually, objects};
 use crate::strace::{Call, Harm, harm_inside, record_inside};
-use predicates::str::contains;
 
 /// What a directory has below it that is no hidden file: paths and contents.
 fn files(dir: &Path) -> Vec<(String, String)> {

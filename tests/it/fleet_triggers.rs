@@ -2,10 +2,11 @@
 
 use std::fs;
 
+use predicates::str::contains;
+
 use crate::fleet::Machine;
 use crate::ingress::{Answered, Hook, parse};
 use crate::server::{Server, server};
-use predicates::str::contains;
 
 /// A trigger of `ada` that was made with these flags. It takes signatures.
 fn signed(machine: &Machine, flags: &[&str]) -> Hook {

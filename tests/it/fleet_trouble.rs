@@ -8,6 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
+use predicates::prelude::*;
+use predicates::str::contains;
+
 use crate::fleet::Machine;
 use crate::fleet_chaos::host::{Fleet, Host};
 use crate::fleet_chaos::judge::{Line, Sign};
@@ -17,8 +20,6 @@ use crate::needs::leave_out;
 use crate::server::{Server, durable, own};
 use crate::setup::{Beside, eventually};
 use crate::storm::world::mount;
-use predicates::prelude::*;
-use predicates::str::contains;
 
 /// What only looks at a store with the agent `ada`.
 const READING: &[&[&str]] = &[

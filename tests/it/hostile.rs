@@ -5,11 +5,12 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use predicates::prelude::*;
+use predicates::str::contains;
+
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
 use crate::needs::leave_out;
-use predicates::prelude::*;
-use predicates::str::contains;
 
 /// Commands that look, and commands that change something: whatever a script would run on a clone.
 const COMMANDS: &[&[&str]] = &[

@@ -155,6 +155,21 @@ fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
 }
 
 #[test]
+fn following_all_agents_ends_with_the_last_of_them() {
+    let sandbox = two().with_real_clock();
+    let mut command = sandbox.cmd(["events", "--all", "--follow"]).into_command();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut events = BufReader::new(child.stdout.take().unwrap()).lines();
+    events.next().unwrap().unwrap();
+    sandbox.run(["rm", "ada", "bob", "--no-export", "--force"]);
+    events.for_each(|event| drop(event.unwrap()));
+    let ended = child.wait_with_output().unwrap();
+    let note = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!((ended.status.code(), note.as_str()), (Some(3), "dormouse: no agent is left to follow\n"));
+}
+
+#[test]
 fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
     let sandbox = two();
     add(&sandbox, "adamant", "true");

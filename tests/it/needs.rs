@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// The tests that were left out, by reason.
@@ -60,16 +60,20 @@ extern "C" fn list() {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// True if a program is in a directory of `PATH` or where Debian keeps those of administrators. `postgresql` means the
-/// programs of a server and `openssl`, which makes the server's certificates.
+/// True if the machine has a tool. `postgresql` means the programs of a server and `openssl`, which makes the
+/// server's certificates.
 fn is_installed(tool: &str) -> bool {
     if tool == "postgresql" {
         let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         return is_installed("openssl")
             && versions.into_iter().any(|one| one.path().join("bin/initdb").exists());
     }
+    find(tool).is_some()
+}
+
+/// Path of a program, in a directory of `PATH` or where Debian keeps the programs of administrators.
+pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(|dir| Path::new(dir).to_owned()));
-    dirs.any(|dir| dir.join(tool).is_file())
+    let dirs = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    dirs.map(|dir| dir.join(tool)).find(|path| path.is_file())
 }

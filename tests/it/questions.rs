@@ -15,11 +15,6 @@ const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" =
   dormouse wait --on operator --reason 'Deploy to production?' --option yes --option no
 fi"#;
 
-/// The command, for assertions about its output and status.
-fn command<const N: usize>(sandbox: &Sandbox, args: [&str; N]) -> assert_cmd::Command {
-    assert_cmd::Command::from_std(sandbox.cmd(args).into_command())
-}
-
 /// A hook that notes what it is told.
 const NOTE: &str = r#"cat >> "$HOME/noted""#;
 
@@ -60,14 +55,10 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
     assert_eq!((&told["options"], &told["wait_id"]), (&json!(["yes", "no"]), &json!(wait)));
 
     // Every reader shows it, with the command that answers it.
-    command(&sandbox, ["list"])
-        .assert()
-        .success()
-        .stdout(predicate::str::contains("ada !"))
-        .stderr(predicate::str::contains(&answer));
-    command(&sandbox, [""; 0]).assert().stdout(predicate::str::contains(&answer));
-    command(&sandbox, ["get", "ada"]).assert().stdout(predicate::str::contains(&answer));
-    command(&sandbox, ["doctor"]).assert().code(0).stdout(predicate::str::contains(&answer));
+    sandbox.cmd(["list"]).assert().success().stdout(contains("ada !")).stderr(contains(&answer));
+    sandbox.cmd([""; 0]).assert().stdout(contains(&answer));
+    sandbox.cmd(["get", "ada"]).assert().stdout(contains(&answer));
+    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(&answer));
     let shown = question(&sandbox);
     assert_eq!((&shown["count"], &shown["newest"][0]["subject"]), (&json!(1), &json!("asked")));
     // It can't be acknowledged away.
@@ -120,7 +111,7 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
     sandbox.run(["wait", "cancel", wait]);
     assert_eq!(question(&sandbox), Value::Null);
     let refused = ["wait", "-a", "ada", "--on", "external", "--reason", "x", "--option", "yes"];
-    command(&sandbox, refused).assert().code(4).stderr(predicate::str::contains("kind `operator`"));
+    sandbox.cmd(refused).assert().code(4).stderr(contains("kind `operator`"));
 }
 
 #[test]
@@ -148,7 +139,7 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
     let line = sandbox.json(["list"]);
     assert!(line["stalled"].as_str().unwrap().contains("dormouse wake ada"), "{line}");
     assert_eq!(line["attention"], Value::Null, "not yet: {line}");
-    command(&sandbox, ["list"]).assert().stdout(predicate::str::contains("stalled: dig is runnable"));
+    sandbox.cmd(["list"]).assert().stdout(contains("stalled: dig is runnable"));
     sandbox.pass(24 * 3600);
     sandbox.cmd(["tick", "--all"]).assert().code(0).stderr(contains("ada: stalled work_"));
     assert_eq!(noted(&sandbox)[0]["subject"], "stalled");
@@ -185,7 +176,7 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
     say(&sandbox, "x");
     sandbox.pass(590);
     assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
-    command(&sandbox, ["doctor"]).assert().stdout(predicate::str::contains("nobody_ticks").not());
+    sandbox.cmd(["doctor"]).assert().stdout(contains("nobody_ticks").not());
     sandbox.pass(71);
     assert!(advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
     let line = sandbox.json(["list"]);
@@ -193,15 +184,16 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
         line["nobody_ticks"]["since"].is_string() && line["nobody_ticks"]["last_step_at"].is_string(),
         "{line}"
     );
-    let says = || predicate::str::contains("nobody ticks: a step has been due for 11m");
-    command(&sandbox, ["list"]).assert().stdout(says());
-    command(&sandbox, [""; 0]).assert().stdout(says());
-    command(&sandbox, ["explain", "ada"]).assert().stdout(says());
-    command(&sandbox, ["doctor"])
+    let says = || contains("nobody ticks: a step has been due for 11m");
+    sandbox.cmd(["list"]).assert().stdout(says());
+    sandbox.cmd([""; 0]).assert().stdout(says());
+    sandbox.cmd(["explain", "ada"]).assert().stdout(says());
+    sandbox
+        .cmd(["doctor"])
         .assert()
         .code(0)
-        .stdout(predicate::str::contains("nobody_ticks: 1 agent: a step has been due for 11m"));
-    command(&sandbox, ["metrics"]).assert().stdout(predicate::str::contains("nobody_ticks"));
+        .stdout(contains("nobody_ticks: 1 agent: a step has been due for 11m"));
+    sandbox.cmd(["metrics"]).assert().stdout(contains("nobody_ticks"));
     step(&sandbox);
     assert!(!advisories(&sandbox).contains(&"nobody_ticks".to_owned()));
     // An agent that another one's steps leave out is as silent.
@@ -271,7 +263,8 @@ fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
 #[test]
 fn usage_says_which_period_it_covers() {
     let sandbox = started("true");
-    command(&sandbox, ["usage"])
+    sandbox
+        .cmd(["usage"])
         .assert()
         .stderr(predicate::eq(""))
         .stdout(predicate::str::starts_with("turns that ended since 2025-12-26"));
@@ -294,7 +287,7 @@ fn an_agent_whose_settings_lost_their_command_keeps_its_messages() {
     }
     let held = sandbox.json(["get", "ada"])["held"].clone();
     assert!(held["missing"].as_str().unwrap().contains("names no turn.command"), "{held}");
-    command(&sandbox, ["doctor"]).assert().code(0).stdout(predicate::str::contains("turn_command"));
+    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains("turn_command"));
     fs::write(&settings, before).unwrap();
     sandbox.pass(3600);
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -307,10 +300,7 @@ fn a_command_that_cannot_start_is_found_with_its_cure() {
     let script = sandbox.project().join("t.sh");
     fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
     sandbox.run(["create", "ada", "--", "./t.sh"]);
-    command(&sandbox, ["start", "ada"])
-        .assert()
-        .code(0)
-        .stderr(predicate::str::contains("`chmod +x ./t.sh`"));
+    sandbox.cmd(["start", "ada"]).assert().code(0).stderr(contains("`chmod +x ./t.sh`"));
     let doctor = || sandbox.cmd(["doctor"]).output();
     assert!(doctor().stdout.contains("`chmod +x ./t.sh`"), "{}", doctor());
     say(&sandbox, "x");
@@ -352,15 +342,8 @@ fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
     let state = sandbox.agent("ada").join("state.json");
     fs::write(&state, "{").unwrap();
     for args in [vec!["tick", "ada"], vec!["get", "ada"]] {
-        command_of(&sandbox, &args)
-            .assert()
-            .code(6)
-            .stderr(predicate::str::contains("bring it back from git, a backup or an export"));
+        sandbox.cmd(args).assert().code(6).stderr(contains("bring it back from git, a backup or an export"));
     }
     sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("bring it back from git"));
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");
-}
-
-fn command_of(sandbox: &Sandbox, args: &[&str]) -> assert_cmd::Command {
-    assert_cmd::Command::from_std(sandbox.cmd(args.iter().copied()).into_command())
 }

@@ -15,10 +15,7 @@ use crate::setup::{eventually, started};
 
 /// Path of a program, or `None` if the machine lacks it.
 fn program(name: &str, package: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    dirs.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
-    let found = dirs.iter().map(|dir| dir.join(name)).find(|path| path.is_file());
+    let found = crate::needs::find(name);
     assert!(found.is_some() || !crate::needs::has(&[name]), "{package}");
     found
 }
