@@ -195,11 +195,16 @@ fn a_turn_in_a_workspace_is_asked_only_by_a_more_urgent_agent_and_where_that_is_
     let sandbox = in_one_workspace();
     let path = sandbox.store().join("dormouse.toml");
     let on = fs::read_to_string(&path).unwrap();
-    fs::write(&path, on.replace("preempt_margin = 5\n", "")).unwrap();
+    // The turn reads the settings at any time, so they are replaced in one call.
+    let set = |text: String| {
+        fs::write(sandbox.home().join("settings"), text).unwrap();
+        fs::rename(sandbox.home().join("settings"), &path).unwrap();
+    };
+    set(on.replace("preempt_margin = 5\n", ""));
     let bob = up(&sandbox, "bob");
     assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
     assert_eq!(asked(&sandbox, "bob"), <[&str; 0]>::default());
-    fs::write(&path, on.replace("preempt_margin = 5\n", "preempt_margin = 6\n")).unwrap();
+    set(on.replace("preempt_margin = 5\n", "preempt_margin = 6\n"));
     sandbox.pass(60);
     assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
     assert_eq!(asked(&sandbox, "bob"), <[&str; 0]>::default());
