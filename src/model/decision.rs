@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::closure::WaitingReason;
 use super::continuation::Continuation;
-use super::id::{MessageId, RunId, TaskId, TimerId, WaitId, WorkId};
+use super::id::{MessageId, RunId, TaskId, WaitId, WorkId};
 use super::message::MessageKind;
 use super::place::Away;
 use super::resource::Shortage;
@@ -66,21 +66,23 @@ names! {
     }
 }
 
+names! {
+    /// Reason of a tick for a work item.
+    "reason of a tick" WorkTick {
+        ContinueActive = "continue_active",
+        QueuedAvailable = "queued_available",
+        SystemWait = "system_wait",
+    }
+}
+
 /// Reason for which a system tick is emitted. At most one tick is emitted for each key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tick {
     WakeHint {
         key: String,
     },
-    ContinueActive {
-        work_item_id: WorkId,
-        revision: u64,
-    },
-    QueuedAvailable {
-        work_item_id: WorkId,
-        revision: u64,
-    },
-    SystemWait {
+    Work {
+        reason: WorkTick,
         work_item_id: WorkId,
         revision: u64,
     },
@@ -95,14 +97,8 @@ impl Tick {
     pub fn key(&self) -> String {
         match self {
             Tick::WakeHint { key } => key.clone(),
-            Tick::ContinueActive { work_item_id, revision } => {
-                format!("work_queue:continue_active:{work_item_id}:{revision}")
-            }
-            Tick::QueuedAvailable { work_item_id, revision } => {
-                format!("work_queue:queued_available:{work_item_id}:{revision}")
-            }
-            Tick::SystemWait { work_item_id, revision } => {
-                format!("work_queue:system_wait:{work_item_id}:{revision}")
+            Tick::Work { reason, work_item_id, revision } => {
+                format!("work_queue:{reason}:{work_item_id}:{revision}")
             }
             Tick::OwnSystemWait { wait_id } => format!("system_wait:{wait_id}"),
         }
@@ -111,18 +107,15 @@ impl Tick {
     fn reason(&self) -> &'static str {
         match self {
             Tick::WakeHint { .. } => "wake_hint",
-            Tick::ContinueActive { .. } => "continue_active",
-            Tick::QueuedAvailable { .. } => "queued_available",
-            Tick::SystemWait { .. } | Tick::OwnSystemWait { .. } => "system_wait",
+            Tick::Work { reason, .. } => reason.name(),
+            Tick::OwnSystemWait { .. } => "system_wait",
         }
     }
 
     pub fn work_item_id(&self) -> Option<WorkId> {
         match self {
             Tick::WakeHint { .. } | Tick::OwnSystemWait { .. } => None,
-            Tick::ContinueActive { work_item_id, .. }
-            | Tick::QueuedAvailable { work_item_id, .. }
-            | Tick::SystemWait { work_item_id, .. } => Some(*work_item_id),
+            Tick::Work { work_item_id, .. } => Some(*work_item_id),
         }
     }
 }
@@ -148,30 +141,20 @@ impl DuplicateTick {
 /// Event for which the agent rests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RestReason {
-    AgentOperatorWait {
-        wait_id: WaitId,
-    },
-    AgentExternalWait {
-        wait_id: WaitId,
-    },
+    AgentOperatorWait,
+    AgentExternalWait,
     /// A timer, or a timer wait of the agent itself.
-    Timers {
-        timer_id: Option<TimerId>,
-        wait_id: Option<WaitId>,
-    },
+    Timers,
     AgentTaskWait {
-        wait_id: WaitId,
         task_id: Option<TaskId>,
     },
     WorkItem {
         work_item_id: WorkId,
         reason: WaitingReason,
-        wait_id: Option<WaitId>,
         task_id: Option<TaskId>,
     },
     /// A system wait of the agent or of a work item, whose tick has been emitted.
     SystemWait {
-        wait_id: WaitId,
         work_item_id: Option<WorkId>,
     },
 }
@@ -333,9 +316,9 @@ impl RestReason {
     fn words(&self) -> (DecisionKind, &'static str) {
         use DecisionKind as Kind;
         match self {
-            RestReason::AgentOperatorWait { .. } => (Kind::WaitForOperator, "agent_operator_wait"),
-            RestReason::AgentExternalWait { .. } => (Kind::WaitForExternalChange, "agent_external_wait"),
-            RestReason::Timers { .. } => (Kind::WaitForTimer, "active_timers"),
+            RestReason::AgentOperatorWait => (Kind::WaitForOperator, "agent_operator_wait"),
+            RestReason::AgentExternalWait => (Kind::WaitForExternalChange, "agent_external_wait"),
+            RestReason::Timers => (Kind::WaitForTimer, "active_timers"),
             RestReason::AgentTaskWait { .. } => (Kind::WaitForTask, "agent_task_wait"),
             RestReason::SystemWait { .. } => (Kind::WaitForResources, "system_wait"),
             RestReason::WorkItem { reason, .. } => match reason {
@@ -351,11 +334,11 @@ impl RestReason {
 
     fn subjects(&self) -> (Option<WorkId>, Option<TaskId>) {
         match self {
-            RestReason::AgentOperatorWait { .. }
-            | RestReason::AgentExternalWait { .. }
-            | RestReason::Timers { .. } => (None, None),
-            RestReason::AgentTaskWait { task_id, .. } => (None, *task_id),
-            RestReason::SystemWait { work_item_id, .. } => (*work_item_id, None),
+            RestReason::AgentOperatorWait | RestReason::AgentExternalWait | RestReason::Timers => {
+                (None, None)
+            }
+            RestReason::AgentTaskWait { task_id } => (None, *task_id),
+            RestReason::SystemWait { work_item_id } => (*work_item_id, None),
             RestReason::WorkItem { work_item_id, task_id, .. } => (Some(*work_item_id), *task_id),
         }
     }

@@ -2,7 +2,7 @@
 //! semantics §8).
 
 use crate::model::continuation::Continuation;
-use crate::model::decision::{Decision, DecisionKind, DuplicateTick, RestReason, Tick};
+use crate::model::decision::{Decision, DecisionKind, DuplicateTick, RestReason, Tick, WorkTick};
 use crate::model::id::RunId;
 use crate::model::place::Away;
 use crate::model::work::SchedulingState;
@@ -167,12 +167,16 @@ fn wake_hint(facts: &Projection) -> Option<Decision> {
 
 fn current_runnable(facts: &Projection) -> Option<Decision> {
     let work = facts.current.filter(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
-    Some(Decision::EmitTick(Tick::ContinueActive { work_item_id: work.id, revision: work.revision }))
+    Some(work_tick(WorkTick::ContinueActive, &work))
 }
 
 fn queued_runnable(facts: &Projection) -> Option<Decision> {
     let work = facts.queued.iter().find(|work| work.state == SchedulingState::Runnable && !work.ticked)?;
-    Some(Decision::EmitTick(Tick::QueuedAvailable { work_item_id: work.id, revision: work.revision }))
+    Some(work_tick(WorkTick::QueuedAvailable, work))
+}
+
+fn work_tick(reason: WorkTick, work: &WorkFact) -> Decision {
+    Decision::EmitTick(Tick::Work { reason, work_item_id: work.id, revision: work.revision })
 }
 
 fn duplicate(facts: &Projection) -> Option<Decision> {
@@ -188,22 +192,20 @@ fn duplicate(facts: &Projection) -> Option<Decision> {
 }
 
 fn agent_operator_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.operator.map(|wait_id| Decision::Rest(RestReason::AgentOperatorWait { wait_id }))
+    facts.agent_waits.operator.map(|_| Decision::Rest(RestReason::AgentOperatorWait))
 }
 
 fn agent_external_wait(facts: &Projection) -> Option<Decision> {
-    facts.agent_waits.external.map(|wait_id| Decision::Rest(RestReason::AgentExternalWait { wait_id }))
+    facts.agent_waits.external.map(|_| Decision::Rest(RestReason::AgentExternalWait))
 }
 
 fn timers(facts: &Projection) -> Option<Decision> {
-    let (timer_id, wait_id) = (facts.timer, facts.agent_waits.timer);
-    (timer_id.is_some() || wait_id.is_some())
-        .then_some(Decision::Rest(RestReason::Timers { timer_id, wait_id }))
+    let waits = facts.timer.is_some() || facts.agent_waits.timer.is_some();
+    waits.then_some(Decision::Rest(RestReason::Timers))
 }
 
 fn agent_task_wait(facts: &Projection) -> Option<Decision> {
-    let wait_id = facts.agent_waits.task?;
-    Some(Decision::Rest(RestReason::AgentTaskWait { wait_id, task_id: facts.awaited_task }))
+    facts.agent_waits.task.map(|_| Decision::Rest(RestReason::AgentTaskWait { task_id: facts.awaited_task }))
 }
 
 /// Returns the decision for the current item, else for the oldest other one that waits.
@@ -212,7 +214,6 @@ fn work_waits(facts: &Projection) -> Option<Decision> {
         Some(Decision::Rest(RestReason::WorkItem {
             work_item_id: work.id,
             reason: waiting_reason(work.state)?,
-            wait_id: work.wait_id,
             task_id: work.task_id,
         }))
     };
@@ -229,12 +230,12 @@ fn system_wait(facts: &Projection) -> Option<Decision> {
         return Some(Decision::EmitTick(Tick::OwnSystemWait { wait_id }));
     }
     if let Some(work) = current.filter(|work| !work.ticked) {
-        return Some(Decision::EmitTick(Tick::SystemWait { work_item_id: work.id, revision: work.revision }));
+        return Some(work_tick(WorkTick::SystemWait, work));
     }
     let work = current.or_else(|| facts.queued.iter().find(waits));
-    let wait_id = own.or_else(|| work?.wait_id)?;
+    own.or_else(|| work?.wait_id)?;
     let work_item_id = work.filter(|_| own.is_none()).map(|work| work.id);
-    Some(Decision::Rest(RestReason::SystemWait { wait_id, work_item_id }))
+    Some(Decision::Rest(RestReason::SystemWait { work_item_id }))
 }
 
 fn already_asleep(facts: &Projection) -> Option<Decision> {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::decision::Tick;
+use crate::model::decision::{Tick, WorkTick};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::MessageId;
@@ -398,9 +398,9 @@ fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
 fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
     let ticks = [
         Tick::WakeHint { key: hint(7).tick_key() },
-        Tick::ContinueActive { work_item_id: work_id(1), revision: 1 },
-        Tick::QueuedAvailable { work_item_id: work_id(1), revision: 1 },
-        Tick::SystemWait { work_item_id: work_id(1), revision: 1 },
+        Tick::Work { reason: WorkTick::ContinueActive, work_item_id: work_id(1), revision: 1 },
+        Tick::Work { reason: WorkTick::QueuedAvailable, work_item_id: work_id(1), revision: 1 },
+        Tick::Work { reason: WorkTick::SystemWait, work_item_id: work_id(1), revision: 1 },
         Tick::OwnSystemWait { wait_id: wait_id(1) },
     ];
     for tick in ticks {
@@ -414,10 +414,7 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
         let authority = match &tick {
             // A hint is evidence from any sender, never an instruction.
             Tick::WakeHint { .. } => AuthorityClass::IntegrationSignal,
-            Tick::ContinueActive { .. }
-            | Tick::QueuedAvailable { .. }
-            | Tick::SystemWait { .. }
-            | Tick::OwnSystemWait { .. } => AuthorityClass::RuntimeInstruction,
+            Tick::Work { .. } | Tick::OwnSystemWait { .. } => AuthorityClass::RuntimeInstruction,
         };
         assert_eq!(message.authority_class, authority);
         assert_eq!(message.delivery_surface, DeliverySurface::RuntimeSystem);
@@ -436,8 +433,8 @@ fn a_tick_for_work_says_its_objective_and_marks_the_revision() {
         records.state.counters.wakes = 6;
         records.works.push(WorkItem { revision: 4, ..work(1) });
         let tick = match queued {
-            false => Tick::ContinueActive { work_item_id: work_id(1), revision: 4 },
-            true => Tick::QueuedAvailable { work_item_id: work_id(1), revision: 4 },
+            false => Tick::Work { reason: WorkTick::ContinueActive, work_item_id: work_id(1), revision: 4 },
+            true => Tick::Work { reason: WorkTick::QueuedAvailable, work_item_id: work_id(1), revision: 4 },
         };
         let (transaction, message) = emitted(records, &tick);
         assert_eq!(message.body, text("objective 1"));

@@ -14,20 +14,20 @@ use crate::rules::projection::project;
 use crate::rules::transition::rest::{decided, rest};
 
 use super::{
-    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, subsets, task, task_id, timer,
-    timer_id, wait, wait_id, word, work, work_id,
+    at, draft, finish, kinds, now, of_kind, records, records_in, run_id, subsets, task, task_id, timer, wait,
+    wait_id, word, work, work_id,
 };
 
 fn on_item(reason: WaitingReason) -> Decision {
-    Decision::Rest(RestReason::WorkItem { work_item_id: work_id(1), reason, wait_id: None, task_id: None })
+    Decision::Rest(RestReason::WorkItem { work_item_id: work_id(1), reason, task_id: None })
 }
 
 fn for_task() -> Decision {
-    Decision::Rest(RestReason::AgentTaskWait { wait_id: wait_id(1), task_id: Some(task_id(1)) })
+    Decision::Rest(RestReason::AgentTaskWait { task_id: Some(task_id(1)) })
 }
 
 fn for_timer() -> Decision {
-    Decision::Rest(RestReason::Timers { timer_id: Some(timer_id(1)), wait_id: None })
+    Decision::Rest(RestReason::Timers)
 }
 
 fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> Status {
@@ -39,8 +39,8 @@ fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> S
 #[test]
 fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     let elsewhere = [
-        Decision::Rest(RestReason::AgentOperatorWait { wait_id: wait_id(1) }),
-        Decision::Rest(RestReason::AgentExternalWait { wait_id: wait_id(1) }),
+        Decision::Rest(RestReason::AgentOperatorWait),
+        Decision::Rest(RestReason::AgentExternalWait),
         for_timer(),
         on_item(WaitingReason::AwaitingOperatorInput),
         on_item(WaitingReason::AwaitingExternalChange),

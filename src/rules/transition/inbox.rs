@@ -111,7 +111,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
             note_system_wait(draft, *wait_id);
             None
         }
-        Tick::ContinueActive { .. } | Tick::QueuedAvailable { .. } | Tick::SystemWait { .. } => None,
+        Tick::Work { .. } => None,
     };
     if let Tick::WakeHint { key } = tick {
         draft.records.state.last_wake_key = Some(key.clone());
@@ -135,9 +135,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
 fn tick_message(draft: &mut Draft, tick: &Tick, hint: Option<WakeHint>) -> Message {
     let text = match tick {
         Tick::WakeHint { .. } => None,
-        Tick::ContinueActive { work_item_id, .. }
-        | Tick::QueuedAvailable { work_item_id, .. }
-        | Tick::SystemWait { work_item_id, .. } => {
+        Tick::Work { work_item_id, .. } => {
             let item = draft.records.works.iter().find(|item| item.id == *work_item_id);
             item.map(|item| item.objective.clone())
         }
