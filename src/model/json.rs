@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::value::StrDeserializer;
+use serde::de::value::{MapAccessDeserializer, MapDeserializer};
 use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -289,8 +289,11 @@ pub fn read_tagged<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
     tag: &'static str,
 ) -> Result<T, D::Error> {
-    let variant = deserializer.deserialize_map(TaggedVisitor { tag })?;
-    T::deserialize(variant).map_err(|error| de::Error::custom(without_place(&error.to_string())))
+    let (name, fields) = deserializer.deserialize_map(TaggedVisitor { tag })?;
+    let fields = MapDeserializer::new(fields.into_iter());
+    let variant = MapDeserializer::<_, serde_json::Error>::new(std::iter::once((name, fields)));
+    T::deserialize(MapAccessDeserializer::new(variant))
+        .map_err(|error| de::Error::custom(without_place(&error.to_string())))
 }
 
 struct TaggedVisitor {
@@ -298,108 +301,40 @@ struct TaggedVisitor {
 }
 
 impl<'de> Visitor<'de> for TaggedVisitor {
-    type Value = TaggedVariant<'de>;
+    /// Name of the variant, and its unread fields.
+    type Value = (String, Vec<(String, RawField<'de>)>);
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an object with the field `{}`", self.tag)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<TaggedVariant<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
         let (mut name, mut fields) = (None, Vec::new());
         while let Some(key) = entries.next_key::<String>()? {
             if key != self.tag {
-                fields.push((key, entries.next_value::<&RawValue>()?));
+                fields.push((key, RawField(entries.next_value()?)));
             } else if name.replace(entries.next_value::<String>()?).is_some() {
                 return Err(de::Error::duplicate_field(self.tag));
             }
         }
-        let name = name.ok_or_else(|| de::Error::missing_field(self.tag))?;
-        Ok(TaggedVariant { name, fields })
+        Ok((name.ok_or_else(|| de::Error::missing_field(self.tag))?, fields))
     }
 }
 
-/// Name of a variant, and its unread fields.
-struct TaggedVariant<'de> {
-    name: String,
-    fields: Vec<(String, &'de RawValue)>,
-}
+/// Unread value of a field.
+struct RawField<'de>(&'de RawValue);
 
-impl<'de> Deserializer<'de> for TaggedVariant<'de> {
-    type Error = serde_json::Error;
+impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
+    type Deserializer = Strict<&'de RawValue>;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> serde_json::Result<V::Value> {
-        visitor.visit_enum(self)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
-        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    fn into_deserializer(self) -> Self::Deserializer {
+        Strict(self.0)
     }
 }
 
-impl<'de> de::EnumAccess<'de> for TaggedVariant<'de> {
-    type Error = serde_json::Error;
-    type Variant = TaggedFields<'de>;
-
-    fn variant_seed<S: de::DeserializeSeed<'de>>(
-        self,
-        seed: S,
-    ) -> serde_json::Result<(S::Value, TaggedFields<'de>)> {
-        let name: StrDeserializer<'_, serde_json::Error> = self.name.as_str().into_deserializer();
-        Ok((seed.deserialize(name)?, TaggedFields { fields: self.fields.into_iter(), value: None }))
-    }
-}
-
-struct TaggedFields<'de> {
-    fields: std::vec::IntoIter<(String, &'de RawValue)>,
-    value: Option<&'de RawValue>,
-}
-
-impl<'de> de::VariantAccess<'de> for TaggedFields<'de> {
-    type Error = serde_json::Error;
-
-    fn unit_variant(self) -> serde_json::Result<()> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<S: de::DeserializeSeed<'de>>(self, _: S) -> serde_json::Result<S::Value> {
-        Err(de::Error::custom("a variant has fields with names"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> serde_json::Result<V::Value> {
-        Err(de::Error::custom("a variant has fields with names"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        visitor: V,
-    ) -> serde_json::Result<V::Value> {
-        visitor.visit_map(self)
-    }
-}
-
-impl<'de> MapAccess<'de> for TaggedFields<'de> {
-    type Error = serde_json::Error;
-
-    fn next_key_seed<S: de::DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> serde_json::Result<Option<S::Value>> {
-        let Some((key, value)) = self.fields.next() else { return Ok(None) };
-        self.value = Some(value);
-        let key: StrDeserializer<'_, serde_json::Error> = key.as_str().into_deserializer();
-        seed.deserialize(key).map(Some)
-    }
-
-    fn next_value_seed<S: de::DeserializeSeed<'de>>(&mut self, seed: S) -> serde_json::Result<S::Value> {
-        let raw = self.value.take().ok_or_else(|| de::Error::custom("a value without its key"))?;
-        seed.deserialize(Strict(&mut serde_json::Deserializer::from_str(raw.get())))
-    }
-}
-
-/// Declares an enum whose JSON is an object with a field that names the variant. serde's own reader
-/// of such objects drops the text of numbers, and accepts arrays for objects inside them.
+/// Declares an enum whose JSON is an object with a field that names the variant. An `Option` may be
+/// absent. serde's own reader of such objects drops the text of numbers, and accepts arrays for
+/// objects inside them.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]
@@ -411,6 +346,7 @@ macro_rules! tagged {
             ),* $(,)?
         }
     ) => {
+        #[serde_with::apply(Option => #[serde(default)])]
         $(#[$meta])*
         #[derive(serde::Serialize)]
         #[serde(tag = $tag, $($rule)*)]
@@ -421,13 +357,14 @@ macro_rules! tagged {
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                #[serde_with::apply(Option => #[serde(default)])]
                 #[derive(serde::Deserialize)]
                 #[serde($($rule)*)]
                 enum Read {
-                    $( $(#[$vmeta])* $variant $({ $( $(#[$fmeta])* $field: $kind ),* })? ),*
+                    $( $(#[$vmeta])* $variant { $( $( $(#[$fmeta])* $field: $kind ),* )? } ),*
                 }
                 Ok(match $crate::model::json::read_tagged::<Read, D>(deserializer, $tag)? {
-                    $( Read::$variant $({ $( $field ),* })? => $type::$variant $({ $( $field ),* })? ),*
+                    $( Read::$variant { $( $( $field ),* )? } => $type::$variant $({ $( $field ),* })? ),*
                 })
             }
         }

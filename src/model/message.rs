@@ -7,7 +7,7 @@ use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
-use super::record::{Extra, OpenRecord, Plane, Record};
+use super::record::{Extra, OpenRecord, Plane, is_default, record};
 use super::scheduler_tick::SchedulerTick;
 use super::setbacks::{FailedAttempt, Setbacks};
 use super::task::TaskStatus;
@@ -129,7 +129,7 @@ tagged! {
             value: Value,
             /// JSON as its sender wrote it, if `value` lost part of it: a number with more digits
             /// than a double has, or a repeated key.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none")]
             sent: Option<String>,
         },
     }
@@ -180,7 +180,7 @@ pub struct Settlement {
     pub run_id: Option<RunId>,
     /// True if the message was parked after its last attempt: `queue dead` lists it, `queue
     /// requeue` puts it back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub dead_letter: bool,
 }
 
@@ -256,7 +256,7 @@ pub struct Message {
     pub hint: Option<Hinted>,
     pub expires_at: Option<Time>,
     /// Number of agents' turns that this message has come through.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     /// Number of the next attempt, from 1.
     #[serde(default = "first")]
@@ -268,11 +268,11 @@ pub struct Message {
     pub failures: Vec<FailedAttempt>,
     /// Consecutive setbacks since the last failed attempt. While a run is live or held,
     /// `state.json` has them instead.
-    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// True for a requeued message that a step had taken up before. Its trigger has counted it
     /// already.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub taken_up: bool,
     /// Operator messages that earlier runs of this message got while they were running.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -283,10 +283,6 @@ pub struct Message {
     pub settlement: Option<Settlement>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 impl Message {
@@ -339,13 +335,10 @@ const HINT_KEY: &str = "wake_hint:";
 pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
-impl Record for Message {
-    const KIND: &'static str = "message";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
+record! { Message = "message"; check }
 
-    fn check(&self) -> Result<(), String> {
+impl Message {
+    fn fault(&self) -> Result<(), String> {
         if self.attempt == 0 {
             return Err("`attempt` counts from 1".to_owned());
         }
@@ -409,7 +402,7 @@ pub struct WakeHint {
     #[serde(default = "first")]
     pub count: u32,
     /// Number of agents' turns that led to this hint.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     #[serde(flatten)]
     pub extra: Extra,
@@ -471,9 +464,4 @@ impl WakeHint {
     }
 }
 
-impl Record for WakeHint {
-    const KIND: &'static str = "wake_hint";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
+record! { WakeHint = "wake_hint" }

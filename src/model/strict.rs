@@ -45,13 +45,7 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         deserialize_identifier deserialize_ignored_any
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_unit_struct(name, any(visitor))
-    }
+    serde::forward_to_deserialize_any! { unit_struct tuple tuple_struct }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
@@ -59,19 +53,6 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
         visitor: V,
     ) -> Result<V::Value, D::Error> {
         self.0.deserialize_newtype_struct(name, any(visitor))
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple(length, any(visitor))
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        length: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple_struct(name, length, any(visitor))
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -113,10 +94,8 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for StrictVisitor<V> {
     }
 
     visit! {
-        visit_bool bool, visit_i8 i8, visit_i16 i16, visit_i32 i32, visit_i64 i64, visit_i128 i128, visit_u8 u8,
-        visit_u16 u16, visit_u32 u32, visit_u64 u64, visit_u128 u128, visit_f32 f32, visit_f64 f64,
-        visit_char char, visit_str &str, visit_borrowed_str &'de str, visit_string String, visit_bytes &[u8],
-        visit_borrowed_bytes &'de [u8], visit_byte_buf Vec<u8>,
+        visit_bool bool, visit_i64 i64, visit_i128 i128, visit_u64 u64, visit_u128 u128, visit_f64 f64,
+        visit_str &str, visit_borrowed_str &'de str, visit_string String, visit_bytes &[u8],
     }
 
     fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {

@@ -6,7 +6,7 @@ use super::id::{AgentName, MessageId, RunId, TaskId, WorkId};
 use super::json::tagged;
 use super::message::Message;
 use super::place::StatePlace;
-use super::record::{Extra, OpenRecord, Plane, Record};
+use super::record::{Extra, Plane, is_default, record};
 use super::run::Exit;
 use super::time::{Span, Time};
 
@@ -46,7 +46,7 @@ tagged! {
             child: AgentName,
             message_id: MessageId,
             /// Assignment that the child has not got yet. Until then the task is `queued`.
-            #[serde(default, skip_serializing_if = "Option::is_none")]
+            #[serde(skip_serializing_if = "Option::is_none")]
             assignment: Option<Box<Assignment>>,
         },
     }
@@ -95,11 +95,11 @@ pub struct Task {
     #[serde(default = "yes")]
     pub notify: bool,
     /// True if its command takes input.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub interactive: bool,
     pub timeout: Option<Span>,
     /// Hops of the message whose turn started it. Its result has the same.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     /// Machine of its supervisor, and its boot. Other machines can't see whether the task is alive.
     #[serde(default)]
@@ -137,10 +137,6 @@ fn yes() -> bool {
     true
 }
 
-fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
 /// End of a task's command as its supervisor saw it. It is written next to the logs before it is
 /// committed, so that a task whose end was seen never counts as interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -156,22 +152,4 @@ pub struct TaskEnd {
     pub last_line: Option<String>,
 }
 
-impl Record for Task {
-    const KIND: &'static str = "task";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-
-    fn file_id(&self) -> Option<String> {
-        Some(self.id.to_string())
-    }
-}
-
-impl OpenRecord for Task {
-    type Id = TaskId;
-    const PLANE: Plane = Plane::Tasks;
-
-    fn id(&self) -> TaskId {
-        self.id
-    }
-}
+record! { Task = "task", TaskId in Plane::Tasks }
