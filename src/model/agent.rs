@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::AgentName;
-use super::record::{Extra, Record};
+use super::record::{Extra, record};
 use super::time::Time;
 
 names! {
@@ -49,12 +49,7 @@ pub struct FormerName {
     pub until: Time,
 }
 
-impl Record for Identity {
-    const KIND: &'static str = "identity";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
+record! { Identity = "identity" }
 
 names! {
     /// Coarse label of an agent (contract, semantics §2). Only `stopped` keeps the agent from

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
+use super::record::is_default;
 use super::time::Time;
 
 names! {
@@ -114,7 +115,7 @@ pub struct Attention {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
     /// True if the hook `on-attention` has not been notified yet.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub untold: bool,
 }
 

@@ -1,6 +1,9 @@
 //! Limits below which a machine counts as low on memory or disk (contract, execution §6).
 
-use serde::{Deserialize, Deserializer, de};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use serde_with::DeserializeFromStr;
 
 /// Minimum of free memory and disk while a turn runs. Without limits nothing is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
@@ -14,7 +17,7 @@ pub struct Critical {
 }
 
 /// Percentage, written like `"5%"`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, DeserializeFromStr)]
 pub struct Percent(pub f64);
 
 impl std::fmt::Display for Percent {
@@ -23,14 +26,13 @@ impl std::fmt::Display for Percent {
     }
 }
 
-impl<'de> Deserialize<'de> for Percent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
         let number = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
         let percent = number.filter(|number| (0.0..=100.0).contains(number));
-        percent
-            .map(Percent)
-            .ok_or_else(|| de::Error::custom(format!("`{text}` is no percentage such as \"5%\"")))
+        percent.map(Percent).ok_or_else(|| format!("`{text}` is no percentage such as \"5%\""))
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::id::MessageId;
 use super::message::MessageStatus;
-use super::record::{Extra, Record};
+use super::record::{Extra, record};
 use super::time::Time;
 
 /// Key of one agent, with the message that was admitted under it.
@@ -21,9 +21,4 @@ pub struct DedupeEntry {
     pub extra: Extra,
 }
 
-impl Record for DedupeEntry {
-    const KIND: &'static str = "dedupe";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
+record! { DedupeEntry = "dedupe" }

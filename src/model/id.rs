@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 use uuid::Uuid;
 
 use super::text;
@@ -27,21 +27,15 @@ fn parse_uuid(prefix: &str, text: &str) -> Result<Uuid, Malformed> {
 macro_rules! ids {
     ($($(#[$meta:meta])* $type:ident = $prefix:literal),+ $(,)?) => {$(
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
         pub struct $type(pub Uuid);
-
-        impl $type {
-            fn written(self) -> [u8; $prefix.len() + 32] {
-                let mut text = [0; $prefix.len() + 32];
-                text[..$prefix.len()].copy_from_slice($prefix.as_bytes());
-                self.0.simple().encode_lower(&mut text[$prefix.len()..]);
-                text
-            }
-        }
 
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(text::ascii(&self.written()))
+                let mut text = [0; $prefix.len() + 32];
+                text[..$prefix.len()].copy_from_slice($prefix.as_bytes());
+                self.0.simple().encode_lower(&mut text[$prefix.len()..]);
+                f.write_str(text::ascii(&text))
             }
         }
 
@@ -55,18 +49,6 @@ macro_rules! ids {
             type Err = Malformed;
             fn from_str(text: &str) -> Result<Self, Malformed> {
                 parse_uuid($prefix, text).map($type)
-            }
-        }
-
-        impl Serialize for $type {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(text::ascii(&self.written()))
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $type {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                text::read(deserializer, str::parse)
             }
         }
 
@@ -104,8 +86,7 @@ pub const AGENT_NAME_MAX: usize = 64;
 
 /// Name of an agent, which is also the name of its directory. No other text from outside becomes
 /// part of a path.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub struct AgentName(String);
 
 impl AgentName {
@@ -138,12 +119,6 @@ impl FromStr for AgentName {
                 text.escape_debug()
             )))
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for AgentName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read(deserializer, str::parse)
     }
 }
 

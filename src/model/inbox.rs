@@ -1,7 +1,11 @@
 //! `[inbox]` of `agent.toml`: the treatment of arriving messages.
 
-use serde::{Deserialize, Deserializer, de};
+use std::str::FromStr;
 
+use serde::Deserialize;
+use serde_with::DeserializeFromStr;
+
+use super::UnknownName;
 use super::message::{Origin, OriginKind};
 
 names! {
@@ -27,7 +31,7 @@ pub struct InboxPolicy {
 }
 
 /// Origin that is open to the outside: `KIND` or `KIND:ID`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, DeserializeFromStr)]
 pub struct DropsAs(pub Origin);
 
 impl Default for DropsAs {
@@ -37,22 +41,23 @@ impl Default for DropsAs {
     }
 }
 
-impl<'de> Deserialize<'de> for DropsAs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = String::deserialize(deserializer)?;
-        let origin: Origin = word.parse().map_err(de::Error::custom)?;
+impl FromStr for DropsAs {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<DropsAs, String> {
+        let origin: Origin = word.parse().map_err(|error: UnknownName| error.to_string())?;
         if origin.is_of_user() {
-            return Err(de::Error::custom(format!(
+            return Err(format!(
                 "inbox.drops_as = \"{word}\": a user's origin comes from the owner of the file; name another origin"
-            )));
+            ));
         }
         match origin.kind {
             OriginKind::Operator | OriginKind::Channel | OriginKind::Webhook | OriginKind::Callback => {
                 Ok(DropsAs(origin))
             }
-            OriginKind::Timer | OriginKind::System | OriginKind::Task => Err(de::Error::custom(format!(
+            OriginKind::Timer | OriginKind::System | OriginKind::Task => Err(format!(
                 "inbox.drops_as = \"{word}\": a file can speak as operator, channel, webhook or callback"
-            ))),
+            )),
         }
     }
 }

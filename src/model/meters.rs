@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::is_default;
 use super::run::Terminal;
 use super::time::Span;
 
@@ -17,18 +18,14 @@ pub struct Meters {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<Terminal, u64>,
     /// Durations of the turns whose end a process saw.
-    #[serde(skip_serializing_if = "Lengths::is_nothing")]
+    #[serde(skip_serializing_if = "is_default")]
     pub turns: Lengths,
     /// Lock waits of the commands that had to wait for the agent's lock and then changed something.
-    #[serde(skip_serializing_if = "Waited::is_nothing")]
+    #[serde(skip_serializing_if = "is_default")]
     pub lock: Waited,
 }
 
 impl Meters {
-    pub fn is_nothing(&self) -> bool {
-        *self == Meters::default()
-    }
-
     /// Counts a turn. `took` is `None` if no process saw its end.
     pub fn count_turn(&mut self, terminal: Terminal, took: Option<Span>) {
         let ended = self.ended.entry(terminal).or_default();
@@ -56,10 +53,6 @@ impl Lengths {
     /// Upper bounds of the buckets, in seconds: from a short script to a turn of four hours.
     pub const BOUNDS: [u64; 8] = [1, 5, 15, 60, 300, 900, 3600, 14_400];
 
-    fn is_nothing(&self) -> bool {
-        self.count == 0
-    }
-
     fn count(&mut self, took: Span) {
         self.count = self.count.saturating_add(1);
         self.sum_ms = self.sum_ms.saturating_add(took.as_millis());
@@ -84,10 +77,6 @@ pub struct Waited {
 }
 
 impl Waited {
-    fn is_nothing(&self) -> bool {
-        self.count == 0
-    }
-
     pub fn add(&mut self, span: Span) {
         self.count = self.count.saturating_add(1);
         self.sum_ms = self.sum_ms.saturating_add(span.as_millis());

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::record::is_default;
 use super::time::Time;
 
 /// Destination of a moved agent.
@@ -15,30 +16,19 @@ pub struct Moved {
     pub to: String,
     pub at: Time,
     /// Kind of the move.
-    #[serde(default, skip_serializing_if = "Leave::is_by_move")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub by: Leave,
 }
 
 names! {
-    /// Reason for which an agent is no longer stepped here.
+    /// Reason for which an agent is no longer stepped here. Marks without the field are moves.
+    #[derive(Default)]
     "way to leave" Leave {
+        #[default]
         Move = "move",
         Remove = "remove",
         /// To another name. The agent of the new name has the same mark until the old name is gone.
         Rename = "rename",
-    }
-}
-
-impl Default for Leave {
-    /// Marks without the field were written by the only kind that existed then.
-    fn default() -> Leave {
-        Leave::Move
-    }
-}
-
-impl Leave {
-    fn is_by_move(&self) -> bool {
-        *self == Leave::Move
     }
 }
 

@@ -19,6 +19,7 @@ macro_rules! names {
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(serde_with::SerializeDisplay, serde_with::DeserializeFromStr)]
         pub enum $type { $($(#[$vmeta])* $variant),+ }
 
         impl $type {
@@ -50,18 +51,6 @@ macro_rules! names {
                         expected: [$($name),+].join(", "),
                     }),
                 }
-            }
-        }
-
-        impl serde::Serialize for $type {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.name())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $type {
-            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::model::text::read(deserializer, str::parse)
             }
         }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// Identity of a state directory: the numbers of its device and its inode. A move keeps them; a
 /// copy, a clone, a worktree and a restore get others.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct PlaceId {
     pub device: u64,
     pub inode: u64,
@@ -37,20 +37,6 @@ impl FromStr for PlaceId {
             Some(PlaceId { device: device.parse().ok()?, inode: inode.parse().ok()? })
         });
         numbers.ok_or("not the number of a device, `:` and the number of an inode")
-    }
-}
-
-impl From<PlaceId> for String {
-    fn from(id: PlaceId) -> String {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for PlaceId {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<PlaceId, Self::Error> {
-        text.parse()
     }
 }
 

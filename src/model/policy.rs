@@ -15,7 +15,7 @@ use super::text;
 use super::time::Span;
 
 /// Settings of `agent.toml` over the defaults.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Policy {
@@ -32,25 +32,6 @@ pub struct Policy {
     pub authority: Authority,
     pub preemption: PreemptionPolicy,
     pub retention: Retention,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Policy {
-            profile: None,
-            description: None,
-            turn: TurnPolicy::default(),
-            workspace: WorkspacePolicy { mode: None, ..WorkspacePolicy::default() },
-            scheduler: SchedulingPolicy::default(),
-            timeouts: Timeouts::default(),
-            recovery: RecoveryPolicy::default(),
-            limits: Limits::default(),
-            inbox: InboxPolicy::default(),
-            authority: Authority::default(),
-            preemption: PreemptionPolicy::default(),
-            retention: Retention::default(),
-        }
-    }
 }
 
 /// Command as argv, or, with `shell = true`, as one string.
@@ -137,12 +118,17 @@ pub struct WorkspacePolicy {
     /// Relative to the directory that holds the state directory.
     pub path: String,
     /// `None`: there is no `[workspace]` table, and the agent occupies no workspace.
+    #[serde(default = "exclusive")]
     pub mode: Option<WorkspaceMode>,
+}
+
+const fn exclusive() -> Option<WorkspaceMode> {
+    Some(WorkspaceMode::Exclusive)
 }
 
 impl Default for WorkspacePolicy {
     fn default() -> Self {
-        WorkspacePolicy { path: ".".to_owned(), mode: Some(WorkspaceMode::Exclusive) }
+        WorkspacePolicy { path: ".".to_owned(), mode: None }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Pools: the assignment of agents to machines that share a store in a database.
 
 use std::fmt;
+use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::Deserialize;
+use serde_with::DeserializeFromStr;
 
 /// Name of a pool: 1 to 64 of a-z 0-9 . _ -; the empty name is the pool of all agents without one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, DeserializeFromStr)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Pool(String);
 
@@ -17,21 +19,25 @@ impl Pool {
         &self.0
     }
 
-    fn parse(word: &str) -> Result<Pool, String> {
-        let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
-        if word.len() <= 64 && word.bytes().all(is_fit) {
-            return Ok(Pool(word.to_owned()));
-        }
-        Err(format!("`{word}` is no pool: 1 to 64 of a-z 0-9 . _ -"))
-    }
-
     /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if the text can't
     /// be read. The defaults of a machine are not applied, because an agent is the same for all
     /// machines.
     pub fn of(policy: &str) -> Pool {
         let settings: Option<toml::Table> = policy.parse().ok();
         let named = settings.as_ref().and_then(|all| all.get("scheduler")?.get("pool")?.as_str());
-        named.and_then(|word| Pool::parse(word).ok()).unwrap_or_default()
+        named.and_then(|word| word.parse().ok()).unwrap_or_default()
+    }
+}
+
+impl FromStr for Pool {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Pool, String> {
+        let is_fit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        if word.len() <= 64 && word.bytes().all(is_fit) {
+            return Ok(Pool(word.to_owned()));
+        }
+        Err(format!("`{word}` is no pool: 1 to 64 of a-z 0-9 . _ -"))
     }
 }
 
@@ -41,14 +47,9 @@ impl fmt::Display for Pool {
     }
 }
 
-impl<'de> Deserialize<'de> for Pool {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pool, D::Error> {
-        Pool::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
-    }
-}
-
 /// Pools of a machine: it ticks the agents of these pools only.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "PoolNames")]
 pub struct Pools(Vec<Pool>);
 
 impl Default for Pools {
@@ -69,36 +70,31 @@ impl Pools {
 
 impl fmt::Display for Pools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, pool) in self.0.iter().enumerate() {
-            write!(f, "{}{pool}", if at == 0 { "" } else { ", " })?;
-        }
-        Ok(())
+        let names: Vec<String> = self.0.iter().map(Pool::to_string).collect();
+        f.write_str(&names.join(", "))
     }
 }
 
-impl<'de> Deserialize<'de> for Pools {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pools, D::Error> {
-        struct Visitor;
-        impl<'de> de::Visitor<'de> for Visitor {
-            type Value = Pools;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the name of a pool, or a list of names")
-            }
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Pools, E> {
-                Pool::parse(word).map(|pool| Pools(vec![pool])).map_err(E::custom)
-            }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut words: A) -> Result<Pools, A::Error> {
-                let mut pools = Vec::new();
-                while let Some(pool) = words.next_element()? {
-                    pools.push(pool);
-                }
-                if pools.is_empty() {
-                    return Err(de::Error::custom("a machine has at least one pool: \"\" is the common one"));
-                }
-                Ok(Pools(pools))
-            }
+/// Pools as `dormouse.toml` names them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the name of a pool, or a list of names")]
+enum PoolNames {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl TryFrom<PoolNames> for Pools {
+    type Error = String;
+
+    fn try_from(names: PoolNames) -> Result<Pools, String> {
+        let pools = match names {
+            PoolNames::One(name) => vec![name.parse()?],
+            PoolNames::Several(names) => names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?,
+        };
+        if pools.is_empty() {
+            return Err("a machine has at least one pool: \"\" is the common one".to_owned());
         }
-        deserializer.deserialize_any(Visitor)
+        Ok(Pools(pools))
     }
 }
 

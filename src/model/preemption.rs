@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, RunId};
+use super::record::is_default;
 use super::resource::Resource;
 use super::time::{Span, Time};
 
@@ -35,7 +36,7 @@ pub struct Section {
     pub until: Time,
     /// True if a command runs in the section (`non-preemptible -- CMD`). The process that runs the
     /// command holds a lock while the section is open.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub of_command: bool,
 }
 

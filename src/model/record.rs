@@ -59,6 +59,47 @@ pub trait OpenRecord: Record {
     fn id(&self) -> Self::Id;
 }
 
+/// Implements [`Record`] for a type with a field `extra`, and [`OpenRecord`] if its ids and plane
+/// are given. With `check` the type has a method `fault`, which checks constraints between fields.
+macro_rules! record {
+    ($type:ident = $kind:literal $(, $id:ident in $plane:expr)? $(; $check:ident)?) => {
+        impl $crate::model::record::Record for $type {
+            const KIND: &'static str = $kind;
+
+            fn extra_mut(&mut self) -> &mut $crate::model::record::Extra {
+                &mut self.extra
+            }
+            $(
+                fn file_id(&self) -> Option<String> {
+                    let id: $id = self.id;
+                    Some(id.to_string())
+                }
+            )?
+            $(
+                fn $check(&self) -> Result<(), String> {
+                    self.fault()
+                }
+            )?
+        }
+        $(
+            impl $crate::model::record::OpenRecord for $type {
+                type Id = $id;
+                const PLANE: $crate::model::record::Plane = $plane;
+
+                fn id(&self) -> $id {
+                    self.id
+                }
+            }
+        )?
+    };
+}
+pub(crate) use record;
+
+/// True for the value that a reader takes for an absent field.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Returns the number of bytes of a record as a file, without its schema field. In a file each
 /// value of a list has its own line, so a body may become many times longer than it was sent.
 pub fn size(record: &impl Serialize) -> u64 {

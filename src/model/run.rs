@@ -7,7 +7,7 @@ use super::closure::Closure;
 use super::continuation::Continuation;
 use super::id::{AgentName, MessageId, RunId, WorkId};
 use super::json::tagged;
-use super::record::{Extra, Record};
+use super::record::{Extra, record};
 use super::time::Time;
 
 names! {
@@ -29,9 +29,9 @@ names! {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Usage {
-    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole")]
     pub input_tokens: Option<u64>,
-    #[serde(default, deserialize_with = "whole", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "whole")]
     pub output_tokens: Option<u64>,
     pub cost_usd: Option<f64>,
     pub model: Option<String>,
@@ -39,46 +39,39 @@ pub struct Usage {
 
 /// Reads a count, also one that is written as `12.0`.
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    struct Count;
+    Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(count)| count))
+}
 
-    impl<'de> Visitor<'de> for Count {
-        type Value = Option<u64>;
+struct Whole(u64);
 
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("u64")
-        }
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
+        deserializer.deserialize_u64(WholeVisitor).map(Whole)
+    }
+}
 
-        fn visit_none<E>(self) -> Result<Option<u64>, E> {
-            Ok(None)
-        }
+struct WholeVisitor;
 
-        fn visit_unit<E>(self) -> Result<Option<u64>, E> {
-            Ok(None)
-        }
+impl Visitor<'_> for WholeVisitor {
+    type Value = u64;
 
-        fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
-            deserializer.deserialize_u64(self)
-        }
-
-        fn visit_u64<E>(self, count: u64) -> Result<Option<u64>, E> {
-            Ok(Some(count))
-        }
-
-        fn visit_i64<E: Error>(self, count: i64) -> Result<Option<u64>, E> {
-            u64::try_from(count).map(Some).map_err(|_| E::invalid_value(Unexpected::Signed(count), &self))
-        }
-
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-        fn visit_f64<E: Error>(self, count: f64) -> Result<Option<u64>, E> {
-            let is_exact = count.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&count);
-            if !is_exact {
-                return Err(E::invalid_value(Unexpected::Float(count), &self));
-            }
-            Ok(Some(count as u64))
-        }
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("u64")
     }
 
-    deserializer.deserialize_option(Count)
+    fn visit_u64<E>(self, count: u64) -> Result<u64, E> {
+        Ok(count)
+    }
+
+    fn visit_i64<E: Error>(self, count: i64) -> Result<u64, E> {
+        u64::try_from(count).map_err(|_| E::invalid_value(Unexpected::Signed(count), &self))
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    fn visit_f64<E: Error>(self, count: f64) -> Result<u64, E> {
+        let is_exact = count.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&count);
+        if is_exact { Ok(count as u64) } else { Err(E::invalid_value(Unexpected::Float(count), &self)) }
+    }
 }
 
 tagged! {
@@ -143,12 +136,7 @@ pub struct Run {
     pub extra: Extra,
 }
 
-impl Record for Run {
-    const KIND: &'static str = "run";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
+record! { Run = "run" }
 
 /// One line of `archive/<yyyy-mm>/brief.jsonl`: a turn's own summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -162,9 +150,4 @@ pub struct Brief {
     pub extra: Extra,
 }
 
-impl Record for Brief {
-    const KIND: &'static str = "brief";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-}
+record! { Brief = "brief" }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::RunId;
+use super::record::is_default;
 use super::run::Terminal;
 use super::time::Time;
 
@@ -13,26 +14,18 @@ use super::time::Time;
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setbacks {
     /// Consecutive runs that something outside of their turn ended.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub interruptions: u32,
     /// Number of deferrals by a turn or a claim. Waiting for a live holder that is known, or for an
     /// own limit, is not counted.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub deferrals: u32,
     /// Number of turns of the message that yielded.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub suspensions: u32,
 }
 
-fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
 impl Setbacks {
-    pub fn is_nothing(&self) -> bool {
-        *self == Setbacks::default()
-    }
-
     /// Returns the counts with one more interruption.
     pub const fn interrupted(self) -> Setbacks {
         Setbacks { interruptions: self.interruptions.saturating_add(1), ..self }

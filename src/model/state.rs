@@ -15,7 +15,7 @@ use super::moved::Moved;
 use super::outbox::Outbox;
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, MOST_REVISIONS, Record};
+use super::record::{Extra, MOST_REVISIONS, is_default, record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
@@ -42,11 +42,11 @@ pub struct CurrentRun {
     pub pid: u32,
     pub lease_expires_at: Time,
     /// Hops of the message. Messages that the turn sends have one more.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     pub continuation: Continuation,
     /// Setbacks of the message before this run.
-    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// Time of the first of the consecutive deferrals, by a turn or by a claim that lacked a
     /// resource.
@@ -75,7 +75,7 @@ pub struct CurrentRun {
     pub condemned: Option<String>,
     /// True if the run is condemned because it did not yield in time. This costs its message no
     /// attempt.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub forced: bool,
 }
 
@@ -89,10 +89,6 @@ pub struct TickedBy {
     pub host: String,
     pub since: Time,
     pub expires_at: Time,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// Stop whose run has not ended yet.
@@ -137,20 +133,20 @@ pub struct HeldRun {
     pub not_before: Option<Time>,
     pub continuation: Continuation,
     /// Setbacks of the message so far.
-    #[serde(default, skip_serializing_if = "Setbacks::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// True if the message had too many setbacks, so that only the operator can resume it.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub needs_operator: bool,
     /// True if a live agent that is known has the `resource`. Waiting for it is not counted.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub is_occupied: bool,
     /// Time of the first of the consecutive deferrals, claims that lack a resource included.
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
     pub deferred: Option<Deferred>,
     /// Number of checks that found the `resource` missing.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub looks: u32,
     /// Checkpoint that the run continues from.
     pub checkpoint: Option<Checkpoint>,
@@ -197,12 +193,8 @@ pub struct PendingTransition {
     pub failure: Option<FailureTold>,
     /// True if the hook was killed while it was notified. It is notified once more, and not again
     /// after that.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub again: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Failure that an agent recovers from, as hooks are told of it.
@@ -247,10 +239,6 @@ pub struct SetAside {
 
 impl SetAside {
     pub const KEPT: usize = 50;
-
-    pub fn is_nothing(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// Message that was set aside, and the agent's wait at that time.
@@ -262,7 +250,7 @@ pub struct KeptOut {
     pub wait_id: Option<WaitId>,
     pub work_item_id: Option<WorkId>,
     /// True if a step has emitted the tick that makes the agent check it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub ticked: bool,
 }
 
@@ -317,12 +305,6 @@ pub struct Spending {
     pub day: Option<Spent>,
 }
 
-impl Spending {
-    fn is_nothing(&self) -> bool {
-        *self == Spending::default()
-    }
-}
-
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -340,7 +322,7 @@ pub struct State {
     pub held: Option<HeldRun>,
     pub retry: Option<Retry>,
     /// Number of consecutive failed recoveries.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub recovery_failures: u32,
     /// Current work item.
     pub focus: Option<WorkId>,
@@ -354,7 +336,7 @@ pub struct State {
     pub last_continuation: Option<Continuation>,
     /// Fault in dormouse itself since the last turn that completed.
     pub runtime_error: Option<String>,
-    #[serde(default, skip_serializing_if = "SetAside::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub set_aside: SetAside,
     /// Advisories that still hold and are in the ledger already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -373,13 +355,13 @@ pub struct State {
     pub stalled: Option<Time>,
     /// Size of the outbox: the messages that are still to be delivered to other agents. Each is a
     /// record of its own.
-    #[serde(default, skip_serializing_if = "Outbox::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub outbox: Outbox,
     /// Number of open tasks. At 0 a step without other work does not read the tasks.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub open_tasks: u64,
     /// Usage in the current hour and day, as of the last turn that ended.
-    #[serde(default, skip_serializing_if = "Spending::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub spending: Spending,
     /// Unacknowledged attentions.
     pub attention: Option<AttentionMark>,
@@ -390,7 +372,7 @@ pub struct State {
     pub moved: Option<Moved>,
     #[serde(default)]
     pub counters: Counters,
-    #[serde(default, skip_serializing_if = "Meters::is_nothing")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub meters: Meters,
     /// Transitions that the hook `on-state-change` has not been told of yet, oldest first. Empty
     /// for an agent without that hook.
@@ -398,10 +380,6 @@ pub struct State {
     pub untold: Vec<PendingTransition>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-fn is_none(count: &u64) -> bool {
-    *count == 0
 }
 
 impl State {
@@ -438,13 +416,10 @@ impl State {
     }
 }
 
-impl Record for State {
-    const KIND: &'static str = "state";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
+record! { State = "state"; check }
 
-    fn check(&self) -> Result<(), String> {
+impl State {
+    fn fault(&self) -> Result<(), String> {
         if self.revision > MOST_REVISIONS {
             return Err("`revision` is larger than dormouse ever writes".to_owned());
         }

@@ -7,14 +7,15 @@ use chrono::{
     DateTime, Datelike, Days, FixedOffset, NaiveDate, NaiveDateTime, NaiveTime, Offset, SecondsFormat,
     Timelike, Utc, Weekday,
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
+use serde_with::SerializeDisplay;
 
 use super::id::Malformed;
 use super::text;
 use super::zone::{self, Zone};
 
 /// Point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
 pub struct Time(i64);
 
 /// First and last times with a year of four digits: 0000-01-01 and 9999-12-31.
@@ -275,15 +276,9 @@ impl fmt::Debug for Time {
     }
 }
 
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(text::ascii(&self.written()))
-    }
-}
-
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read(deserializer, |text| match Time::read(text) {
+        text::read("a string", deserializer, |text| match Time::read(text) {
             Some(at) => Ok(at),
             None => with_offset(text).ok_or_else(|| format!("`{text}` is not an RFC 3339 time")),
         })
@@ -293,7 +288,7 @@ impl<'de> Deserialize<'de> for Time {
 schema! { Time: { "type": "string", "format": "date-time" } }
 
 /// Span of time in milliseconds, written like `90s`, `1h30m`, `2d`.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
 pub struct Span(u64);
 
 impl Span {
@@ -350,15 +345,9 @@ impl fmt::Display for Span {
     }
 }
 
-impl Serialize for Span {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read_as("a duration such as \"30m\"", deserializer, str::parse)
+        text::read("a duration such as \"30m\"", deserializer, str::parse)
     }
 }
 

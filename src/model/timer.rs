@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::{AgentName, TimerId};
 use super::json::tagged;
 use super::message::{Body, Message};
-use super::record::{Extra, OpenRecord, Plane, Record};
+use super::record::{Extra, Plane, is_default, record};
 use super::time::{Span, Time};
 
 tagged! {
@@ -56,7 +56,7 @@ pub struct Timer {
     /// Deferred message: it is admitted unchanged when the timer fires.
     pub message: Option<Box<Message>>,
     /// Hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     /// Number of fires.
     #[serde(default)]
@@ -70,10 +70,6 @@ pub struct Timer {
     pub ended_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 impl Schedule {
@@ -94,22 +90,4 @@ impl Timer {
     }
 }
 
-impl Record for Timer {
-    const KIND: &'static str = "timer";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
-
-    fn file_id(&self) -> Option<String> {
-        Some(self.id.to_string())
-    }
-}
-
-impl OpenRecord for Timer {
-    type Id = TimerId;
-    const PLANE: Plane = Plane::Timers;
-
-    fn id(&self) -> TimerId {
-        self.id
-    }
-}
+record! { Timer = "timer", TimerId in Plane::Timers }

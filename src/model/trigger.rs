@@ -5,13 +5,13 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use super::UnknownName;
 use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
-use super::record::{Extra, OpenRecord, Plane, Record};
-use super::text;
+use super::record::{Extra, Plane, is_default, record};
 use super::time::{Span, Time};
 
 names! {
@@ -46,7 +46,7 @@ impl Uses {
 }
 
 /// Scope of a trigger's deliveries: `agent`, `resource:…` or `wait:…`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum TriggerScope {
     /// No particular subject.
     Agent,
@@ -99,18 +99,6 @@ impl FromStr for TriggerScope {
             Some(("wait", id)) => id.parse().map(TriggerScope::Wait).map_err(|_| unknown()),
             Some(_) | None => Err(unknown()),
         }
-    }
-}
-
-impl Serialize for TriggerScope {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for TriggerScope {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read(deserializer, str::parse)
     }
 }
 
@@ -247,7 +235,7 @@ pub struct Trigger {
     /// SHA-256 of the trigger's secret, in hexadecimal.
     pub secret_sha256: String,
     /// Number of deliveries that steps have taken up. Deliveries in the inbox are not counted.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub delivery_count: u64,
     /// Time at which the last of these arrived.
     pub last_delivered_at: Option<Time>,
@@ -255,10 +243,6 @@ pub struct Trigger {
     pub revoked_at: Option<Time>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 impl Trigger {
@@ -294,30 +278,14 @@ impl Trigger {
     }
 }
 
-impl Record for Trigger {
-    const KIND: &'static str = "trigger";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
+record! { Trigger = "trigger", TriggerId in Plane::Triggers; check }
 
-    fn file_id(&self) -> Option<String> {
-        Some(self.id.to_string())
-    }
-
-    fn check(&self) -> Result<(), String> {
+impl Trigger {
+    fn fault(&self) -> Result<(), String> {
         if self.scope.resource().is_some_and(|resource| resource.trim().is_empty()) {
             return Err("the resource of a trigger is blank".to_owned());
         }
         self.origin().map(drop)
-    }
-}
-
-impl OpenRecord for Trigger {
-    type Id = TriggerId;
-    const PLANE: Plane = Plane::Triggers;
-
-    fn id(&self) -> TriggerId {
-        self.id
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::place::StatePlace;
+use super::record::is_default;
 use super::resource::Deferral;
 use super::run::{Exit, Usage};
 use super::time::Time;
@@ -31,11 +32,11 @@ pub struct TurnEnd {
     /// Signal that the tick itself got, if that ended the turn.
     pub cancelled_by: Option<i32>,
     /// True if the command ended before anything asked it to.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub by_itself: bool,
     /// True if the turn could not begin for a reason outside of it: a hook that failed, or a
     /// machine that can't start a process now.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub is_prevented: bool,
     pub ended_at: Time,
     pub duration_ms: u64,

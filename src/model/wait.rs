@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
-use super::record::{Extra, OpenRecord, Plane, Record};
+use super::record::{Extra, Plane, is_default, record};
 use super::time::{Span, Time};
 
 names! {
@@ -81,7 +81,7 @@ pub struct Wait {
     pub ticked_at: Option<Time>,
     /// Hops of the message that a deadline of the wait sends; 0 if all come too late to belong to a
     /// chain.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     /// Time at which the agent was woken because `wake_at` had come.
     pub woken_at: Option<Time>,
@@ -93,10 +93,6 @@ pub struct Wait {
     pub cause: Option<String>,
     #[serde(flatten)]
     pub extra: Extra,
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 impl Wait {
@@ -149,17 +145,10 @@ impl Wait {
     }
 }
 
-impl Record for Wait {
-    const KIND: &'static str = "wait";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
+record! { Wait = "wait", WaitId in Plane::Waits; check }
 
-    fn file_id(&self) -> Option<String> {
-        Some(self.id.to_string())
-    }
-
-    fn check(&self) -> Result<(), String> {
+impl Wait {
+    fn fault(&self) -> Result<(), String> {
         if self.kind == WaitKind::Task && self.task_id().is_none() {
             return Err("a wait of kind `task` needs a task id as its `resource`".to_owned());
         }
@@ -171,9 +160,7 @@ impl Record for Wait {
         }
         self.check_options()
     }
-}
 
-impl Wait {
     /// Maximum number of options of a question, and maximum length of each in characters.
     const OPTIONS: (usize, usize) = (10, 100);
 
@@ -189,14 +176,5 @@ impl Wait {
             return Err(format!("an option is empty or longer than {longest} characters"));
         }
         Ok(())
-    }
-}
-
-impl OpenRecord for Wait {
-    type Id = WaitId;
-    const PLANE: Plane = Plane::Waits;
-
-    fn id(&self) -> WaitId {
-        self.id
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, WorkId};
-use super::record::{Extra, MOST_REVISIONS, OpenRecord, Plane, Record};
+use super::record::{Extra, MOST_REVISIONS, Plane, record};
 use super::time::Time;
 
 names! {
@@ -88,17 +88,10 @@ pub struct WorkItem {
     pub extra: Extra,
 }
 
-impl Record for WorkItem {
-    const KIND: &'static str = "work";
-    fn extra_mut(&mut self) -> &mut Extra {
-        &mut self.extra
-    }
+record! { WorkItem = "work", WorkId in Plane::Work; check }
 
-    fn file_id(&self) -> Option<String> {
-        Some(self.id.to_string())
-    }
-
-    fn check(&self) -> Result<(), String> {
+impl WorkItem {
+    fn fault(&self) -> Result<(), String> {
         if self.objective.trim().is_empty() {
             return Err("`objective` is empty".to_owned());
         }
@@ -109,14 +102,5 @@ impl Record for WorkItem {
             return Err("`revision` is larger than dormouse ever writes".to_owned());
         }
         Ok(())
-    }
-}
-
-impl OpenRecord for WorkItem {
-    type Id = WorkId;
-    const PLANE: Plane = Plane::Work;
-
-    fn id(&self) -> WorkId {
-        self.id
     }
 }

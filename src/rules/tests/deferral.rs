@@ -8,6 +8,7 @@ use crate::model::message::{Message, MessageStatus, Priority};
 use crate::model::records::Records;
 use crate::model::resource::{Deferral, Resource};
 use crate::model::run::Terminal;
+use crate::model::setbacks::Setbacks;
 use crate::model::state::HeldRun;
 use crate::model::time::Time;
 use crate::model::transaction::Put;
@@ -156,7 +157,10 @@ fn an_attempt_that_fails_ends_the_row_and_a_turn_that_yields_ends_its_time_alone
     let records = put_off(exited(75));
     let (failed, _) = ended(again(records.clone(), at(1000)), exited(1), at(2000));
     let head = failed.inbox.head.clone().expect("in the queue");
-    assert_eq!((head.attempt, head.setbacks.is_nothing(), failed.state.held.is_none()), (2, true, true));
+    assert_eq!(
+        (head.attempt, head.setbacks == Setbacks::default(), failed.state.held.is_none()),
+        (2, true, true)
+    );
     let mut yields = again(records, at(1000));
     if let Some(run) = &mut yields.state.current_run {
         run.yielded_at = Some(at(1500));
