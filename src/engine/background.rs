@@ -10,7 +10,8 @@ use crate::model::place::Away;
 use crate::model::policy::FirstTold;
 use crate::model::task::{Task, TaskStatus};
 use crate::process::remains::Remains;
-use crate::process::{Patience, ProcessMark, supervisor};
+use crate::process::supervisor::{self, SupervisorSpec};
+use crate::process::{Patience, ProcessMark};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Store, Subject};
@@ -45,10 +46,11 @@ pub fn begin(session: &Session, store: &Store, agent: &Agent<'_>, id: TaskId) ->
         id.to_string().into(),
     ];
     let patience = session.patience().as_std().saturating_add(BEGINS_IN);
+    let dir = store.anchor().path();
     let place = store.local().state_place()?.id;
-    let begun = agent.workdir().task(id).make().and_then(|()| held.share()).and_then(|lock| {
-        supervisor::start(&arguments, store.anchor().path(), &id.to_string(), place, lock, patience)
-    });
+    let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
+    let lock = agent.workdir().task(id).make().and_then(|()| held.share());
+    let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
     let trouble = match begun {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => Error::failed(format!("{id} has not begun: {why}")),

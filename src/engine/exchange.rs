@@ -258,8 +258,8 @@ impl<'s> Exchange<'s> {
             }
         }
         let subject = format!("Merge branch {} of {}", line.branch, line.remote);
-        let commit = repository.commit_tree(line, &by_git.tree, &changes, &[head, there], &subject)?;
-        Ok((commit, merged.aside))
+        let tree = repository.write_tree(line, &by_git.tree, &changes)?;
+        Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.aside))
     }
 
     /// Returns a commit with the agent taken by this clone. `None` if another clone has it.
@@ -286,7 +286,8 @@ impl<'s> Exchange<'s> {
         let blob = self.repository.keep(&git::write_state(&take(state, by.clone())))?;
         let changes = BTreeMap::from([(path, Some(blob))]);
         let subject = format!("{name}: taken by {}", by.host);
-        self.repository.commit_tree(&self.line, commit, &changes, &[commit], &subject).map(Some)
+        let tree = self.repository.write_tree(&self.line, commit, &changes)?;
+        self.repository.commit_tree(&tree, &[commit], &subject).map(Some)
     }
 
     /// Runs `doctor` on the agents that these changes touch, in a scratch directory with the files

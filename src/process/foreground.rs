@@ -9,11 +9,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::patience::is_past;
-use super::patience::timespec;
+use super::patience::{is_past, poll};
 use super::signals::Signals;
 use super::turn::{Fate, Monitor};
 use super::{Patience, Signal, kernel, spawn};
@@ -120,12 +118,8 @@ fn watch(
                 None
             }),
         };
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
         let mut fds = [PollFd::new(&ended, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("wait for", this),
-        }
+        poll(&mut fds, until).context("wait for", this)?;
         if let Some(signal) = signals.caught().and_then(Signal::from_named_raw) {
             send(signal);
         }

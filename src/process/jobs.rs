@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use super::OF_MANAGER;
-use super::patience::timespec;
+use super::patience::poll;
 use super::signals::Signals;
 use super::spawn;
 use crate::error::{IoContext, Result};
@@ -166,11 +166,7 @@ impl<T> Jobs<T> {
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
         let said = self.running.iter().filter_map(|job| job.process.stderr.as_ref());
         fds.extend(said.map(|(stderr, _)| PollFd::new(stderr, PollFlags::IN)));
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("wait for", Path::new("the jobs")),
-        }
+        poll(&mut fds, until).context("wait for", Path::new("the jobs"))?;
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
         self.running.iter_mut().for_each(|job| job.process.pass_on_words());
         let mut ended = Vec::new();

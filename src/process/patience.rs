@@ -1,8 +1,10 @@
 //! Time limits for the end of processes before they are killed.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 
 /// Number of parts of a time limit, all of which must have been waited for.
 const PARTS: u32 = 20;
@@ -44,9 +46,27 @@ impl Patience {
     }
 }
 
-/// Converts the timeout of a system call.
-pub fn timespec(duration: Duration) -> Timespec {
-    Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 })
+/// Waits until one of these descriptors is ready, a signal has come, or the time is past.
+pub fn poll(fds: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
+    let endless = Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 };
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    let timeout = left.map(|left| Timespec::try_from(left).unwrap_or(endless));
+    match rustix::event::poll(fds, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Waits until the descriptor is ready. Returns false if it is not before the time.
+pub fn wait_for(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> rustix::io::Result<bool> {
+    loop {
+        let mut fds = [PollFd::new(fd, flags)];
+        poll(&mut fds, until)?;
+        let is_ready = !fds[0].revents().is_empty();
+        if is_ready || is_past(until) {
+            return Ok(is_ready);
+        }
+    }
 }
 
 /// True if the time is past. `None` never is.

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use super::patience::timespec;
+use super::patience::poll;
 use super::table::{self, Environment, ProcessStat, immortal, process_path};
 use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, kernel, place_of};
 use crate::beneath::Spot;
@@ -157,13 +157,9 @@ impl Remains {
     /// if only that got SIGTERM.
     fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
-            let timeout = timespec(until.saturating_duration_since(Instant::now()));
             let mut fds: Vec<PollFd> =
                 self.held.iter().map(|held| PollFd::new(&held.handle, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno).context("wait for", &process_path(first)),
-            }
+            poll(&mut fds, Some(until)).context("wait for", &process_path(first))?;
             let mut there = fds.iter().map(|fd| fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
             self.held.retain(|_| there.next().unwrap_or(true));
             if Instant::now() >= until || (self.leads && !self.has_leader()) {

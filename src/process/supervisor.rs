@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::patience::{is_past, timespec};
+use super::patience::{poll, wait_for};
 use super::turn::{Fate, Monitor};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::beneath::Spot;
@@ -29,15 +29,21 @@ const BEGUN: &str = "begun";
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
+/// Supervisor to start.
+pub struct SupervisorSpec<'s> {
+    /// Arguments of this program.
+    pub arguments: &'s [OsString],
+    pub dir: &'s Path,
+    pub task_id: String,
+    pub place: PlaceId,
+}
+
 /// Starts this program as the supervisor of a task, in a session of its own. Returns when the
 /// supervisor reports its begin, or after `patience`. The supervisor gets the task's lock as its
 /// stdin, so that the lock is held without a gap. The inner error is the one that the supervisor
 /// reports.
 pub fn start(
-    arguments: &[OsString],
-    dir: &Path,
-    task_id: &str,
-    place: PlaceId,
+    spec: &SupervisorSpec<'_>,
     lock: File,
     patience: Duration,
 ) -> Result<std::result::Result<(), String>> {
@@ -45,12 +51,12 @@ pub fn start(
     let mut command = Command::new(&program);
     spawn::give_back(&mut command);
     let mut child = command
-        .args(arguments)
-        .current_dir(dir)
+        .args(spec.arguments)
+        .current_dir(spec.dir)
         .env_remove(RUN)
         .env_remove(TASK)
-        .env(SUPERVISOR, task_id)
-        .env(PLACE, place.to_string())
+        .env(SUPERVISOR, &spec.task_id)
+        .env(PLACE, spec.place.to_string())
         .stdin(lock)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -75,26 +81,13 @@ pub fn start(
 /// Reads to the end of the pipe. Returns false if the end does not come before `until`.
 fn hear(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
-    while wait(&pipe, PollFlags::IN, until)? {
+    while wait_for(&pipe, PollFlags::IN, until)? {
         match pipe.read(&mut buffer)? {
             0 => return Ok(true),
             length => said.extend_from_slice(&buffer[..length]),
         }
     }
     Ok(false)
-}
-
-/// Waits until the descriptor is ready. Returns false if it is not before `until`.
-fn wait(fd: &impl AsFd, flags: PollFlags, until: Option<Instant>) -> io::Result<bool> {
-    loop {
-        let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match rustix::event::poll(&mut [PollFd::new(fd, flags)], left.as_ref()) {
-            Ok(0) if is_past(until) => return Ok(false),
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(true),
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }
 
 /// This process as a new supervisor.
@@ -170,7 +163,7 @@ impl TaskInputPipe {
     /// True if a command reads the pipe, or will.
     pub fn is_read(&self) -> bool {
         let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
-        let asked = rustix::event::poll(&mut fds, Some(&timespec(Duration::ZERO)));
+        let asked = poll(&mut fds, Some(Instant::now()));
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
@@ -230,7 +223,7 @@ pub fn feed(path: &Spot, bytes: &[u8], patience: Duration) -> Result<()> {
             Ok(written) => rest = &rest[written..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if !wait(&pipe, PollFlags::OUT, until).context("wait for", path)? {
+                if !wait_for(&pipe, PollFlags::OUT, until).context("wait for", path)? {
                     let taken = bytes.len() - rest.len();
                     return Err(nobody(&format!("it took {taken} of {} bytes and no more", bytes.len())));
                 }
@@ -280,7 +273,7 @@ mod tests {
         // A child that another test starts holds a copy of every descriptor until it runs its
         // program.
         let until = Instant::now() + Duration::from_secs(60);
-        assert!(wait(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
+        assert!(wait_for(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         assert!(!input.is_read());
         assert_eq!(input.write(b"lost"), Written::Closed);
         let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();

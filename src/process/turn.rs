@@ -15,7 +15,7 @@ use rustix::process::{Pid, WaitOptions};
 pub use super::output::Captured;
 
 use super::output::OutputLog;
-use super::patience::{is_past, timespec};
+use super::patience::{is_past, poll};
 use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
@@ -132,7 +132,17 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
     let stderr = OutputLog::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
         Spawned::Yes(child) => child,
-        Spawned::No(error) => return not_started(error, started, signals),
+        Spawned::No(error) => {
+            return Ok(TurnResult {
+                exit: Exit::NotStarted { error },
+                timed_out: false,
+                cancelled_by: signals.release(),
+                by_itself: false,
+                duration: started.elapsed(),
+                stdout: Captured::default(),
+                stderr: Captured::default(),
+            });
+        }
     };
     let mut live = Live::new(child, stdout, stderr, &signals)?;
     live.stdout.listener = spec.listener.map(|make| make());
@@ -149,12 +159,11 @@ pub fn run(spec: &TurnSpec, overseer: &mut dyn Monitor) -> Result<TurnResult> {
         live.end(spec, spec.kill_grace.min(LITTER_GRACE))?;
     }
     live.drain()?;
-    let mut ended = live.close(timed_out)?;
+    let cancelled_by = live.cancelled_by;
+    let (exit, stdout, stderr) = live.close()?;
     drop(orphans);
-    ended.cancelled_by = ended.cancelled_by.or(signals.release());
-    ended.by_itself = by_itself;
-    ended.duration = started.elapsed();
-    Ok(ended)
+    let cancelled_by = cancelled_by.or(signals.release());
+    Ok(TurnResult { exit, timed_out, cancelled_by, by_itself, duration: started.elapsed(), stdout, stderr })
 }
 
 /// Reason for ending a running turn.
@@ -164,18 +173,6 @@ enum Cut {
     Late,
     /// Its monitor asked for it.
     Told,
-}
-
-fn not_started(error: String, started: Instant, signals: Signals) -> Result<TurnResult> {
-    Ok(TurnResult {
-        exit: Exit::NotStarted { error },
-        timed_out: false,
-        cancelled_by: signals.release(),
-        by_itself: false,
-        duration: started.elapsed(),
-        stdout: Captured::default(),
-        stderr: Captured::default(),
-    })
 }
 
 /// While this lives, descendants that lose their parent become children of this process. Once the
@@ -373,11 +370,7 @@ impl<'a> Live<'a> {
         let sources = [leader, self.stdout.pipe.as_ref(), self.stderr.pipe.as_ref()];
         let mut fds = vec![PollFd::new(self.signals, PollFlags::IN)];
         fds.extend(sources.into_iter().flatten().chain(others).map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let timeout = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("wait for", &process_path(self.group)),
-        }
+        poll(&mut fds, until).context("wait for", &process_path(self.group))?;
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let signalled = ready.next().unwrap_or(false);
         let [ended, stdout, stderr] = sources.map(|source| source.is_some() && ready.next().unwrap_or(false));
@@ -406,7 +399,8 @@ impl<'a> Live<'a> {
         Ok(())
     }
 
-    fn close(mut self, timed_out: bool) -> Result<TurnResult> {
+    /// Reaps the leader. Returns its end, and what the logs have of both streams.
+    fn close(mut self) -> Result<(Exit, Captured, Captured)> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;
         if let Some(trouble) = self.trouble.take() {
@@ -417,15 +411,7 @@ impl<'a> Live<'a> {
             (None, Some(signal)) => Exit::Signal { signal },
             (None, None) => Exit::Unknown,
         };
-        Ok(TurnResult {
-            exit,
-            timed_out,
-            cancelled_by: self.cancelled_by,
-            by_itself: false,
-            duration: Duration::ZERO,
-            stdout: self.stdout.log.finish()?,
-            stderr: self.stderr.log.finish()?,
-        })
+        Ok((exit, self.stdout.log.finish()?, self.stderr.log.finish()?))
     }
 }
 

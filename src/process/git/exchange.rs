@@ -2,12 +2,11 @@
 //! call here resets anything in the work tree.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek};
+use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use super::index::{OwnIndex, index_lines};
-use super::{GitCall, GitResult, Repository, hint_about, paper, refuse};
+use super::index::OwnIndex;
+use super::{GitCall, GitResult, Repository, SEE_STATUS, hint_about, paper, refuse};
 use crate::error::{Error, IoContext, Result};
 use crate::model::tree::{Blob, Tree};
 
@@ -23,6 +22,8 @@ pub struct RemoteBranch {
     pub(super) index: PathBuf,
     /// Ref with the last known commit of that branch.
     known: String,
+    /// Id of no object: as many zeros as an id of this repository has digits.
+    no_object: String,
     ssh: Option<&'static str>,
 }
 
@@ -90,19 +91,21 @@ impl Repository<'_> {
         let there = setting("merge").filter(|_| own.as_ref() == Some(&named));
         let branch = there.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
         let branch = branch.unwrap_or(here);
-        let words = ["rev-parse", "--show-prefix", "--absolute-git-dir", "--git-path", "index"];
-        let said = self.ask(&words, "see `git status`")?;
+        let words = ["--show-prefix", "--absolute-git-dir", "--git-path", "index", "--show-object-format"];
+        let words = [&["rev-parse"], &words[..]].concat();
+        let said = self.ask(&words, SEE_STATUS)?;
         let mut lines = said.split('\n');
         let prefix = lines.next().unwrap_or_default().to_owned();
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
+        let no_object = "0".repeat(if lines.next() == Some("sha256") { 64 } else { 40 });
         // A setting of the user may ask for a passphrase. By default ssh must not ask, because no
         // person may be present to answer.
         let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
         let known = format!("refs/dormouse/{named}/{branch}");
-        Ok(RemoteBranch { remote: named, branch, prefix, git_dir, index, known, ssh })
+        Ok(RemoteBranch { remote: named, branch, prefix, git_dir, index, known, no_object, ssh })
     }
 
     /// Error when git converts line ends in this clone, because files could then not be compared
@@ -111,7 +114,7 @@ impl Repository<'_> {
         if autocrlf.is_none_or(|setting| setting == "false") {
             return Ok(());
         }
-        let said = self.ask(&["check-attr", "text", "--", "dormouse.toml"], "see `git status`")?;
+        let said = self.ask(&["check-attr", "text", "--", "dormouse.toml"], SEE_STATUS)?;
         if said.trim_end().ends_with(": unset") {
             return Ok(());
         }
@@ -145,8 +148,7 @@ impl Repository<'_> {
         if said.status.code() == Some(1) {
             return Ok(None);
         }
-        self.done(&said)?;
-        Ok(Some(said.stdout.trim_end().to_owned()))
+        Ok(Some(self.checked(said, SEE_STATUS)?.text().trim_end().to_owned()))
     }
 
     /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch yet.
@@ -189,17 +191,16 @@ impl Repository<'_> {
             "failed to update ref",
             "reference already exists",
         ];
-        if OVERTAKEN.iter().any(|words| said.stdout.contains(words)) {
+        if OVERTAKEN.iter().any(|words| said.text().contains(words)) {
             return Ok(Pushed::Overtaken);
         }
         Err(self.unreachable("push to", line, &said))
     }
 
     fn unreachable(&self, what: &str, line: &RemoteBranch, said: &GitResult) -> Error {
-        let reason = said.stdout.lines().find_map(|line| line.strip_prefix("!\t"));
-        let words = said.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-        let first = reason.map(str::to_owned).or(words.clone().next().map(str::to_owned)).unwrap_or_default();
-        let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ").replace('\t', " ");
+        let text = said.text();
+        let reason = text.lines().find_map(|line| line.strip_prefix("!\t")).unwrap_or(said.reason());
+        let first = reason.replace('\t', " ");
         let message = format!("can't {what} {}, branch {}: {first}", line.remote, line.branch);
         let hint = "nothing here has changed but for commits of its own; try again when the remote answers";
         refuse(message, hint_about(&first, hint))
@@ -210,10 +211,9 @@ impl Repository<'_> {
         let mut words = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
         // An empty prefix is no valid path.
         words.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
-        let said = self.run(&words)?;
-        self.done(&said)?;
+        let said = self.must(&words, &GitCall::default())?;
         let mut tree = Tree::new();
-        for entry in said.bytes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+        for entry in said.stdout.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
             let Ok(entry) = std::str::from_utf8(entry) else {
                 let found = String::from_utf8_lossy(entry).into_owned();
                 return Err(Error::damaged(found, "no file of a state directory has such a name"));
@@ -230,16 +230,19 @@ impl Repository<'_> {
 
     /// Returns the contents of these objects in order. Each is read when it is asked for, because
     /// all together may be large.
-    pub fn contents(&self, ids: &[&str]) -> Result<GitObjects> {
-        if ids.is_empty() {
-            return Ok(GitObjects { answer: BufReader::new(paper()?), left: 0 });
+    pub fn contents(&self, ids: &[&str]) -> Result<impl Iterator<Item = Result<Vec<u8>>> + use<>> {
+        let mut answer = paper()?;
+        if !ids.is_empty() {
+            let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
+            let call = GitCall { stdin: Some(asked.as_bytes()), ..GitCall::default() };
+            let said;
+            (said, answer) = self.answer(&["cat-file", "--batch"], &call)?;
+            self.checked(said, SEE_STATUS)?;
+            answer.rewind().context("read", Path::new("what git said"))?;
         }
-        let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
-        let call = GitCall { stdin: Some(asked.as_bytes()), ..GitCall::default() };
-        let (said, mut answer) = self.answer(&["cat-file", "--batch"], &call)?;
-        self.done(&said)?;
-        answer.rewind().context("read", Path::new("what git said"))?;
-        Ok(GitObjects { answer: BufReader::new(answer), left: ids.len() })
+        let mut answer = BufReader::new(answer);
+        let damaged = |_| refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
+        Ok((0..ids.len()).map(move |_| object(&mut answer).map_err(damaged)))
     }
 
     /// Returns the content of a file of the state directory in a commit.
@@ -249,16 +252,14 @@ impl Repository<'_> {
         if !said.is_success() && NOT_THERE.iter().any(|words| said.stderr.contains(words)) {
             return Ok(None);
         }
-        self.done(&said)?;
-        Ok(Some(said.bytes))
+        Ok(Some(self.checked(said, SEE_STATUS)?.stdout))
     }
 
     /// Stores bytes as an object.
     pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
         let words = ["hash-object", "-w", "--no-filters", "--stdin"];
-        let said = self.call(&words, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
-        self.done(&said)?;
-        Ok(Blob { mode: "100644".to_owned(), id: said.stdout.trim_end().to_owned() })
+        let said = self.must(&words, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
+        Ok(Blob { mode: "100644".to_owned(), id: said.text().trim_end().to_owned() })
     }
 
     /// Returns the merge base of two commits.
@@ -271,7 +272,7 @@ impl Repository<'_> {
     /// texts; records are merged by this program.
     pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
         // Called in the state directory, git would name conflicts by their path from there.
-        let up = self.ask(&["rev-parse", "--show-cdup"], "see `git status`")?;
+        let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
         let words = [
             "-C",
@@ -288,65 +289,80 @@ impl Repository<'_> {
             ours,
             theirs,
         ];
-        let said = self.run(&words)?;
+        let mut said = self.run(&words)?;
         // 1: some paths are in conflict.
-        if !said.is_success() && said.status.code() != Some(1) {
-            self.done(&said)?;
+        if said.status.code() != Some(1) {
+            said = self.checked(said, SEE_STATUS)?;
         }
-        let mut words = said.stdout.split('\0').filter(|word| !word.is_empty());
+        let text = said.text();
+        let mut words = text.split('\0').filter(|word| !word.is_empty());
         let tree = words.next().unwrap_or_default().trim_end().to_owned();
         Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
     }
 
-    /// Creates a commit of a tree with these files in the state directory and everything else as in
-    /// `tree`.
-    pub fn commit_tree(
+    /// Writes a tree with these files in the state directory and everything else as in `tree`.
+    /// Returns its id.
+    pub fn write_tree(
         &self,
         line: &RemoteBranch,
         tree: &str,
         changes: &BTreeMap<String, Option<Blob>>,
-        parents: &[&str],
-        subject: &str,
     ) -> Result<String> {
         let own = OwnIndex::empty(line);
-        let index = own.call();
-        self.done(&self.call(&["read-tree", tree], &index)?)?;
+        self.must(&["read-tree", tree], &own.call())?;
         let changes = changes.iter().map(|(path, blob)| (format!("{}{path}", line.prefix), blob.as_ref()));
-        let lines = index_lines(changes);
-        let call = GitCall { stdin: Some(&lines), ..own.call() };
-        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
-        let written = self.call(&["write-tree"], &index)?;
-        self.done(&written)?;
-        let mut words = vec!["commit-tree", written.stdout.trim_end(), "-m", subject];
+        self.update_index(line, own.call(), changes)?;
+        Ok(self.must(&["write-tree"], &own.call())?.text().trim_end().to_owned())
+    }
+
+    /// Creates a commit of a tree. Returns its id.
+    pub fn commit_tree(&self, tree: &str, parents: &[&str], subject: &str) -> Result<String> {
+        let mut words = vec!["commit-tree", tree, "-m", subject];
         for parent in parents {
             words.extend(["-p", parent]);
         }
         let is_signed = self.settings.sign
-            && self.run(&["config", "--type=bool", "--get", "commit.gpgSign"])?.stdout.trim_end() == "true";
+            && self.run(&["config", "--type=bool", "--get", "commit.gpgSign"])?.text().trim_end() == "true";
         if is_signed {
             words.push("-S");
         }
-        let said = self.run(&words)?;
-        self.done(&said)?;
-        Ok(said.stdout.trim_end().to_owned())
+        Ok(self.ask(&words, SEE_STATUS)?.trim_end().to_owned())
+    }
+
+    /// Sets entries of an index, or removes those without an object. The paths are those of the
+    /// repository.
+    pub(super) fn update_index<'b>(
+        &self,
+        line: &RemoteBranch,
+        call: GitCall<'_>,
+        changes: impl Iterator<Item = (String, Option<&'b Blob>)>,
+    ) -> Result<()> {
+        let entry = |(path, blob): (String, Option<&Blob>)| {
+            let (mode, id) = blob.map_or(("0", &line.no_object), |blob| (&blob.mode, &blob.id));
+            format!("{mode} {id}\t{path}\0")
+        };
+        let lines = changes.map(entry).collect::<String>();
+        let call = GitCall { stdin: Some(lines.as_bytes()), ..call };
+        self.must(&["update-index", "-z", "--index-info"], &call).map(drop)
     }
 
     /// Returns the differences of two commits, in the whole repository.
     pub fn differences(&self, before: Option<&str>, after: &str) -> Result<Vec<PathChange>> {
-        const NOTHING: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
+        let empty = ["hash-object", "-t", "tree", "--stdin"];
+        let before = match before {
+            Some(before) => before.to_owned(),
+            None => self.ask(&empty, SEE_STATUS)?.trim_end().to_owned(),
+        };
         let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
-        let said = self.run(&[&words[..], &[before.unwrap_or(NOTHING), after]].concat())?;
-        self.done(&said)?;
-        Ok(raw_changes(&said.stdout))
+        let words = [&words[..], &[&before, after]].concat();
+        Ok(raw_changes(&self.ask(&words, SEE_STATUS)?))
     }
+}
 
-    pub(super) fn done(&self, said: &GitResult) -> Result<()> {
-        if said.is_success() {
-            return Ok(());
-        }
-        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gives no reason");
-        let message = format!("git in {}: {}", self.state_dir.display(), first.trim_start_matches("fatal: "));
-        Err(refuse(message, hint_about(first, "see `git status`")))
+impl PathChange {
+    /// Returns the path and its new content, as an entry of an index.
+    pub(super) fn entry(&self) -> (String, Option<&Blob>) {
+        (self.path.clone(), self.after.as_ref())
     }
 }
 
@@ -376,33 +392,14 @@ pub(super) fn raw_changes(text: &str) -> Vec<PathChange> {
     found
 }
 
-/// Contents of objects, in the format of `git cat-file --batch`.
-pub struct GitObjects {
-    answer: BufReader<File>,
-    left: usize,
-}
-
-impl Iterator for GitObjects {
-    type Item = Result<Vec<u8>>;
-
-    fn next(&mut self) -> Option<Result<Vec<u8>>> {
-        self.left = self.left.checked_sub(1)?;
-        let one = self.one().map_err(|_| {
-            refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`")
-        });
-        Some(one)
-    }
-}
-
-impl GitObjects {
-    /// Reads a line that ends with the length, the content, and a line end.
-    fn one(&mut self) -> io::Result<Vec<u8>> {
-        let mut head = String::new();
-        self.answer.read_line(&mut head)?;
-        let length = head.trim_end().rsplit(' ').next().and_then(|word| word.parse().ok());
-        let mut bytes = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
-        self.answer.read_exact(&mut bytes)?;
-        self.answer.read_exact(&mut [0])?;
-        Ok(bytes)
-    }
+/// Reads an object in the format of `git cat-file --batch`: a line that ends with the length, the
+/// content, and a line end.
+fn object(answer: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut head = String::new();
+    answer.read_line(&mut head)?;
+    let length = head.trim_end().rsplit(' ').next().and_then(|word| word.parse().ok());
+    let mut bytes = vec![0; length.ok_or(io::ErrorKind::InvalidData)?];
+    answer.read_exact(&mut bytes)?;
+    answer.read_exact(&mut [0])?;
+    Ok(bytes)
 }

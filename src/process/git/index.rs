@@ -6,10 +6,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::exchange::{PathChange, RemoteBranch, raw_changes};
-use super::lock::IndexLock;
-use super::{BESIDE_OTHERS, GitCall, GitResult, PAUSE, Repository, hint_about, refuse};
+use super::{GitCall, GitResult, Repository, SEE_STATUS, commit_words, hint_about, refuse};
 use crate::error::{Error, IoContext, Result};
-use crate::model::tree::Blob;
 
 impl Repository<'_> {
     /// Commits the files of the state directory on top of the checked-out commit, and returns the
@@ -21,19 +19,8 @@ impl Repository<'_> {
         (subject, body): (&str, &str),
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
-        let start = std::time::Instant::now();
-        loop {
-            match self.try_snapshot(line, (subject, body), &mut take_up) {
-                // Processes of a killed sync may run for a moment.
-                Err(Error::Failed { message, .. })
-                    if BESIDE_OTHERS.iter().any(|other| message.contains(other))
-                        && start.elapsed() < self.patience =>
-                {
-                    std::thread::sleep(PAUSE);
-                }
-                tried => return tried,
-            }
-        }
+        // Processes of a killed sync may run for a moment.
+        self.beside_others(|| self.try_snapshot(line, (subject, body), &mut take_up))
     }
 
     fn try_snapshot(
@@ -44,8 +31,8 @@ impl Repository<'_> {
     ) -> Result<Option<String>> {
         let head = self.head()?;
         let own = OwnIndex::copy(line)?;
-        let index = own.call();
-        let touched = self.touched(line, &index)?;
+        let index = &own.call();
+        let touched = self.touched(line, index)?;
         if touched.is_empty() && head.is_some() {
             return Ok(head);
         }
@@ -53,38 +40,33 @@ impl Repository<'_> {
         let tree = head.as_deref().unwrap_or("--empty");
         let words: &[&str] =
             if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
-        self.done(&self.call(words, &index)?)?;
+        self.must(words, index)?;
         take_up(
             &|paths| {
                 let words = ["add", "--all", "--ignore-errors", "--"];
-                let said = self.call(&[&words[..], paths].concat(), &index)?;
+                let said = self.call(&[&words[..], paths].concat(), index)?;
                 // A file that another user has put into a shared inbox and its owner can't read is
                 // left out.
-                if said.stderr.contains("Permission denied") { Ok(()) } else { self.done(&said) }
+                let is_closed = said.stderr.contains("Permission denied");
+                if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
             },
             &touched,
         )?;
         let words = ["diff-index", "--cached", "--quiet", tree];
         if let Some(head) = &head
-            && self.call(&words, &index)?.is_success()
+            && self.call(&words, index)?.is_success()
         {
             self.align_index(line, head)?;
             return Ok(Some(head.clone()));
         }
-        let mut words = vec!["commit", "--quiet", "--message", subject];
-        if !body.is_empty() {
-            words.extend(["--message", body]);
-        }
-        let said = self.call(&words, &index)?;
-        let first = said.stderr.lines().find(|line| !line.trim().is_empty());
-        if let Some(first) =
-            first.filter(|_| !said.is_success() && (self.settings.hooks || self.settings.sign))
+        let said = self.call(&commit_words(subject, body), index)?;
+        if !said.is_success() && !said.stderr.trim().is_empty() && (self.settings.hooks || self.settings.sign)
         {
-            let message = format!("git commit in {}: {first}", self.state_dir.display());
+            let message = format!("git commit in {}: {}", self.state_dir.display(), said.reason());
             let hint = "the repository's hooks and signing run because [git] in dormouse.toml says so: see why they refuse";
-            return Err(refuse(message, hint_about(first, hint)));
+            return Err(refuse(message, hint_about(said.reason(), hint)));
         }
-        self.done(&said)?;
+        self.checked(said, SEE_STATUS)?;
         let now = self.head()?;
         if let Some(now) = &now {
             self.align_index(line, now)?;
@@ -97,9 +79,7 @@ impl Repository<'_> {
     fn align_index(&self, line: &RemoteBranch, commit: &str) -> Result<()> {
         let words =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
-        let said = self.run(&words)?;
-        self.done(&said)?;
-        let mut changes = raw_changes(&said.stdout);
+        let mut changes = raw_changes(&self.ask(&words, SEE_STATUS)?);
         changes.iter_mut().for_each(|change| change.after = change.before.take());
         if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
@@ -108,9 +88,8 @@ impl Repository<'_> {
     /// index differs from the checked-out commit, without ignored files.
     fn touched(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
         let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
-        let said = self.call(&words, index)?;
-        self.done(&said)?;
-        let paths = said.stdout.split('\0').filter_map(|entry| entry.get(3..)?.strip_prefix(&line.prefix));
+        let text = self.must(&words, index)?.text();
+        let paths = text.split('\0').filter_map(|entry| entry.get(3..)?.strip_prefix(&line.prefix));
         Ok(paths.map(str::to_owned).collect())
     }
 
@@ -144,15 +123,12 @@ impl Repository<'_> {
         to: &str,
     ) -> Result<Vec<PathChange>> {
         let own = OwnIndex::copy(line)?;
-        let index = own.call();
         let names = |words: &[&str]| -> Result<BTreeSet<String>> {
-            let said = self.call(words, &index)?;
-            self.done(&said)?;
-            Ok(said.stdout.split('\0').map(str::to_owned).collect())
+            Ok(self.must(words, &own.call())?.text().split('\0').map(str::to_owned).collect())
         };
         let staged = names(&["diff-index", "--cached", "-z", "--name-only", "--no-renames", from])?;
         names(&["read-tree", to])?;
-        let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
+        let _ = self.call(&["update-index", "-q", "--refresh"], &own.call())?;
         let different = names(&["diff-files", "-z", "--name-only"])?;
         let is_there = |change: &&PathChange| {
             let is_outside = change.after.is_some() && !line.is_inside(&change.path);
@@ -169,9 +145,8 @@ impl Repository<'_> {
         to: &str,
     ) -> Result<GitResult> {
         let own = OwnIndex::copy(line)?;
-        let inside = index_lines(own_changes(line, changes));
-        let call = GitCall { stdin: Some(&inside), ..own.call() };
-        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
+        let inside = changes.iter().filter(|change| line.is_inside(&change.path));
+        self.update_index(line, own.call(), inside.map(PathChange::entry))?;
         let index = own.call();
         let _ = self.call(&["update-index", "-q", "--refresh"], &index)?;
         self.call(&["read-tree", "-m", "-u", "-n", from, to], &index)
@@ -198,7 +173,7 @@ impl Repository<'_> {
         if !said.is_success() && self.head()?.as_deref() != Some(from) {
             return Ok(false);
         }
-        self.done(&said)?;
+        self.checked(said, SEE_STATUS)?;
         Ok(true)
     }
 
@@ -206,24 +181,19 @@ impl Repository<'_> {
         if said.is_success() {
             return Ok(());
         }
-        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
         Err(Error::refused(
             "uncommitted_changes",
-            format!("what is not committed here is in the way: {}", first.trim_start_matches("error: ")),
+            format!("what is not committed here is in the way: {}", said.reason()),
         )
         .with_hint("commit or move it, then do this again; nothing has changed"))
     }
 
-    /// Sets entries of the clone's index: in a copy that replaces it, so that no killed git leaves
-    /// the lock.
+    /// Sets entries of the clone's index.
     fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
-        let lines = index_lines(changes.iter().map(|change| (change.path.clone(), change.after.as_ref())));
-        let aside = OwnIndex::path(line, ".lock");
-        let _lock = IndexLock::take(&line.index, &aside, self.patience)?;
-        let own = OwnIndex::copy(line)?;
-        let call = GitCall { stdin: Some(&lines), ..own.call() };
-        self.done(&self.call(&["update-index", "-z", "--index-info"], &call)?)?;
-        std::fs::rename(&own.path, &line.index).context("rename to", &line.index)
+        self.beside_others(|| {
+            self.wait_for_index(&line.index)?;
+            self.update_index(line, GitCall::default(), changes.iter().map(PathChange::entry))
+        })
     }
 }
 
@@ -236,12 +206,8 @@ pub(super) struct OwnIndex {
 impl OwnIndex {
     const NAME: &'static str = "dormouse-index.";
 
-    fn path(line: &RemoteBranch, ending: &str) -> PathBuf {
-        line.git_dir.join(format!("{}{}{ending}", OwnIndex::NAME, std::process::id()))
-    }
-
     pub(super) fn empty(line: &RemoteBranch) -> OwnIndex {
-        let path = OwnIndex::path(line, "");
+        let path = line.git_dir.join(format!("{}{}", OwnIndex::NAME, std::process::id()));
         let _ = std::fs::remove_file(&path);
         OwnIndex { path }
     }
@@ -270,21 +236,4 @@ impl Drop for OwnIndex {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-fn own_changes<'a>(
-    line: &'a RemoteBranch,
-    changes: &'a [PathChange],
-) -> impl Iterator<Item = (String, Option<&'a Blob>)> {
-    let inside = changes.iter().filter(|change| line.is_inside(&change.path));
-    inside.map(|change| (change.path.clone(), change.after.as_ref()))
-}
-
-/// Returns the input of `git update-index -z --index-info`.
-pub(super) fn index_lines<'a>(changes: impl Iterator<Item = (String, Option<&'a Blob>)>) -> Vec<u8> {
-    let line = |(path, blob): (String, Option<&Blob>)| match blob {
-        Some(blob) => format!("{} {}\t{path}\0", blob.mode, blob.id),
-        None => format!("0 0000000000000000000000000000000000000000\t{path}\0"),
-    };
-    changes.map(line).collect::<String>().into_bytes()
 }

@@ -3,23 +3,20 @@
 
 pub mod exchange;
 mod index;
-mod lock;
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 use rustix::fs::{Access, MemfdFlags};
-use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 
-use super::patience::timespec;
+use super::patience::wait_for;
 use super::{kernel, spawn};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::GitSettings;
@@ -30,11 +27,15 @@ const PAUSE: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between SIGTERM, on which git removes its own lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
+const SEE_STATUS: &str = "see `git status`";
 
 /// Messages of git when another process interfered: another git holds a lock, or a file was removed
 /// after git had found it.
 const BESIDE_OTHERS: &[&str] =
-    &["index.lock", "cannot lock ref", "No such file or directory", "unable to index"];
+    &["index.lock", "cannot lock ref", "No such file or directory", "unable to index", NO_REASON];
+/// Replaces an empty message of git. `git commit` prints none if another git has just committed the
+/// staged files.
+const NO_REASON: &str = "it gives no reason";
 
 /// Variables by which git tells its hooks and aliases of one repository: those that `git rev-parse
 /// --local-env-vars` lists in any version, and the one of a push that is not accepted yet. They
@@ -110,7 +111,17 @@ impl<'a> Repository<'a> {
     /// Error when a commit can't be made now. Checked before a step, because a step without its
     /// commit could not be undone. Waits while another git has the index locked.
     pub fn check(&self) -> Result<()> {
-        let Places { git_dir, objects, index } = self.places()?;
+        let words = ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
+        let hint = "there has to be a git repository around the state directory: make one with `git init`";
+        let said = self.ask(&[&["rev-parse"], &words[..]].concat(), hint)?;
+        let mut lines = said.lines();
+        if lines.next() != Some("true") {
+            let message = format!("{} is not in the work tree of a repository", self.state_dir.display());
+            return Err(refuse(message, hint));
+        }
+        // Relative paths in git's answer begin at the directory in which it was called.
+        let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
+        let (git_dir, objects, index) = (place(), place(), place());
         for (name, what) in IN_THE_MIDDLE {
             if git_dir.join(name).symlink_metadata().is_ok() {
                 let message = format!("the repository is in the middle of {what}: {}", git_dir.display());
@@ -120,12 +131,12 @@ impl<'a> Repository<'a> {
         for dir in [&git_dir, &objects] {
             rustix::fs::access(dir, Access::WRITE_OK).context("write into", dir)?;
         }
-        lock::wait(&index, self.patience)?;
+        self.wait_for_index(&index)?;
         for identity in ["GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"] {
             let hint = "set it with `git config user.name` and `git config user.email`";
             self.ask(&["var", identity], hint)?;
         }
-        let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], "see `git status`")?;
+        let unmerged = self.ask(&["ls-files", "--unmerged", "--", "."], SEE_STATUS)?;
         if let Some(path) = unmerged.split('\n').find_map(|line| line.split_once('\t')) {
             return Err(Error::damaged(
                 self.state_dir.join(path.1),
@@ -135,7 +146,7 @@ impl<'a> Repository<'a> {
         }
         let marker = "dormouse.toml";
         if self.run(&["check-ignore", "--quiet", "--no-index", "--", marker])?.is_success() {
-            let by = self.run(&["check-ignore", "--verbose", "--no-index", "--", marker])?.stdout;
+            let by = self.run(&["check-ignore", "--verbose", "--no-index", "--", marker])?.text();
             let by = by.split('\t').next().unwrap_or_default();
             return Err(refuse(
                 format!("git ignores {}: {by}", self.state_dir.display()),
@@ -145,48 +156,60 @@ impl<'a> Repository<'a> {
         Ok(())
     }
 
+    /// Waits until no git has locked the index.
+    fn wait_for_index(&self, index: &Path) -> Result<()> {
+        let (lock, start) = (index.with_added_extension("lock"), Instant::now());
+        while lock.symlink_metadata().is_ok() {
+            if start.elapsed() >= self.patience {
+                let holder = "another git, or one that was killed (then remove the file)".to_owned();
+                return Err(Error::busy(lock, holder, start.elapsed()));
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Retries while another process blocks git.
+    fn beside_others<T>(&self, mut act: impl FnMut() -> Result<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            match act() {
+                Err(Error::Failed { message, .. })
+                    if BESIDE_OTHERS.iter().any(|other| message.contains(other))
+                        && start.elapsed() < self.patience =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Commits everything below the state directory, if anything has changed. Other staged files of
     /// the repository are not changed. Retries while other processes block the commit. Returns
     /// git's message about unreadable files, which are left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
-        let start = Instant::now();
-        loop {
-            let (said, left_out) = self.try_to_commit(subject, body)?;
-            if said.is_success() {
-                return Ok(left_out);
-            }
-            // Git prints nothing if another git has just committed the staged files.
-            let words = &said.stderr;
-            let is_lasting = !words.is_empty() && !BESIDE_OTHERS.iter().any(|other| words.contains(other));
-            if is_lasting || start.elapsed() >= self.patience {
-                return Err(Error::failed(format!("git in {}: {}", self.state_dir.display(), words.trim()))
-                    .with_hint("the step is done and recorded; only its git commit is missing"));
-            }
-            std::thread::sleep(PAUSE);
-        }
+        self.beside_others(|| self.try_to_commit(subject, body))
     }
 
-    /// Tries one commit. Returns the last answer of git: that there is nothing to commit, or why it
-    /// failed. Also returns git's message about unreadable files.
-    fn try_to_commit(&self, subject: &str, body: &str) -> Result<(GitResult, Option<String>)> {
+    fn try_to_commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
+        let done = |said: &GitResult| {
+            let words = Some(said.stderr.trim()).filter(|words| !words.is_empty()).unwrap_or(NO_REASON);
+            let message = format!("git in {}: {words}", self.state_dir.display());
+            let hint = "the step is done and recorded; only its git commit is missing";
+            if said.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
+        };
         let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
         // A file in a shared inbox that its owner can't read must not keep the rest out of the
         // commit.
         let is_closed = added.stderr.contains("Permission denied") && !added.stderr.contains("fatal:");
-        if !added.is_success() && !is_closed {
-            return Ok((added, None));
+        if !is_closed {
+            done(&added)?;
         }
-        let left_out = is_closed.then(|| added.stderr.trim().to_owned());
-        let staged = self.run(&["diff", "--cached", "--quiet", "--", "."])?;
-        if staged.is_success() {
-            return Ok((staged, left_out));
+        if !self.run(&["diff", "--cached", "--quiet", "--", "."])?.is_success() {
+            done(&self.run(&[&commit_words(subject, body)[..], &["--", "."]].concat())?)?;
         }
-        let mut words = vec!["commit", "--quiet", "--message", subject];
-        if !body.is_empty() {
-            words.extend(["--message", body]);
-        }
-        words.extend(["--", "."]);
-        Ok((self.run(&words)?, left_out))
+        Ok(is_closed.then(|| added.stderr.trim().to_owned()))
     }
 
     /// Configures git in this clone to merge files that match one of the patterns, relative to the
@@ -199,7 +222,7 @@ impl<'a> Repository<'a> {
         let attributes = self.state_dir.join(attributes);
         let program = program.to_string_lossy().replace('%', "%%").replace('\'', "'\\''");
         let driver = format!("'{program}' merge-driver %O %A %B %P");
-        let is_known = self.run(&["config", "--local", "merge.dormouse.driver"])?.stdout.trim_end() == driver;
+        let is_known = self.run(&["config", "--local", "merge.dormouse.driver"])?.text().trim_end() == driver;
         if !is_known {
             let hint = "see why git can't write its configuration";
             let name = "a state directory of dormouse";
@@ -230,40 +253,25 @@ impl<'a> Repository<'a> {
         Ok(!is_known || is_new)
     }
 
-    fn places(&self) -> Result<Places> {
-        let words = [
-            "rev-parse",
-            "--is-inside-work-tree",
-            "--absolute-git-dir",
-            "--git-path",
-            "objects",
-            "--git-path",
-            "index",
-        ];
-        let hint = "there has to be a git repository around the state directory: make one with `git init`";
-        let said = self.ask(&words, hint)?;
-        let mut lines = said.lines();
-        let is_inside = lines.next() == Some("true");
-        // Relative paths in git's answer begin at the directory in which it was called.
-        let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
-        let places = Places { git_dir: place(), objects: place(), index: place() };
-        if is_inside {
-            return Ok(places);
-        }
-        Err(refuse(format!("{} is not in the work tree of a repository", self.state_dir.display()), hint))
-    }
-
     /// Returns git's answer. If git fails, the error has the first line of its message, and the
     /// hint.
     fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
-        let said = self.run(words)?;
+        Ok(self.checked(self.run(words)?, hint)?.text())
+    }
+
+    /// Calls git with options. Error when it fails.
+    fn must(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
+        self.checked(self.call(words, with)?, SEE_STATUS)
+    }
+
+    /// Returns the error of a git that has failed.
+    fn checked(&self, said: GitResult, hint: &str) -> Result<GitResult> {
         if said.is_success() {
-            return Ok(said.stdout);
+            return Ok(said);
         }
         // The other lines are advice for other cases.
-        let first = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gives no reason");
-        let first = first.trim_start_matches("fatal: ").trim_start_matches("error: ");
-        Err(refuse(format!("git in {}: {first}", self.state_dir.display()), hint))
+        let message = format!("git in {}: {}", self.state_dir.display(), said.reason());
+        Err(refuse(message, hint_about(said.reason(), hint)))
     }
 
     /// Calls git in the state directory. The path `.` means that directory, whatever characters its
@@ -275,8 +283,7 @@ impl<'a> Repository<'a> {
     /// Calls git with options.
     fn call(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
         let (mut said, answer) = self.answer(words, with)?;
-        said.bytes = read(answer)?;
-        said.stdout = String::from_utf8_lossy(&said.bytes).into_owned();
+        said.stdout = read(answer)?;
         Ok(said)
     }
 
@@ -314,20 +321,24 @@ impl<'a> Repository<'a> {
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
         let status = self.wait(child, words)?;
         let stderr = String::from_utf8_lossy(&read(stderr)?).into_owned();
-        Ok((GitResult { status, stdout: String::new(), bytes: Vec::new(), stderr }, stdout))
+        Ok((GitResult { status, stdout: Vec::new(), stderr }, stdout))
     }
 
     /// Waits for git up to `git.timeout`, and then ends it.
     fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
-        let ended = kernel::open(pid).context("watch", Path::new("git"))?;
-        if is_over(&ended, self.settings.timeout.as_std())? {
-            return child.wait().context("wait for", Path::new("git"));
+        let git = Path::new("git");
+        let ended = kernel::open(pid).context("watch", git)?;
+        let is_over = |time| {
+            wait_for(&ended, PollFlags::IN, Instant::now().checked_add(time)).context("wait for", git)
+        };
+        if is_over(self.settings.timeout.as_std())? {
+            return child.wait().context("wait for", git);
         }
         for signal in [Signal::TERM, Signal::KILL] {
             // Git leads its group and is not reaped yet, so that no other process can have its pid.
             let _ = rustix::process::kill_process_group(pid, signal);
-            is_over(&ended, GRACE)?;
+            is_over(GRACE)?;
         }
         let _ = child.try_wait();
         let message = format!(
@@ -361,13 +372,6 @@ fn escaped(path: &str) -> String {
     pattern
 }
 
-/// Paths of git's files that a commit changes.
-struct Places {
-    git_dir: PathBuf,
-    objects: PathBuf,
-    index: PathBuf,
-}
-
 /// Options of a call of git.
 #[derive(Default)]
 struct GitCall<'a> {
@@ -381,9 +385,7 @@ struct GitCall<'a> {
 /// Result of one call of git.
 struct GitResult {
     status: ExitStatus,
-    stdout: String,
-    /// Output as bytes; the other field has it as text.
-    bytes: Vec<u8>,
+    stdout: Vec<u8>,
     stderr: String,
 }
 
@@ -391,19 +393,26 @@ impl GitResult {
     fn is_success(&self) -> bool {
         self.status.success()
     }
+
+    /// Returns stdout as text.
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Returns the first line of the error message.
+    fn reason(&self) -> &str {
+        let first = self.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or(NO_REASON);
+        first.trim_start_matches("fatal: ").trim_start_matches("error: ")
+    }
 }
 
-/// Waits for the end of a process, for `time` at most. Returns true if it has ended.
-fn is_over(ended: &OwnedFd, time: Duration) -> Result<bool> {
-    let start = Instant::now();
-    loop {
-        let left = timespec(time.saturating_sub(start.elapsed()));
-        match rustix::event::poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&left)) {
-            Ok(count) => return Ok(count > 0),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno).context("wait for", Path::new("git")),
-        }
+/// Returns the words of `git commit`.
+fn commit_words<'w>(subject: &'w str, body: &'w str) -> Vec<&'w str> {
+    let mut words = vec!["commit", "--quiet", "--message", subject];
+    if !body.is_empty() {
+        words.extend(["--message", body]);
     }
+    words
 }
 
 /// Creates a file in memory for git's output. A pipe would have to be read to its end, and a
