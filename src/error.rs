@@ -201,21 +201,35 @@ impl Error {
         self
     }
 
-    pub fn exit_status(&self) -> Status {
+    /// Returns the exit status, and the word for scripts.
+    fn class(&self) -> (Status, &'static str) {
         match self {
-            Error::Io { .. } | Error::Failed { .. } => Status::Failed,
-            Error::Usage { .. } => Status::Usage,
-            Error::NoStore { .. }
-            | Error::NotAStore { .. }
-            | Error::NoAgent { .. }
-            | Error::NoRecord { .. } => Status::NotFound,
-            Error::Refused { kind: Error::FENCED | Error::CONTENDED, .. } => Status::Busy,
-            Error::Refused { .. } | Error::NoEdge { .. } => Status::Refused,
-            Error::Busy { .. } => Status::Busy,
-            Error::Damaged { .. } | Error::Newer { .. } => Status::Damaged,
-            Error::TimedOut { .. } => Status::TimedOut,
-            Error::Database { status, .. } => *status,
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                (Status::Failed, "not_allowed")
+            }
+            Error::Io { .. } => (Status::Failed, "io"),
+            Error::Failed { .. } => (Status::Failed, "failed"),
+            Error::Usage { .. } => (Status::Usage, "usage"),
+            Error::NoStore { .. } | Error::NotAStore { .. } => (Status::NotFound, "no_state_directory"),
+            Error::NoAgent { .. } => (Status::NotFound, "no_agent"),
+            Error::NoRecord { .. } => (Status::NotFound, "no_record"),
+            Error::Refused { kind: kind @ (Error::FENCED | Error::CONTENDED), .. } => (Status::Busy, kind),
+            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } => (Status::Refused, kind),
+            Error::Busy { .. } => (Status::Busy, "busy"),
+            Error::Damaged { .. } => (Status::Damaged, "damaged"),
+            Error::Newer { .. } => (Status::Damaged, "newer_schema"),
+            Error::TimedOut { .. } => (Status::TimedOut, "timed_out"),
+            Error::Database { status, kind, .. } => (*status, kind),
         }
+    }
+
+    pub fn exit_status(&self) -> Status {
+        self.class().0
+    }
+
+    /// Returns the word for scripts: `error.kind` in JSON.
+    pub fn kind(&self) -> &'static str {
+        self.class().1
     }
 
     /// True if the machine, or a limit of it, lacked resources, so that a later try may succeed.
@@ -231,24 +245,6 @@ impl Error {
                     | io::ErrorKind::OutOfMemory
                     | io::ErrorKind::WouldBlock
             )
-    }
-
-    /// Returns the word for scripts: `error.kind` in JSON.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => "not_allowed",
-            Error::Io { .. } => "io",
-            Error::Usage { .. } => "usage",
-            Error::NoStore { .. } | Error::NotAStore { .. } => "no_state_directory",
-            Error::NoAgent { .. } => "no_agent",
-            Error::NoRecord { .. } => "no_record",
-            Error::Refused { kind, .. } | Error::NoEdge { kind, .. } | Error::Database { kind, .. } => kind,
-            Error::Busy { .. } => "busy",
-            Error::Damaged { .. } => "damaged",
-            Error::Newer { .. } => "newer_schema",
-            Error::Failed { .. } => "failed",
-            Error::TimedOut { .. } => "timed_out",
-        }
     }
 
     /// Returns the hint for the user.
@@ -285,22 +281,16 @@ impl Error {
 
     /// Returns the file that the error is about.
     pub fn path(&self) -> Option<&Path> {
-        match self {
-            Error::Io { path, .. }
-            | Error::NotAStore { path }
-            | Error::Busy { path, .. }
-            | Error::Damaged { path, .. }
-            | Error::Newer { path, .. } => Some(path),
-            Error::NoStore { start } => Some(start),
-            Error::Usage { .. }
-            | Error::NoAgent { .. }
-            | Error::NoRecord { .. }
-            | Error::Refused { .. }
-            | Error::NoEdge { .. }
-            | Error::TimedOut { .. }
-            | Error::Database { .. }
-            | Error::Failed { .. } => None,
-        }
+        let (Error::Io { path, .. }
+        | Error::NotAStore { path }
+        | Error::NoStore { start: path }
+        | Error::Busy { path, .. }
+        | Error::Damaged { path, .. }
+        | Error::Newer { path, .. }) = self
+        else {
+            return None;
+        };
+        Some(path)
     }
 
     /// Returns line and column, from 1, of the damage in a file, if they are known.
@@ -341,26 +331,10 @@ impl Error {
             // A pipe with a writer gives this error.
             Errno::AGAIN,
         ];
-        match self {
-            Error::Damaged { .. } => true,
-            Error::Io { action, source, .. } => {
-                let is = |errno: &Errno| source.raw_os_error() == Some(errno.raw_os_error());
-                // A lost sector makes one file unreadable; if writing fails, the disk fails.
-                OF_FILE.iter().any(is) || *action == "read" && is(&Errno::IO)
-            }
-            Error::Usage { .. }
-            | Error::NoStore { .. }
-            | Error::NotAStore { .. }
-            | Error::NoAgent { .. }
-            | Error::NoRecord { .. }
-            | Error::Refused { .. }
-            | Error::NoEdge { .. }
-            | Error::Busy { .. }
-            | Error::Newer { .. }
-            | Error::TimedOut { .. }
-            | Error::Database { .. }
-            | Error::Failed { .. } => false,
-        }
+        let Error::Io { action, source, .. } = self else { return matches!(self, Error::Damaged { .. }) };
+        let is = |errno: &Errno| source.raw_os_error() == Some(errno.raw_os_error());
+        // A lost sector makes one file unreadable; if writing fails, the disk fails.
+        OF_FILE.iter().any(is) || *action == "read" && is(&Errno::IO)
     }
 
     /// True if the only reason is that a file is missing.
