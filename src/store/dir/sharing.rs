@@ -108,11 +108,13 @@ impl DirStore {
             || getegid().as_raw() == number
             || getgroups().is_ok_and(|groups| groups.iter().any(|one| one.as_raw() == number));
         let refusal = || {
-            Error::refused("not_in_group", format!(
+            let message = format!(
                 "{}: sharing.group: you are not in the group `{group}`: you can neither give it the inboxes nor \
                  read what its members put there",
                 self.spot().join(layout::CONFIG).display()
-            )).with_hint("have yourself added to it (`usermod -aG`) and log in again, or take the key out")
+            );
+            let hint = "have yourself added to it (`usermod -aG`) and log in again, or take the key out";
+            Error::refused("not_in_group", message).with_hint(hint)
         };
         Ok((!is_in_it).then(refusal))
     }
@@ -139,9 +141,8 @@ impl DirStore {
         if self.guest().is_some() || !self.is_shared() {
             return Ok(0);
         }
-        let agents: Vec<AgentDir> =
-            self.agents()?.iter().map(|name| AgentDir::new(&self.root, name)).collect();
-        self.share(&agents)
+        let agents = self.agents()?;
+        self.share(&agents.iter().map(|name| AgentDir::new(&self.root, name)).collect::<Vec<_>>())
     }
 
     /// The files and directories of the state directory, without its agents, whose rights differ
@@ -149,16 +150,13 @@ impl DirStore {
     pub fn unshared(&self) -> Result<Vec<WrongRights>> {
         let group = self.sharing_group()?;
         let (root, agents) = (self.spot(), self.spot().join(layout::AGENTS));
-        let mut misfits = Vec::new();
-        misfits.extend(misfit(&root, GroupUse::Way, group)?);
-        let was_shared = group.is_none() && !misfits.is_empty();
-        misfits.extend(misfit(&agents, GroupUse::Way, group)?);
         let settings = root.join(layout::CONFIG);
-        if was_shared {
-            misfits.extend(closed(&settings)?);
-        } else {
-            misfits.extend(misfit(&settings, GroupUse::Settings, group)?);
-        }
+        let way = misfit(&root, GroupUse::Way, group)?;
+        let was_shared = group.is_none() && way.is_some();
+        let of_settings =
+            if was_shared { closed(&settings)? } else { misfit(&settings, GroupUse::Settings, group)? };
+        let found = [way, misfit(&agents, GroupUse::Way, group)?, of_settings];
+        let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             misfits.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
             // A name that begins with a dot is that of an agent that is being made.
@@ -175,13 +173,12 @@ impl DirStore {
             return Ok(Vec::new());
         }
         let group = self.sharing_group()?;
-        let mut misfits = Vec::new();
-        misfits.extend(misfit(agent.spot(), GroupUse::Way, group)?);
-        misfits.extend(misfit(&agent.join(layout::INBOX), GroupUse::Inbox, group)?);
+        let inbox = agent.join(layout::INBOX);
+        let found = [misfit(agent.spot(), GroupUse::Way, group)?, misfit(&inbox, GroupUse::Inbox, group)?];
+        let mut misfits: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             misfits.extend(open_in(agent.spot(), |name| name == layout::INBOX)?);
-            let rejected = agent.join(layout::INBOX).join(layout::REJECTED);
-            misfits.extend(closed(&rejected)?);
+            misfits.extend(closed(&inbox.join(layout::REJECTED))?);
         }
         Ok(misfits)
     }
@@ -208,17 +205,17 @@ fn closed(spot: &Spot) -> Result<Option<WrongRights>> {
 fn misfit(spot: &Spot, part: GroupUse, group: Option<u32>) -> Result<Option<WrongRights>> {
     let Some(found) = permissions(spot)? else { return Ok(None) };
     let mode = found.st_mode & 0o7777;
-    let wanted = match group {
-        Some(_) => Rights { mode: mode & 0o700 | part.bits(), group },
-        None => {
-            let was_shared = match part {
-                GroupUse::Way => mode & 0o077 == part.bits(),
-                GroupUse::Inbox => mode & 0o3000 == part.bits() & 0o3000,
-                GroupUse::Settings => false,
-            };
-            Rights { mode: if was_shared { mode & 0o700 } else { mode }, group }
-        }
+    let was_shared = match part {
+        GroupUse::Way => mode & 0o077 == part.bits(),
+        GroupUse::Inbox => mode & 0o3000 == part.bits() & 0o3000,
+        GroupUse::Settings => false,
     };
+    let wanted = match group {
+        Some(_) => mode & 0o700 | part.bits(),
+        None if was_shared => mode & 0o700,
+        None => mode,
+    };
+    let wanted = Rights { mode: wanted, group };
     let fits = mode == wanted.mode && group.is_none_or(|group| group == found.st_gid);
     Ok((!fits).then(|| WrongRights { spot: spot.clone(), mode, wanted }))
 }

@@ -30,14 +30,7 @@ impl DirStore {
         let at_settings = |error: &Error| {
             let message =
                 if let Error::Damaged { message, .. } = error { message.clone() } else { error.to_string() };
-            Finding {
-                agent: None,
-                place: settings.clone(),
-                shown: None,
-                kind: "sharing",
-                message,
-                remedy: Remedy::Join,
-            }
+            finding(None, &settings, "sharing", message, Remedy::Join)
         };
         match self.unshared() {
             Ok(misfits) => {
@@ -92,7 +85,7 @@ impl Foreign {
 
     fn findings(self, agent: Option<&AgentName>) -> Vec<Finding> {
         let Foreign { dir, owner: (_, owner), open, closed } = self;
-        let finding = |(first, uid, count): (PathBuf, u32, usize), can: &str, remedy| {
+        let about = |(first, uid, count): (PathBuf, u32, usize), can: &str, remedy| {
             let below = first.strip_prefix(dir.path()).unwrap_or(&first).display().to_string();
             let more = match count - 1 {
                 0 => "it".to_owned(),
@@ -103,11 +96,10 @@ impl Foreign {
                 "{below} belongs to {name}, and {owner} {can} {more}: `sudo chown -hR {owner} {}`",
                 dir.display()
             );
-            let (agent, place) = (agent.cloned(), dir.clone());
-            Finding { agent, place, shown: None, kind: "foreign_owner", message, remedy }
+            finding(agent, &dir, "foreign_owner", message, remedy)
         };
-        let open = open.map(|found| finding(found, "can't change", Remedy::Consider));
-        let closed = closed.map(|found| finding(found, "can't read", Remedy::None));
+        let open = open.map(|found| about(found, "can't change", Remedy::Consider));
+        let closed = closed.map(|found| about(found, "can't read", Remedy::None));
         closed.into_iter().chain(open).collect()
     }
 }
@@ -118,14 +110,17 @@ fn unshared(agent: Option<&AgentName>, WrongRights { spot, mode, wanted }: Wrong
         Some(group) => format!("mode {mode:o}: to be shared it has mode {:o} and group {group}", wanted.mode),
         None => format!("mode {mode:o}: it is shared with nobody, so it has mode {:o}", wanted.mode),
     };
-    Finding {
-        agent: agent.cloned(),
-        place: spot,
-        shown: None,
-        kind: "sharing",
-        message,
-        remedy: Remedy::Permit(wanted),
-    }
+    finding(agent, &spot, "sharing", message, Remedy::Permit(wanted))
+}
+
+fn finding(
+    agent: Option<&AgentName>,
+    place: &Spot,
+    kind: &'static str,
+    message: String,
+    remedy: Remedy,
+) -> Finding {
+    Finding { agent: agent.cloned(), place: place.clone(), shown: None, kind, message, remedy }
 }
 
 /// The directory right in an inbox that another user has made, if a path leads into one.
@@ -151,14 +146,8 @@ fn writable_by_others(
         return None;
     }
     let who = if mode & 0o002 != 0 { "everybody".to_owned() } else { format!("group {}", found.st_gid) };
-    Some(Finding {
-        agent: agent.cloned(),
-        place: place.clone(),
-        shown: None,
-        kind: "writable_by_others",
-        message: format!("mode {mode:o}: {who} may write here, and dormouse runs what this names"),
-        remedy: Remedy::Protect,
-    })
+    let message = format!("mode {mode:o}: {who} may write here, and dormouse runs what this names");
+    Some(finding(agent, place, "writable_by_others", message, Remedy::Protect))
 }
 
 impl Checkup<'_> {
