@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 
 use super::{Entry, OWNERS_FILE, PLAIN, Spot, kind};
 
@@ -163,16 +163,29 @@ impl Spot {
     /// Renames this to `to`, replacing it. The inner error is the system's, for the caller to
     /// interpret.
     pub fn try_rename(&self, to: &Spot) -> Result<rustix::io::Result<()>> {
+        self.rename_by(to, |from_dir, from, to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
+    }
+
+    /// Calls `rename` with the open directories and the names of this and of `to`. The inner error
+    /// is the system's, except for one about a link, or a file in place of a directory.
+    fn rename_by(
+        &self,
+        to: &Spot,
+        rename: impl FnOnce(&OwnedFd, &OsStr, &OwnedFd, &OsStr) -> rustix::io::Result<()>,
+    ) -> Result<rustix::io::Result<()>> {
         self.root.refuse_stranger()?;
         to.clear_if_unlike(self)?;
         let renamed = self.in_parent(|from_dir, from| {
             if self.path.parent() == to.path.parent() {
-                return rustix::fs::renameat(from_dir, from, from_dir, to.name());
+                return rename(from_dir, from, from_dir, to.name());
             }
-            to.in_parent(|to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
+            to.in_parent(|to_dir, name| rename(from_dir, from, to_dir, name))
         });
         match renamed {
-            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Err(self.blame(to)),
+            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => {
+                let blamed = if self.parent().is_dir().is_ok_and(|is_dir| is_dir) { to } else { self };
+                Err(blamed.refused(Errno::LOOP, "rename to"))
+            }
             renamed => Ok(renamed),
         }
     }
@@ -197,55 +210,33 @@ impl Spot {
     /// removed, because ext4 writes a file at once if a rename replaces another by it, and waits
     /// for space. So only synced content is durable. The inner error is the system's.
     pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
-        self.root.refuse_stranger()?;
-        other.clear_if_unlike(self)?;
-        let supplanted = self.in_parent(|from_dir, from| {
-            other.in_parent(|to_dir, name| {
-                let exchange =
-                    || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
-                if exchange().is_err() {
-                    // The other path does not exist, or the file system can't exchange two names.
-                    return rustix::fs::renameat(from_dir, from, to_dir, name);
-                }
-                rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
-                    // The other path was a directory, which a file can't replace.
-                    let _ = exchange();
-                })
+        self.rename_by(other, |from_dir, from, to_dir, name| {
+            let exchange = || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
+            if exchange().is_err() {
+                // The other path does not exist, or the file system can't exchange two names.
+                return rustix::fs::renameat(from_dir, from, to_dir, name);
+            }
+            rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
+                // The other path was a directory, which a file can't replace.
+                let _ = exchange();
             })
-        });
-        match supplanted {
-            Err(Errno::LOOP | Errno::XDEV | Errno::NOTDIR) => Err(self.blame(other)),
-            supplanted => Ok(supplanted),
-        }
-    }
-
-    /// Returns the error of a rename that is blocked by a link, or by a file in place of a
-    /// directory.
-    fn blame(&self, to: &Spot) -> Error {
-        let blamed = if self.parent().is_dir().is_ok_and(|is_dir| is_dir) { to } else { self };
-        blamed.refused(Errno::LOOP, "rename to")
+        })
     }
 
     /// Exchanges the names of two files or directories in one directory, in one call. The inner
     /// error is the system's, for instance that of a file system that can't do it.
     pub fn try_exchange(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
-        self.root.refuse_stranger()?;
-        let exchanged = self.in_parent(|above, name| {
-            rustix::fs::renameat_with(above, name, above, other.name(), RenameFlags::EXCHANGE)
-        });
-        Ok(exchanged)
+        self.rename_by(other, |from_dir, from, to_dir, name| {
+            rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE)
+        })
     }
 
     /// Renames this to `to`, unless `to` exists. Returns true if it was renamed.
     pub fn rename_if_free(&self, to: &Spot) -> Result<bool> {
-        self.root.refuse_stranger()?;
-        let renamed = self.in_parent(|from_dir, from| {
-            let rename = |to_dir: &OwnedFd, name: &OsStr| {
-                rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
-            };
-            to.in_parent(rename)
+        let renamed = self.rename_by(to, |from_dir, from, to_dir, name| {
+            rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::NOREPLACE)
         });
-        match renamed {
+        match renamed? {
             Ok(()) => Ok(true),
             Err(Errno::EXIST | Errno::NOENT) => Ok(false),
             Err(errno) => Err(self.refused(errno, "move")),
