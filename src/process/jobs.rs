@@ -168,17 +168,20 @@ impl<T> Jobs<T> {
         fds.extend(said.map(|(stderr, _)| PollFd::new(stderr, PollFlags::IN)));
         poll(&mut fds, until).context("wait for", Path::new("the jobs"))?;
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
-        self.running.iter_mut().for_each(|job| job.process.pass_on_words());
+        self.running.iter_mut().for_each(|job| job.process.pass_on_stderr());
         let mut ended = Vec::new();
         // Backwards, so that a removal moves no job that is still to be checked.
         for at in (0..self.running.len()).rev() {
             if !ready[at] {
                 continue;
             }
-            if let Some(has_ended) = self.running[at].has_ended() {
-                let (job, worker) = self.running.swap_remove(at).end(has_ended);
-                ended.push(job);
-                self.free.extend(worker.map(|worker| (worker, Instant::now())));
+            if let Some(end) = self.running[at].read() {
+                let Job { of, mut process, lines } = self.running.swap_remove(at);
+                process.pass_on_stderr();
+                ended.push(EndedJob { of, lines, end });
+                if process.stdin.is_some() {
+                    self.free.push((process, Instant::now()));
+                }
             }
         }
         self.free.retain(|(_, since)| since.elapsed() < KEPT);
@@ -204,54 +207,33 @@ struct Job<T> {
     lines: Vec<u8>,
 }
 
-/// Evidence that a job has ended.
-enum EndEvidence {
-    /// Offset of the worker's last line, and the exit status in it.
-    Over(usize, i32),
-    /// End of output, or an error on reading it.
-    EndOfOutput,
-}
-
 impl<T> Job<T> {
-    /// Reads new output, and returns evidence of the end.
-    fn has_ended(&mut self) -> Option<EndEvidence> {
+    /// Reads new output. Returns the end of the job, if it has ended. The process of an ended job
+    /// has a stdin only if it is a worker that waits for its next line.
+    fn read(&mut self) -> Option<JobEnd> {
         let mut buffer = [0; BUFFER];
-        match self.process.stdout.read(&mut buffer) {
-            Ok(0) => Some(EndEvidence::EndOfOutput),
-            Ok(length) => {
-                self.lines.extend_from_slice(&buffer[..length]);
-                if self.process.is_worker { over(&self.lines) } else { None }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => None,
-            Err(_) => Some(EndEvidence::EndOfOutput),
+        let length = match self.process.stdout.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
+            read => read.unwrap_or(0),
+        };
+        if length == 0 {
+            self.process.stdin = None;
+            return Some(self.process.end());
         }
-    }
-
-    /// Returns the ended job, and its worker, if that is reusable.
-    fn end(self, sign: EndEvidence) -> (EndedJob<T>, Option<WorkerProcess>) {
-        let Job { of, mut process, mut lines } = self;
-        process.pass_on_words();
-        match sign {
-            EndEvidence::Over(at, status) => {
-                lines.truncate(at);
-                let waits = process.stdin.is_some();
-                (EndedJob { of, lines, end: JobEnd::Exit(status) }, waits.then_some(process))
-            }
-            EndEvidence::EndOfOutput => {
-                let end = process.end();
-                process.pass_on_words();
-                (EndedJob { of, lines, end }, None)
-            }
-        }
+        self.lines.extend_from_slice(&buffer[..length]);
+        let (at, status) = over(&self.lines).filter(|_| self.process.is_worker)?;
+        self.lines.truncate(at);
+        Some(JobEnd::Exit(status))
     }
 }
 
-/// Parses the worker's last line, which tells that a job has ended.
-fn over(lines: &[u8]) -> Option<EndEvidence> {
+/// Parses the worker's last line, which tells that a job has ended. Returns its offset, and the
+/// exit status in it.
+fn over(lines: &[u8]) -> Option<(usize, i32)> {
     let whole = lines.strip_suffix(b"\n")?;
     let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let status = std::str::from_utf8(&whole[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
-    Some(EndEvidence::Over(at, status))
+    Some((at, status))
 }
 
 /// A process of this program.
@@ -311,7 +293,7 @@ impl WorkerProcess {
     }
 
     /// Passes on the stderr that has come so far.
-    fn pass_on_words(&mut self) {
+    fn pass_on_stderr(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
             match stderr.read(&mut buffer) {

@@ -89,13 +89,7 @@ impl Remains {
     /// or only the leader, if that exists.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
-        for signal in [Signal::TERM, Signal::CONT] {
-            self.held
-                .iter()
-                .filter(|held| !self.leads || self.is_leader(held))
-                .try_for_each(|held| held.send(signal))?;
-        }
-        Ok(())
+        self.held.iter().filter(|held| !self.leads || self.is_leader(held)).try_for_each(Pinned::ask)
     }
 
     fn has_leader(&self) -> bool {
@@ -111,10 +105,7 @@ impl Remains {
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.look_again()?;
-        for signal in [Signal::TERM, Signal::CONT] {
-            self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(|held| held.send(signal))?;
-        }
-        Ok(())
+        self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(Pinned::ask)
     }
 
     /// Waits for the end of the processes that got SIGTERM. The others get it when the leader has
@@ -228,9 +219,12 @@ impl Pinned {
             Err(errno) => Err(errno).context("watch", &process_path(pid)),
         }
     }
-}
 
-impl Pinned {
+    /// Sends SIGTERM, and SIGCONT in case the process is stopped.
+    fn ask(&self) -> Result<()> {
+        self.send(Signal::TERM).and_then(|()| self.send(Signal::CONT))
+    }
+
     fn send(&self, signal: Signal) -> Result<()> {
         match kernel::send(&self.handle, signal) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -243,7 +237,7 @@ impl Pinned {
 pub fn ask(process: &ProcessStat) {
     if let Ok(Some(held)) = Pinned::of(process) {
         // If this fails, the next search still finds the process.
-        let _ = held.send(Signal::TERM).and_then(|()| held.send(Signal::CONT));
+        let _ = held.ask();
     }
 }
 

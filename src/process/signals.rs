@@ -14,8 +14,6 @@ use signal_hook::{flag, low_level};
 
 use crate::error::{IoContext, Result};
 
-const CHILDREN: &str = "children";
-
 /// While this lives, SIGINT, SIGTERM and SIGHUP are reported and do not end the process. Afterwards
 /// they end it as before. A signal that was ignored from the start (`nohup`, a background job of a
 /// script) stays ignored.
@@ -28,52 +26,47 @@ impl Signals {
         let signals = Signals { watch: watch()? };
         // A signal whose handler has not ended the process yet is caught instead.
         if signals.watch.ends_at_once.load(Ordering::SeqCst) {
-            signals.watch.caught.store(0, Ordering::SeqCst);
-            signals.watch.ends.store(0, Ordering::SeqCst);
-            signals.watch.hung_up.store(false, Ordering::SeqCst);
+            signals.caught();
         }
         signals.watch.rest(false);
         Ok(signals)
     }
 
-    /// Returns the last signal since the last call, if any.
+    /// Returns a signal since the last call, if any.
     pub fn caught(&self) -> Option<i32> {
-        let mut wakes = [0; 64];
-        // This only empties the pipe, which is usually empty already; it tells nothing about caught
-        // signals.
-        let _ = (&self.watch.wakes).read(&mut wakes);
-        i32::try_from(self.watch.caught.swap(0, Ordering::SeqCst)).ok().filter(|signal| *signal != 0)
+        let Asked { end, reload } = self.asked();
+        end.or(reload.then_some(SIGHUP))
     }
 
     /// Returns the requests since the last call, where SIGHUP is a request to reload.
     pub fn asked(&self) -> Asked {
-        let ends = self.watch.ends.swap(0, Ordering::SeqCst);
-        let reload = self.watch.hung_up.swap(false, Ordering::SeqCst);
-        self.caught();
-        Asked { end: i32::try_from(ends).ok().filter(|signal| *signal != 0), reload }
+        // This only empties the pipe, which is usually empty already; it tells nothing about caught
+        // signals.
+        let _ = (&self.watch.wakes).read(&mut [0; 64]);
+        let mut asked = Asked { end: None, reload: false };
+        for (signal, _) in self.watch.came.iter().filter(|(_, came)| came.take()) {
+            match *signal {
+                SIGHUP => asked.reload = true,
+                signal => asked.end = Some(signal),
+            }
+        }
+        asked
     }
 
     /// Makes the end of a child also end the wait for a signal.
     pub fn hear_children(&self) -> Result<()> {
-        let heard = low_level::pipe::register(
-            SIGCHLD,
-            self.watch.wake.try_clone().context("watch", Path::new(CHILDREN))?,
-        );
-        heard.map(drop).context("watch", Path::new(CHILDREN))
+        wake_by(SIGCHLD, &self.watch.wake).context("watch", Path::new("children"))
     }
 
     /// Makes a change of the terminal's size, a stop, and a continuation also end the wait for a
     /// signal.
     pub fn hear_terminal(&self) -> Result<OfTerminal> {
-        const TERMINAL: &str = "the terminal";
-        let heard = OfTerminal { resized: Arc::default(), stops: Arc::default(), goes_on: Arc::default() };
+        let heard = OfTerminal::default();
         let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
         let ignored = ignored();
         for (signal, noted) in flags.into_iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
-            let wake = self.watch.wake.try_clone().context("watch", Path::new(TERMINAL))?;
-            let noted = flag::register(signal, noted.clone());
-            let wakes = noted.and_then(|_| low_level::pipe::register(signal, wake));
-            wakes.context("watch", Path::new(TERMINAL))?;
+            let wakes = noted.set_by(signal).and_then(|()| wake_by(signal, &self.watch.wake));
+            wakes.context("watch", Path::new("the terminal"))?;
         }
         Ok(heard)
     }
@@ -94,28 +87,35 @@ pub struct Asked {
     pub reload: bool,
 }
 
-/// Signals of the terminal. Each method returns true once for each signal.
-pub struct OfTerminal {
-    resized: Arc<AtomicBool>,
-    stops: Arc<AtomicBool>,
-    goes_on: Arc<AtomicBool>,
+/// True after a signal.
+#[derive(Default)]
+pub struct SignalFlag(Arc<AtomicBool>);
+
+impl SignalFlag {
+    /// True once for each signal.
+    pub fn take(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+
+    fn set_by(&self, signal: i32) -> io::Result<()> {
+        flag::register(signal, self.0.clone()).map(drop)
+    }
 }
 
-impl OfTerminal {
-    /// True if the terminal has another size.
-    pub fn is_resized(&self) -> bool {
-        self.resized.swap(false, Ordering::SeqCst)
-    }
+/// Makes a signal write to a pipe.
+fn wake_by(signal: i32, pipe: &UnixStream) -> io::Result<()> {
+    low_level::pipe::register(signal, pipe.try_clone()?).map(drop)
+}
 
-    /// True if this process is to stop until it is continued.
-    pub fn stops(&self) -> bool {
-        self.stops.swap(false, Ordering::SeqCst)
-    }
-
-    /// True if this process was continued.
-    pub fn goes_on(&self) -> bool {
-        self.goes_on.swap(false, Ordering::SeqCst)
-    }
+/// Signals of the terminal.
+#[derive(Default)]
+pub struct OfTerminal {
+    /// The terminal has another size.
+    pub resized: SignalFlag,
+    /// This process is to stop until it is continued.
+    pub stops: SignalFlag,
+    /// This process was continued.
+    pub goes_on: SignalFlag,
 }
 
 /// Readable when a signal was caught.
@@ -140,10 +140,8 @@ struct SignalHandlers {
     ends_at_once: Arc<AtomicBool>,
     /// True if `before_end` was called.
     is_prepared: AtomicBool,
-    caught: Arc<AtomicUsize>,
-    /// Last signal, except SIGHUP.
-    ends: Arc<AtomicUsize>,
-    hung_up: Arc<AtomicBool>,
+    /// Signals that ask this process to end.
+    came: [(i32, SignalFlag); 3],
     wakes: UnixStream,
     wake: UnixStream,
 }
@@ -171,7 +169,7 @@ impl SignalHandlers {
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
             flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize)?;
-            low_level::pipe::register(signal, come.try_clone()?)?;
+            wake_by(signal, &come)?;
         }
         Ok(())
     }
@@ -183,24 +181,17 @@ impl SignalHandlers {
             idle: AtomicBool::new(true),
             ends_at_once: Arc::new(AtomicBool::new(true)),
             is_prepared: AtomicBool::new(false),
-            caught: Arc::default(),
-            ends: Arc::default(),
-            hung_up: Arc::default(),
+            came: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, SignalFlag::default())),
             wakes,
             wake,
         };
         let ignored = ignored();
-        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
+        for (signal, came) in watch.came.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
             // The order matters: handlers of a signal run in the order in which they are
             // registered.
-            flag::register_conditional_default(signal, watch.ends_at_once.clone())?;
-            flag::register_usize(signal, watch.caught.clone(), signal.unsigned_abs() as usize)?;
-            if signal == SIGHUP {
-                flag::register(signal, watch.hung_up.clone())?;
-            } else {
-                flag::register_usize(signal, watch.ends.clone(), signal.unsigned_abs() as usize)?;
-            }
-            low_level::pipe::register(signal, watch.wake.try_clone()?)?;
+            flag::register_conditional_default(*signal, watch.ends_at_once.clone())?;
+            came.set_by(*signal)?;
+            wake_by(*signal, &watch.wake)?;
         }
         if is_in(ignored, SIGCHLD) {
             // A process that ignores SIGCHLD never learns how a child ended. Any handler changes

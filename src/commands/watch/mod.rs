@@ -197,14 +197,14 @@ impl Dashboard {
             if asked.end.is_some() || asked.reload {
                 return Ok(Status::Done);
             }
-            if terminal.stops() {
+            if terminal.stops.take() {
                 screen.suspend()?;
             }
-            if terminal.goes_on() {
+            if terminal.goes_on.take() {
                 screen.renew()?;
                 self.is_changed = true;
             }
-            self.is_changed |= terminal.is_resized();
+            self.is_changed |= terminal.resized.take();
             let Some(keys) = screen.keys()? else { return Ok(Status::Done) };
             for key in keys {
                 self.is_changed = true;
