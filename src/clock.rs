@@ -117,7 +117,6 @@ fn fill(bytes: &mut [u8; 8]) -> Result<()> {
         *bytes = (mixed ^ mixed >> 31).to_le_bytes();
         return Ok(());
     }
-    #[cfg(target_os = "linux")]
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) == Ok(bytes.len()) {
         return Ok(());
     }

@@ -26,6 +26,9 @@
     )
 )]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("dormouse needs Linux");
+
 #[cfg(all(test, feature = "postgres"))]
 #[macro_use]
 #[path = "../tests/it/needs.rs"]

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 use std::sync::{Arc, OnceLock};
 
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::geteuid;
 
@@ -204,11 +204,7 @@ impl Spot {
 
     /// True if the path exists, as anything.
     pub fn exists(&self) -> Result<bool> {
-        match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Ok(self.unless_scratch::<()>(self.refused(errno, "look at"))?.is_some()),
-        }
+        Ok(self.look()?.is_some())
     }
 
     /// Returns why the path has no content: it does not exist, or is an empty plain file. Costs one
@@ -393,15 +389,10 @@ impl Spot {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let is_dir = match entry.file_type() {
-                FileType::Directory => true,
-                FileType::Unknown => self.child(name).is_dir()?,
-                FileType::RegularFile
-                | FileType::Symlink
-                | FileType::Fifo
-                | FileType::Socket
-                | FileType::CharacterDevice
-                | FileType::BlockDevice => false,
+            let is_dir = if entry.file_type() == FileType::Unknown {
+                self.child(name).is_dir()?
+            } else {
+                entry.file_type() == FileType::Directory
             };
             if !each(name, is_dir) {
                 break;
@@ -479,10 +470,7 @@ impl Spot {
         }
     }
 
-    #[cfg(target_os = "linux")]
     fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        use rustix::fs::ResolveFlags;
-
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
             // The kernel lacks this call, a sandbox forbids it, or another process renamed
@@ -492,12 +480,7 @@ impl Spot {
         }
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        self.walk(flags, mode)
-    }
-
-    /// Opens like `open`, one directory after the other, on systems that can't do it in one call.
+    /// Opens like `open`, one directory after the other, where the kernel can't do it in one call.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =

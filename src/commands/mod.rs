@@ -31,21 +31,9 @@ mod trigger;
 mod usage;
 #[cfg(test)]
 mod vocabulary;
-#[cfg(target_os = "linux")]
 mod watch;
-mod work;
-#[cfg(not(target_os = "linux"))]
-mod watch {
-    use crate::cli;
-    use crate::engine::session::Session;
-    use crate::error::{Error, Result, Status};
-
-    pub fn watch(_: &mut Session, _: cli::WatchArgs) -> Result<Status> {
-        let message = "this system can't tell what has changed".to_owned();
-        Err(Error::Failed { message, hint: Some("see `dormouse list` and `dormouse logs -f`".to_owned()) })
-    }
-}
 mod words;
+mod work;
 
 use std::io::Write;
 

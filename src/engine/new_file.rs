@@ -7,9 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-#[cfg(target_os = "linux")]
-use rustix::fs::Access;
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -151,17 +149,11 @@ impl Drop for Replacement {
 
 /// Creates a locked file without a name in a directory. `None` if the file system has no such
 /// files, or could not name one later.
-#[cfg(target_os = "linux")]
 fn nameless(dir: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(mode)).ok()?);
     let can_be_named = rustix::fs::access(by_descriptor(&file), Access::EXISTS).is_ok();
     (can_be_named && is_locked(&file)).then_some(file)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn nameless(_: &Path, _: u32) -> Option<File> {
-    None
 }
 
 fn by_descriptor(file: &File) -> PathBuf {

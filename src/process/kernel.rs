@@ -1,57 +1,25 @@
-//! The system calls that only Linux has. On other systems they fail or do nothing.
+//! The system calls that only Linux has.
 
-#[cfg(target_os = "linux")]
-mod linux {
-    use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
-    use rustix::io::Result;
-    use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::io::Result;
+use rustix::process::{Pid, PidfdFlags, Signal};
 
-    /// Opens a descriptor that always refers to this process and becomes readable when it ends.
-    pub fn open(pid: Pid) -> Result<OwnedFd> {
-        rustix::process::pidfd_open(pid, PidfdFlags::empty())
-    }
-
-    pub fn send(process: impl AsFd, signal: Signal) -> Result<()> {
-        rustix::process::pidfd_send_signal(process, signal)
-    }
-
-    /// Makes descendants whose parent ends become children of this process, or no longer.
-    pub fn adopt_orphans(on: bool) -> Result<()> {
-        rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
-    }
-
-    /// Makes the kernel send the signal to this process when its parent ends. Async-signal-safe.
-    pub fn signal_with_parent(signal: Signal) -> Result<()> {
-        rustix::process::set_parent_process_death_signal(Some(signal))
-    }
+/// Opens a descriptor that always refers to this process and becomes readable when it ends.
+pub fn open(pid: Pid) -> Result<OwnedFd> {
+    rustix::process::pidfd_open(pid, PidfdFlags::empty())
 }
 
-#[cfg(not(target_os = "linux"))]
-mod elsewhere {
-    use std::os::fd::{AsFd, OwnedFd};
-
-    use rustix::io::{Errno, Result};
-    use rustix::process::{Pid, Signal};
-
-    pub fn open(_: Pid) -> Result<OwnedFd> {
-        Err(Errno::NOSYS)
-    }
-
-    pub fn send(_: impl AsFd, _: Signal) -> Result<()> {
-        Err(Errno::NOSYS)
-    }
-
-    pub fn adopt_orphans(_: bool) -> Result<()> {
-        Ok(())
-    }
-
-    pub fn signal_with_parent(_: Signal) -> Result<()> {
-        Ok(())
-    }
+pub fn send(process: impl AsFd, signal: Signal) -> Result<()> {
+    rustix::process::pidfd_send_signal(process, signal)
 }
 
-#[cfg(not(target_os = "linux"))]
-pub use elsewhere::*;
-#[cfg(target_os = "linux")]
-pub use linux::*;
+/// Makes descendants whose parent ends become children of this process, or no longer.
+pub fn adopt_orphans(on: bool) -> Result<()> {
+    rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
+}
+
+/// Makes the kernel send the signal to this process when its parent ends. Async-signal-safe.
+pub fn signal_with_parent(signal: Signal) -> Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(signal))
+}

@@ -1,6 +1,5 @@
 //! Start, monitoring and end of child processes, and the terminal of this process.
 
-#[cfg(target_os = "linux")]
 pub mod alarm;
 pub mod foreground;
 pub mod git;
@@ -10,7 +9,6 @@ pub mod jobs;
 pub mod keys;
 pub mod limits;
 pub mod machine;
-#[cfg(target_os = "linux")]
 pub mod notify;
 pub mod program;
 pub mod remains;

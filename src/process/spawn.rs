@@ -109,9 +109,6 @@ fn follow(parent: Pid, signal: Signal) -> rustix::io::Result<()> {
 /// either ends the child too or leaves a record by which the child is found.
 fn introduce(parent: Pid, leader: &File) -> rustix::io::Result<()> {
     follow(parent, Signal::KILL)?;
-    if cfg!(not(target_os = "linux")) {
-        return Ok(());
-    }
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0; 2048];
     let length = rustix::io::read(&stat, &mut line)?;

@@ -50,7 +50,6 @@ pub use dir::{
     LockGuard, NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept,
     TakenFile, Touched, Waiting,
 };
-#[cfg(target_os = "linux")]
 pub use dir::{News, Told};
 pub use elsewhere::{DatabaseRole, DueAgents, at_once};
 pub use seam::{

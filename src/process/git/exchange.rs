@@ -241,7 +241,8 @@ impl Repository<'_> {
             answer.rewind().context("read", Path::new("what git said"))?;
         }
         let mut answer = BufReader::new(answer);
-        let damaged = |_| refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
+        let damaged =
+            |_| refuse("git does not give the contents of its objects".to_owned(), "see `git fsck`");
         Ok((0..ids.len()).map(move |_| object(&mut answer).map_err(damaged)))
     }
 

@@ -111,7 +111,8 @@ impl<'a> Repository<'a> {
     /// Error when a commit can't be made now. Checked before a step, because a step without its
     /// commit could not be undone. Waits while another git has the index locked.
     pub fn check(&self) -> Result<()> {
-        let words = ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
+        let words =
+            ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
         let hint = "there has to be a git repository around the state directory: make one with `git init`";
         let said = self.ask(&[&["rev-parse"], &words[..]].concat(), hint)?;
         let mut lines = said.lines();
@@ -329,9 +330,8 @@ impl<'a> Repository<'a> {
         let pid = Pid::from_child(&child);
         let git = Path::new("git");
         let ended = kernel::open(pid).context("watch", git)?;
-        let is_over = |time| {
-            wait_for(&ended, PollFlags::IN, Instant::now().checked_add(time)).context("wait for", git)
-        };
+        let is_over =
+            |time| wait_for(&ended, PollFlags::IN, Instant::now().checked_add(time)).context("wait for", git);
         if is_over(self.settings.timeout.as_std())? {
             return child.wait().context("wait for", git);
         }

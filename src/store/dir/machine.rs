@@ -20,7 +20,6 @@ pub fn id() -> Option<&'static str> {
 /// The file systems that other machines may write to without this one hearing of it, by the numbers
 /// of statfs(2): NFS, SMB, CIFS, SMB2, 9P, FUSE, Ceph, AFS, Lustre, OCFS2, GFS2, and those of
 /// VirtualBox and Parallels.
-#[cfg(target_os = "linux")]
 const REMOTE: [u64; 13] = [
     0x6969,
     0x517b,
@@ -38,7 +37,6 @@ const REMOTE: [u64; 13] = [
 ];
 
 /// True if other machines may write there without notice to this one.
-#[cfg(target_os = "linux")]
 pub fn is_remote(dir: &Path) -> bool {
     // The number is signed on some machines.
     let kind = rustix::fs::statfs(dir).map(|found| found.f_type as u64 & 0xffff_ffff);

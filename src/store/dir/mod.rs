@@ -35,7 +35,6 @@ pub mod machine;
 pub mod merge;
 pub mod months;
 mod moved;
-#[cfg(target_os = "linux")]
 mod news;
 mod notes;
 pub mod occupancy;
@@ -93,7 +92,6 @@ pub use import::{Appeared, DirImport};
 pub use lease::Subject;
 pub use lock::{LockGuard, Sharing};
 pub use moved::refusal;
-#[cfg(target_os = "linux")]
 pub use news::{News, Told};
 pub use occupancy::Occupant;
 pub use snapshot::{DirSnapshot, Touched, Waiting};

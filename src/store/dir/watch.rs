@@ -75,7 +75,6 @@ impl DirWatch {
     }
 }
 
-#[cfg(target_os = "linux")]
 mod kernel {
     use std::os::fd::OwnedFd;
     use std::path::Path;
@@ -94,25 +93,5 @@ mod kernel {
 
     pub fn add_written(watch: &OwnedFd, dir: &Path) -> Result<()> {
         add_watch(watch, dir, WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO).map(drop)
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod kernel {
-    use std::os::fd::OwnedFd;
-    use std::path::Path;
-
-    use rustix::io::{Errno, Result};
-
-    pub fn watch() -> Result<OwnedFd> {
-        Err(Errno::NOSYS)
-    }
-
-    pub fn add(_: &OwnedFd, _: &Path) -> Result<()> {
-        Err(Errno::NOSYS)
-    }
-
-    pub fn add_written(_: &OwnedFd, _: &Path) -> Result<()> {
-        Err(Errno::NOSYS)
     }
 }

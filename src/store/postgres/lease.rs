@@ -38,11 +38,7 @@ struct PgLease {
 
 /// Time since the machine was started, including the time it was suspended.
 pub fn boot_time() -> Duration {
-    use rustix::time::{ClockId, clock_gettime};
-    #[cfg(target_os = "linux")]
-    let now = clock_gettime(ClockId::Boottime);
-    #[cfg(not(target_os = "linux"))]
-    let now = clock_gettime(ClockId::Monotonic);
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or_default())
 }
