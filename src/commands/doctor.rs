@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::checks;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::installed;
 use crate::engine::load;
 use crate::engine::merging;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::event::EventKind;

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::engine::foresee::{Preview, foresee};
 use crate::engine::installed::{self, Installed};
 use crate::engine::owner::name_holder;
+use crate::engine::preview::{Preview, preview};
 use crate::engine::session::Session;
 use crate::engine::summaries::{self, ArchiveSearch, Summary};
 use crate::error::{Error, Result, Status};
@@ -122,7 +122,7 @@ pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let Preview { decision, draft, .. } = foresee(session, &store, &agent, now)?;
+    let Preview { decision, draft, .. } = preview(session, &store, &agent, now)?;
     say_if_moved(session, &draft.records.state);
     let mut report = decision.report();
     name_holder(&agent, &mut report)?;

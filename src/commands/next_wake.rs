@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::{NextWakeArgs, WakeFormat};
-use crate::engine::foresee::outlook;
+use crate::engine::preview::forecast;
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
 use crate::model::id::AgentName;
@@ -46,8 +46,8 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
 
 /// Returns the due time of an agent's next step: now if a step would do something at once.
 fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    match outlook(session, store, agent, now) {
-        Ok(outlook) => Ok(outlook.due),
+    match forecast(session, store, agent, now) {
+        Ok(expected) => Ok(expected.due),
         Err(error) if error.is_moved() => {
             session.out.note(&format!("{error}: nothing is due here"));
             Ok(None)

@@ -9,11 +9,11 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::background::{KILL_GRACE, finish};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::environment::{claimant, environment, set};
-use crate::engine::input::Hearing;
-use crate::engine::oversee::{LeaseKeeper, OfTask};
+use crate::engine::monitor::{LeaseKeeper, TaskMonitor};
 use crate::engine::session::Session;
+use crate::engine::task_input::InputReceiver;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
 use crate::model::policy::FirstTold;
@@ -66,10 +66,10 @@ fn look_after(
                 seat.begun();
                 match input {
                     Some(input) => {
-                        let hearing = Hearing::new(input, &agent, id);
-                        run(&spec, &mut LeaseKeeper::new(OfTask::new(hearing, &agent, id), &held))
+                        let hearing = InputReceiver::new(input, &agent, id);
+                        run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(hearing, &agent, id), &held))
                     }
-                    None => run(&spec, &mut LeaseKeeper::new(OfTask::new(Nobody, &agent, id), &held)),
+                    None => run(&spec, &mut LeaseKeeper::new(TaskMonitor::new(Nobody, &agent, id), &held)),
                 }
             });
             seen(session, run)

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::exchange::{Exchange, Terms};
 use crate::engine::session::Session;
+use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::{Result, Status};
 use crate::report::text::count;
 
@@ -13,8 +13,8 @@ pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     let store = session.store()?;
     store.local().files_only("`dormouse sync`")?;
     authority::outside(session, &store, "sync")?;
-    let exchange = Exchange::open(&store, args.remote.as_deref())?;
-    let terms = Terms { message: ("dormouse sync", ""), begins: true, takes: None };
+    let exchange = RemoteSync::open(&store, args.remote.as_deref())?;
+    let terms = SyncOptions { message: ("dormouse sync", ""), begins: true, takes: None };
     let found = exchange.run(session, &terms)?;
     found.say_aside(session);
     let line = &exchange.line;

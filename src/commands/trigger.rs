@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::cli::{AgentFlag, TriggerCommand};
 use crate::engine::authority;
+use crate::engine::context::{Context, OpenTxn};
 use crate::engine::delivery::{self, DeliveryProof};
-use crate::engine::desk::{Context, OpenTxn};
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger};
 use crate::engine::secret::Secret;
 use crate::engine::session::Session;

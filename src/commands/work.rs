@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cli::WorkCommand;
 use crate::engine::authority;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};

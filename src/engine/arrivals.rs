@@ -13,7 +13,7 @@ use crate::rules::transition::arrival::admit_drop;
 use crate::rules::transition::inbox as rules;
 use crate::store::Agent;
 
-use super::desk::Context;
+use super::context::Context;
 use super::session::Session;
 
 /// Result of admitting one message.
@@ -68,15 +68,15 @@ pub fn admit_each_once(
         return Ok(answers);
     }
     locked.forget_old_keys(now, window)?;
-    let desk = Context::new(session, agent);
-    let mut draft = desk.draft_of(&seen, state)?;
+    let context = Context::new(session, agent);
+    let mut draft = context.draft_of(&seen, state)?;
     for message in new {
         match later {
             Some(at) => rules::put_off(&mut draft, message, at)?,
             None => admit_drop(&mut draft, message, None),
         }
     }
-    desk.commit(&locked, draft)?;
+    context.commit(&locked, draft)?;
     Ok(answers)
 }
 

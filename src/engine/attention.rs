@@ -11,7 +11,7 @@ use crate::model::id::AgentName;
 use crate::report::text::one_line;
 use crate::store::{Agent, Sharing, Store};
 
-use super::desk::Context;
+use super::context::Context;
 use super::hooks::{self, HookEvent};
 use super::installed::{ON_ATTENTION, is_nested};
 use super::session::Session;

@@ -16,7 +16,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Store, Subject};
 
-use super::desk::Context;
+use super::context::Context;
 use super::due::{SUPERVISOR_GONE, unseen};
 use super::owner::away_task;
 use super::patience::wait_until;

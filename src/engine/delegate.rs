@@ -11,7 +11,7 @@ use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Store, Subject};
 
 use super::background;
-use super::desk::Context;
+use super::context::Context;
 use super::due::{TaskAction, check, due_with_child, is_lasting, never_begun};
 use super::gate::open_gate;
 use super::lookup::{Whereabouts, whereabouts};
@@ -147,10 +147,10 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     let seen = locked.look(&state)?;
     let Some(waiting) = seen.waiting(id)? else { return Ok(true) };
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(true) };
-    let desk = Context::new(session, child);
-    let mut draft = desk.draft_of(&seen, state)?;
+    let context = Context::new(session, child);
+    let mut draft = context.draft_of(&seen, state)?;
     drop_message(&mut draft, message, CANCELLED);
-    desk.commit(&locked, draft)?;
+    context.commit(&locked, draft)?;
     Ok(true)
 }
 

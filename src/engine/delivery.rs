@@ -17,7 +17,7 @@ use crate::rules::transition::arrival::admit_hint;
 use crate::store::Agent;
 
 use super::arrivals::{AdmittedArrival, admit_each_once, repeat};
-use super::desk::Context;
+use super::context::Context;
 use super::load::{self, Purpose};
 use super::session::Session;
 
@@ -110,10 +110,10 @@ fn arrive(
                 return Ok(repeat(&entry, false));
             }
             locked.forget_old_keys(now, window)?;
-            let desk = Context::new(session, agent);
-            let mut draft = desk.draft_of(&seen, state)?;
+            let context = Context::new(session, agent);
+            let mut draft = context.draft_of(&seen, state)?;
             admit_hint(&mut draft, *hint, key);
-            desk.commit(&locked, draft)?;
+            context.commit(&locked, draft)?;
             Ok(anew)
         }
     }

@@ -191,7 +191,7 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
 
 /// Applies the changes that the next step would make to open tasks to a draft. Returns false if
 /// there are none.
-pub fn foresee(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
+pub fn preview(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due_with(store, agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let is_any = !due.is_empty();
     for (task, due) in due {

@@ -24,11 +24,11 @@ use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
 use crate::store::{Agent, RecordWatch, Store, Subject};
 
-use super::desk::Context;
+use super::context::Context;
 use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed;
 use super::litter;
-use super::oversee::Grace;
+use super::monitor::Grace;
 use super::owner::{TICK_GONE, away};
 use super::patience::wait_until;
 use super::sections;
@@ -55,8 +55,8 @@ pub fn open_gate(
     agent: &Agent<'_>,
     by: &Origin,
 ) -> Result<(AgentStatus, State)> {
-    let desk = Context::new(session, agent);
-    let mut open = desk.open()?;
+    let context = Context::new(session, agent);
+    let mut open = context.open()?;
     let previous = open.draft.records.state.status;
     lifecycle::refuse_without_command(&open.draft)?;
     if lifecycle::is_uninitialized(&open.draft.records.state)
@@ -65,14 +65,14 @@ pub fn open_gate(
         lifecycle::begin_start(&mut open.draft, by)?;
         let limit = Some(open.draft.records.policy.timeouts.init);
         let state = open.commit()?;
-        let occasion = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
-        if let Some(failure) = hook.run_within(session, &occasion, limit, &mut Nobody)?.failure {
-            if desk.change(lifecycle::end_late_start)?.is_changed {
-                desk.tell();
+        let event = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
+        if let Some(failure) = hook.run_within(session, &event, limit, &mut Nobody)?.failure {
+            if context.change(lifecycle::end_late_start)?.is_changed {
+                context.tell();
             }
             return Err(Error::failed(failure.to_string()));
         }
-        open = desk.open()?;
+        open = context.open()?;
         if state.status != AgentStatus::Stopped && open.draft.records.state.status == AgentStatus::Stopped {
             return Err(Error::refused(
                 "stopped_meanwhile",
@@ -81,7 +81,7 @@ pub fn open_gate(
         }
     }
     let state = open.change(|draft| lifecycle::start(draft, by))?.state;
-    desk.tell();
+    context.tell();
     Ok((previous, state))
 }
 
@@ -136,8 +136,8 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
     let end = || end_what_runs(session, store, agent, closed);
     let (state, run, ended) = match beside {
         None => end()?,
-        Some((hook, occasion)) => {
-            let (ended, ran) = hook.run_beside(session, &occasion, end);
+        Some((hook, event)) => {
+            let (ended, ran) = hook.run_beside(session, &event, end);
             hooks::recorded(session, ran);
             ended?
         }
@@ -208,8 +208,8 @@ fn close_gate<'a>(
     agent: &'a Agent<'a>,
     how: &Stop,
 ) -> Result<(Closed, Option<(InstalledHook<'a>, HookEvent)>)> {
-    let desk = Context::new(session, agent);
-    let mut open = desk.open()?;
+    let context = Context::new(session, agent);
+    let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
@@ -226,17 +226,17 @@ fn close_gate<'a>(
     }
     let changed = lifecycle::stop(draft, at_most, how.requeue, how.reason.clone(), &how.by)?;
     let mut beside = None;
-    let occasion = |state: &State| HookEvent::of(state, ExecutionState::ShuttingDown, how.reason.clone());
+    let event = |state: &State| HookEvent::of(state, ExecutionState::ShuttingDown, how.reason.clone());
     let state = match hook.filter(|_| is_to_be_shut_down(&draft.records.state)) {
         Some(hook) if how.now => {
-            beside = Some((hook, occasion(&draft.records.state)));
+            beside = Some((hook, event(&draft.records.state)));
             open.change(|draft| shut_down(draft, grace))?.state
         }
         None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
-            let occasion = occasion(&open.commit()?);
-            hooks::recorded(session, hook.run(session, &occasion));
-            desk.change(|draft| shut_down(draft, grace))?.state
+            let event = event(&open.commit()?);
+            hooks::recorded(session, hook.run(session, &event));
+            context.change(|draft| shut_down(draft, grace))?.state
         }
     };
     let closed = Closed {

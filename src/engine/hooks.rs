@@ -25,7 +25,7 @@ use crate::process::turn::{Monitor, Nobody, TurnResult};
 use crate::rules::telling as rules;
 use crate::store::{Agent, Store};
 
-use super::desk::Context;
+use super::context::Context;
 use super::environment::{environment, set, workspace_path};
 use super::installed::{is_nested, program};
 use super::session::Session;
@@ -193,21 +193,21 @@ impl InstalledHook<'_> {
 
     /// Runs the hook to its end, without the lock. Its failure is logged in the ledger, and so is
     /// its output, if it has no run with a log.
-    pub fn run(&self, session: &Session, occasion: &HookEvent) -> Result<HookResult> {
-        self.run_within(session, occasion, None, &mut Nobody)
+    pub fn run(&self, session: &Session, event: &HookEvent) -> Result<HookResult> {
+        self.run_within(session, event, None, &mut Nobody)
     }
 
     /// Runs the hook within the timeout of the state that waits for it, while `lasts` is true.
     pub fn run_within(
         &self,
         session: &Session,
-        occasion: &HookEvent,
+        event: &HookEvent,
         limit: Option<Limit>,
-        overseer: &mut dyn Monitor,
+        monitor: &mut dyn Monitor,
     ) -> Result<HookResult> {
-        let (spec, timeout) = self.spec(occasion, limit, Speaks::AsItsRun)?;
-        let ran = hook::run(&spec, overseer)?;
-        self.conclude(session, occasion, timeout, ran)
+        let (spec, timeout) = self.spec(event, limit, Speaks::AsItsRun)?;
+        let ran = hook::run(&spec, monitor)?;
+        self.conclude(session, event, timeout, ran)
     }
 
     /// Runs the hook while `act` ends the run that it is about. The hook acts as the operator,
@@ -215,10 +215,10 @@ impl InstalledHook<'_> {
     pub fn run_beside<T>(
         &self,
         session: &Session,
-        occasion: &HookEvent,
+        event: &HookEvent,
         act: impl FnOnce() -> T,
     ) -> (T, Result<HookResult>) {
-        let (spec, timeout) = match self.spec(occasion, None, Speaks::AsOperator) {
+        let (spec, timeout) = match self.spec(event, None, Speaks::AsOperator) {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
         };
@@ -231,28 +231,28 @@ impl InstalledHook<'_> {
             };
             (made, ran)
         });
-        (made, ran.and_then(|ran| self.conclude(session, occasion, timeout, ran)))
+        (made, ran.and_then(|ran| self.conclude(session, event, timeout, ran)))
     }
 
     /// Records how the hook ended.
     fn conclude(
         &self,
         session: &Session,
-        occasion: &HookEvent,
+        event: &HookEvent,
         timeout: Option<Span>,
         (ended, said): (TurnResult, String),
     ) -> Result<HookResult> {
         session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
         let failure = failure(&ended, timeout).map(|how| HookFailure {
-            agent: occasion.agent.clone(),
+            agent: event.agent.clone(),
             hook: self.name,
             how,
             said: ended.stderr.last_line.clone(),
             was_killed: !ended.timed_out && matches!(ended.exit, Exit::Signal { .. }),
         });
-        let unheard = self.log(occasion).is_none() && !said.is_empty();
+        let unheard = self.log(event).is_none() && !said.is_empty();
         if failure.is_some() || unheard {
-            self.record(session, occasion, failure.as_ref(), unheard.then_some(said.as_str()))?;
+            self.record(session, event, failure.as_ref(), unheard.then_some(said.as_str()))?;
         }
         Ok(HookResult { failure })
     }
@@ -260,7 +260,7 @@ impl InstalledHook<'_> {
     /// Returns the program of the hook, and its timeout.
     fn spec(
         &self,
-        occasion: &HookEvent,
+        event: &HookEvent,
         limit: Option<Limit>,
         speaks: Speaks,
     ) -> Result<(HookSpec, Option<Span>)> {
@@ -268,12 +268,12 @@ impl InstalledHook<'_> {
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook act as its turn only while the run is the current one.
-        let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == occasion.run_id;
+        let is_its = |run: &CurrentRun| speaks == Speaks::AsItsRun && Some(run.run_id) == event.run_id;
         let current = agent.peek()?.current_run.filter(is_its);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
         }
-        let log = self.log(occasion);
+        let log = self.log(event);
         let mut env = environment(store, agent, &policy, current.as_ref());
         if let Some(fence) = self.fence.filter(|_| current.is_some()) {
             set(&mut env, FENCE, fence.to_string().into());
@@ -283,7 +283,7 @@ impl InstalledHook<'_> {
             program: self.program.clone(),
             workdir: workspace_path(store, &policy),
             env,
-            document: document(self.name, occasion),
+            document: document(self.name, event),
             tmp: agent.workdir().tmp(),
             log,
             timeout: timeout.map(Span::as_std),
@@ -293,15 +293,15 @@ impl InstalledHook<'_> {
 
     /// Returns the log of its run; `None` if the hook has no run, or the directory of the run is
     /// gone.
-    fn log(&self, occasion: &HookEvent) -> Option<Spot> {
-        let dir = self.agent.workdir().run(occasion.run_id?);
+    fn log(&self, event: &HookEvent) -> Option<Spot> {
+        let dir = self.agent.workdir().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
     }
 
     fn record(
         &self,
         session: &Session,
-        occasion: &HookEvent,
+        event: &HookEvent,
         failure: Option<&HookFailure>,
         said: Option<&str>,
     ) -> Result<()> {
@@ -314,14 +314,14 @@ impl InstalledHook<'_> {
             data["output"] = json!(end_of(said));
         }
         let mut open = Context::new(session, self.agent).open()?;
-        open.draft.event(EventKind::HookEnded, occasion.run_id, data);
+        open.draft.event(EventKind::HookEnded, event.run_id, data);
         open.commit().map(drop)
     }
 }
 
-fn document(hook: &str, occasion: &HookEvent) -> Vec<u8> {
-    if let Some(attention) = &occasion.attention {
-        let mut document = json!({ "hook": hook, "agent": occasion.agent, "at": attention.at });
+fn document(hook: &str, event: &HookEvent) -> Vec<u8> {
+    if let Some(attention) = &event.attention {
+        let mut document = json!({ "hook": hook, "agent": event.agent, "at": attention.at });
         document["subject"] = json!(attention.subject);
         document["reason"] = json!(attention.reason);
         document["count"] = json!(attention.count);
@@ -336,17 +336,17 @@ fn document(hook: &str, occasion: &HookEvent) -> Vec<u8> {
     }
     let mut document = json!({
         "hook": hook,
-        "agent": occasion.agent,
-        "from": occasion.from,
-        "to": occasion.to,
-        "task_id": occasion.task_id,
-        "reason": occasion.reason,
-        "run_id": occasion.run_id,
+        "agent": event.agent,
+        "from": event.from,
+        "to": event.to,
+        "task_id": event.task_id,
+        "reason": event.reason,
+        "run_id": event.run_id,
     });
-    if let Some(failure) = &occasion.failure {
+    if let Some(failure) = &event.failure {
         document["failure"] = json!(failure);
     }
-    if let Some(success) = occasion.success {
+    if let Some(success) = event.success {
         document["success"] = json!(success);
     }
     format!("{document}\n").into_bytes()

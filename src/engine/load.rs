@@ -29,7 +29,7 @@ pub enum Purpose {
     Look,
     /// A dry run of a step. It also needs the messages behind those that the step would drop or
     /// quarantine.
-    Foresee,
+    Preview,
     /// A step under the lock, which takes messages up. It also looks up whether a message has
     /// already ended.
     Step,
@@ -227,7 +227,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 }
             }
         }
-        if found.len() < count || (count >= STALE_MAX && purpose != Purpose::Foresee) {
+        if found.len() < count || (count >= STALE_MAX && purpose != Purpose::Preview) {
             return Ok(inbox);
         }
         looked_at = found.len();
@@ -271,10 +271,10 @@ pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
 }
 
 /// Loads all records at one revision for a dry run, with the hand-written files in the inbox.
-pub fn foresee(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
+pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
         let seen = seen.without_unchanged(&state);
-        Ok((records(agent, &seen, state, lease, now, Purpose::Foresee)?, seen.dropped()?))
+        Ok((records(agent, &seen, state, lease, now, Purpose::Preview)?, seen.dropped()?))
     })
 }

@@ -8,7 +8,7 @@ use crate::rules::priority::to_make_way;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, Store};
 
-use super::desk::Context;
+use super::context::Context;
 use super::hooks::{self, HookEvent};
 use super::installed;
 use super::resources::occupying;
@@ -50,7 +50,7 @@ pub fn requested(session: &Session, store: &Store, agent: &Agent<'_>, state: &St
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
     if let Some(hook) = hooks::find(store, agent, installed::ON_PREEMPT_REQUEST) {
         let reason = request.map(|request| request.reason.clone());
-        let occasion = HookEvent::of(state, ExecutionState::Suspended, reason);
-        hooks::recorded(session, hook.run(session, &occasion));
+        let event = HookEvent::of(state, ExecutionState::Suspended, reason);
+        hooks::recorded(session, hook.run(session, &event));
     }
 }

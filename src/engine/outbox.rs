@@ -11,7 +11,7 @@ use crate::rules::transition::inbox::not_delivered;
 use crate::store::{Agent, Store};
 
 use super::authority;
-use super::desk::Context;
+use super::context::Context;
 use super::session::Session;
 
 /// Maximum number of messages that are delivered under one lock. The lock is the receiving agent's,

@@ -9,10 +9,10 @@ use crate::rules::transition::task::TaskEnding;
 use crate::store::Subject;
 
 use super::background;
+use super::context::Context;
 use super::delegate;
-use super::desk::Context;
 use super::due::{SUPERVISOR_GONE, TaskAction};
-use super::errand::Effect;
+use super::effects::Effect;
 use super::litter;
 use super::recover::settle_abandoned;
 use super::stop::{end_tasks, stop_child};
@@ -23,20 +23,20 @@ impl Context<'_> {
     ///
     /// The error of a task is printed and left to the next step, so that it does not block the
     /// agent's other work. Any other error ends the loop.
-    pub fn carry_out(self, errands: impl IntoIterator<Item = Effect>) -> Result<Option<RunId>> {
+    pub fn carry_out(self, effects: impl IntoIterator<Item = Effect>) -> Result<Option<RunId>> {
         let Context { session, agent } = self;
         let name = agent.name();
-        let mut left: VecDeque<Effect> = errands.into_iter().collect();
+        let mut left: VecDeque<Effect> = effects.into_iter().collect();
         let mut settled = None;
-        while let Some(errand) = left.pop_front() {
-            match errand {
+        while let Some(effect) = left.pop_front() {
+            match effect {
                 Effect::Tell => self.tell(),
                 Effect::TellAbandoned => self.tell_abandoned(),
                 Effect::TellParent => self.tell_parent(),
                 Effect::Settle(run_id) => {
                     if let Some(after) = settle_abandoned(session, self.store(), agent, run_id)? {
                         settled = Some(run_id);
-                        after.into_iter().rev().for_each(|errand| left.push_front(errand));
+                        after.into_iter().rev().for_each(|effect| left.push_front(effect));
                     }
                 }
                 Effect::Deliver => self.deliver()?,

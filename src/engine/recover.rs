@@ -18,11 +18,11 @@ use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
 use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Store};
 
-use super::desk::{Context, OpenTxn};
-use super::errand::{Effect, after_settlement};
+use super::context::{Context, OpenTxn};
+use super::effects::{Effect, after_settlement};
 use super::hooks::{self, HookEvent, HookFailure};
 use super::installed;
-use super::oversee::{LeaseKeeper, Overseen};
+use super::monitor::{LeaseKeeper, RecordMonitor};
 use super::owner::TICK_GONE;
 use super::session::Session;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
@@ -39,10 +39,10 @@ pub fn repair_lease(
     state: State,
     run_id: RunId,
 ) -> Result<()> {
-    let desk = Context::new(session, agent);
-    let mut draft = desk.draft(locked, state)?;
+    let context = Context::new(session, agent);
+    let mut draft = context.draft(locked, state)?;
     set_lease_right(&mut draft, run_id);
-    desk.commit(locked, draft).map(drop)
+    context.commit(locked, draft).map(drop)
 }
 
 /// Settles a run whose tick is gone; the caller holds its lease. Ends its leftover processes first,
@@ -57,7 +57,7 @@ pub fn settle_abandoned(
     let leader = agent.workdir().run(run_id).leader();
     Remains::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(session, store, agent, run_id, None)?;
-    let desk = Context::new(session, agent);
+    let context = Context::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
@@ -65,11 +65,11 @@ pub fn settle_abandoned(
     }
     let noted = agent.workdir().run(run_id).noted_end()?;
     let make = |locked: &AgentTxn<'_>, state: State, noted: Option<TurnEnd>| {
-        let mut draft = desk.draft(locked, state)?;
+        let mut draft = context.draft(locked, state)?;
         let seen = locked.look_past_inbox();
         account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
         let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
-        Ok((desk.commit(locked, draft)?.state, run, retention))
+        Ok((context.commit(locked, draft)?.state, run, retention))
     };
     let (state, run, retention) = match (make(&locked, state, noted.clone()), noted) {
         // A run whose settlement is refused must still end, or it would block every later step.
@@ -132,19 +132,19 @@ pub fn carry_out(
     };
     recovery::begin(&mut draft, cause)?;
     let limit = Some(draft.records.policy.timeouts.recovery);
-    let desk = Context::new(session, agent);
-    let begun = desk.commit(&locked, draft)?.state;
+    let context = Context::new(session, agent);
+    let begun = context.commit(&locked, draft)?.state;
     drop(locked);
-    desk.tell();
-    let occasion = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
+    context.tell();
+    let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
     // A `stop` ends the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
-    let mut overseer = LeaseKeeper::new(Overseen::new(agent, lasts), lease);
-    let failure = hook.run_within(session, &occasion, limit, &mut overseer)?.failure;
+    let mut monitor = LeaseKeeper::new(RecordMonitor::new(agent, lasts), lease);
+    let failure = hook.run_within(session, &event, limit, &mut monitor)?.failure;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
-    let OpenTxn { locked, mut draft, .. } = desk.open()?;
+    let OpenTxn { locked, mut draft, .. } = context.open()?;
     if draft.records.state.execution != begun.execution {
         return Ok(Recovery { records: draft.records, failure: None });
     }
@@ -156,13 +156,13 @@ pub fn carry_out(
         Some(reason) => recovery::fail(&mut draft, reason)?,
     }
     let failure = reason.map(str::to_owned);
-    Ok(Recovery { records: ended(desk, locked, draft)?, failure })
+    Ok(Recovery { records: ended(context, locked, draft)?, failure })
 }
 
 /// Commits the end of a recovery, and notifies the hooks.
-fn ended(desk: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
-    let records = desk.commit(&locked, draft)?;
+fn ended(context: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
+    let records = context.commit(&locked, draft)?;
     drop(locked);
-    desk.tell();
+    context.tell();
     Ok(records)
 }

@@ -23,7 +23,7 @@ use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
 use crate::store::{Agent, HeldLease, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
-use super::desk::Context;
+use super::context::Context;
 use super::owner::away;
 use super::patience::wait_until;
 use super::session::Session;

@@ -8,7 +8,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::Agent;
 
-use super::desk::Context;
+use super::context::Context;
 use super::owner::away;
 use super::session::Session;
 

@@ -23,21 +23,21 @@ use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
 use crate::store::{Agent, AgentTxn, Store, Subject, moved_away};
 
-use super::desk::Context;
-use super::drops;
+use super::context::Context;
+use super::effects;
 use super::environment;
-use super::errand;
-use super::exchange;
-use super::foresee::{Preview, at_rest, foresee};
 use super::installed;
 use super::litter;
 use super::load::{self, Purpose};
 use super::make_way;
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
 use super::past;
+use super::preview::{Preview, at_rest, preview};
 use super::recover::{Recovery, carry_out, repair_lease};
 use super::resources::{self, ResourceLocks, TurnResources};
 use super::session::Session;
+use super::submissions;
+use super::sync;
 use super::turn::{self, Turn};
 
 /// Runs one step.
@@ -57,7 +57,7 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
     // Names of unmovable files, which this step does not try again.
     let mut stuck = Vec::<String>::new();
     loop {
-        let desk = Context::new(session, agent);
+        let context = Context::new(session, agent);
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
@@ -71,10 +71,10 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
         };
         if let Some(before) = step::first(&state, tried) {
             tried.note(before);
-            let errands = errand::before(store, agent, &locked.look_past_inbox(), &state, now, before)?;
-            if !errands.is_empty() {
+            let effects = effects::before(store, agent, &locked.look_past_inbox(), &state, now, before)?;
+            if !effects.is_empty() {
                 drop(locked);
-                recovered = desk.carry_out(errands)?.or(recovered);
+                recovered = context.carry_out(effects)?.or(recovered);
                 continue;
             }
         }
@@ -88,12 +88,12 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
             // A decision has changed this draft, so the records are loaded again.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
-                let taken = drops::take_in(session, agent, &locked, step.draft)?;
+                let taken = submissions::take_in(session, agent, &locked, step.draft)?;
                 tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
                 stuck.extend(taken.stuck);
             }
-            Next::SetAside => stuck.extend(drops::set_aside(session, agent, &locked, step.draft)?),
-            Next::DropStale => drop(desk.commit(&locked, step.draft)?),
+            Next::SetAside => stuck.extend(submissions::set_aside(session, agent, &locked, step.draft)?),
+            Next::DropStale => drop(context.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let hold = ResourceLocks { lease, grant };
                 let mut report = act(session, store, agent, locked, step.draft, decision, hold)?;
@@ -158,12 +158,12 @@ fn act(
             // Read before the claim is committed, because a database releases the lock with the
             // commit.
             let past = past::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
-            let desk = Context::new(session, agent);
-            let records = desk.commit(&locked, draft)?;
+            let context = Context::new(session, agent);
+            let records = context.commit(&locked, draft)?;
             let touched = locked.look_past_inbox().touched(&records.state);
             drop(locked);
-            desk.tell();
-            exchange::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
+            context.tell();
+            sync::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
             let ResourceLocks { lease, grant } = hold;
             let turn = Turn { store, agent, claimed, records, touched, lease };
             run_turn(session, turn, past, decision_report, grant)
@@ -230,13 +230,13 @@ fn act(
 }
 
 fn commit(
-    desk: Context<'_>,
+    context: Context<'_>,
     locked: &AgentTxn<'_>,
     draft: Draft,
     decision: DecisionReport,
 ) -> Result<StepReport> {
     let posture = posture(&draft.records).posture;
-    let state = desk.commit(locked, draft)?.state;
+    let state = context.commit(locked, draft)?.state;
     Ok(StepReport { scheduling_posture: Some(posture), ..report(&state, decision) })
 }
 
@@ -262,9 +262,9 @@ fn run_turn(
     let cancelled_by = end.cancelled_by;
     let (settled, after, run) = turn::settle(session, turn, end)?;
     drop(grant);
-    let desk = Context::new(session, agent);
+    let context = Context::new(session, agent);
     // After a signal the tick runs no hook, so the hooks are called first.
-    desk.carry_out(errand::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
+    context.carry_out(effects::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
         .state
@@ -322,7 +322,7 @@ pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<S
     store.refuse_other_pool(agent)?;
     let started = Instant::now();
     let now = session.clock.now();
-    let Preview { decision, draft, recovered, overdue, .. } = foresee(session, store, agent, now)?;
+    let Preview { decision, draft, recovered, overdue, .. } = preview(session, store, agent, now)?;
     if let Some(moved) = &draft.records.state.moved {
         return Err(moved_away(agent, moved));
     }

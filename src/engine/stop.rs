@@ -13,8 +13,8 @@ use crate::rules::transition::task::TaskEnding;
 use crate::store::{Agent, Store};
 
 use super::background::{self, KILL_GRACE};
+use super::context::Context;
 use super::delegate::{self, Withdrawn};
-use super::desk::Context;
 use super::gate::{EndedRun, Halted, Stop, halt};
 use super::owner::away_task;
 use super::resources;

@@ -34,15 +34,15 @@ use crate::store::{Agent, HeldLease, Snapshot, Store, Touched};
 use crate::workdir::Stream;
 
 use super::authority;
-use super::desk::Context;
+use super::context::Context;
 use super::due;
 use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, HookEvent};
 use super::installed;
 use super::load::{self, Purpose};
 use super::lookup::{check_named, ended_task};
+use super::monitor::{self, LeaseKeeper};
 use super::outcome;
-use super::oversee::{self, LeaseKeeper};
 use super::session::Session;
 
 /// Default time between SIGTERM and SIGKILL.
@@ -91,11 +91,11 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<
             Ok(spec) => spec,
             Err(unfit) => return Ok(Err(unfit)),
         };
-        let overseer = oversee::of_turn(session, turn.agent, run_id, preemption);
+        let monitor = monitor::of_turn(session, turn.agent, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
-        process::turn::run(&spec, &mut LeaseKeeper::new(overseer, &turn.lease)).map(Ok)
+        process::turn::run(&spec, &mut LeaseKeeper::new(monitor, &turn.lease)).map(Ok)
     });
     let end = match ended {
         Ok(Ok(ended)) => end_of(session, turn, ended),
@@ -147,13 +147,13 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
         };
         let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
-            let mut occasion = HookEvent::of(&turn.records.state, to, None);
-            occasion.from = Some(from);
+            let mut event = HookEvent::of(&turn.records.state, to, None);
+            event.from = Some(from);
             let max_section = turn.records.policy.preemption.max_section;
-            let overseer = oversee::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
-            let mut overseer = LeaseKeeper::new(overseer, &turn.lease);
+            let monitor = monitor::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
+            let mut monitor = LeaseKeeper::new(monitor, &turn.lease);
             let hook = hook.under(turn.lease.fence());
-            if let Some(failure) = hook.run_within(session, &occasion, None, &mut overseer)?.failure {
+            if let Some(failure) = hook.run_within(session, &event, None, &mut monitor)?.failure {
                 return Err(Error::failed(failure.to_string()));
             }
             turn.lease.refuse_lost(&turn.claimed.run.run_id.to_string())?;
@@ -173,9 +173,9 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 
 /// Commits that the agent is `running`, after the hooks of a claim.
 fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let desk = Context::new(session, turn.agent);
-    if desk.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
-        desk.tell();
+    let context = Context::new(session, turn.agent);
+    if context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
+        context.tell();
     }
     Ok(())
 }
@@ -201,11 +201,11 @@ pub fn before_suspension(
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
         let reason = why_suspended(run).to_owned();
-        let occasion = HookEvent::of(&state, ExecutionState::Suspended, Some(reason));
+        let event = HookEvent::of(&state, ExecutionState::Suspended, Some(reason));
         let hook = hook.under(lease.and_then(HeldLease::fence));
         hooks::recorded(
             session,
-            hook.run_within(session, &occasion, None, &mut LeaseKeeper::new(Nobody, lease)),
+            hook.run_within(session, &event, None, &mut LeaseKeeper::new(Nobody, lease)),
         );
     }
     Ok(())

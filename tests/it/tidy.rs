@@ -339,24 +339,27 @@ fn only_transitions_move_an_agent() {
 #[test]
 fn changes_are_committed_in_one_place() {
     let of_commits = ["finish_and_keep(", "commit(transaction", ".bring("];
-    let places = ["src/engine/desk.rs", "src/engine/exchange.rs"];
+    let places = ["src/engine/context.rs", "src/engine/sync.rs"];
     let found = offences(&shipped(), |source, line| {
         let is_below = ["rules", "store"].contains(&source.layer()) || places.contains(&source.path.as_str());
         !is_below && (of_commits.iter().any(|word| line.contains(word)) || line.contains("locked.commit("))
     });
-    assert_none(found, "a Desk commits transitions; `sync` alone brings in records that it has not made");
-    let past = |source: &Source| source.path == "src/engine/exchange.rs" && source.code().contains("finish");
+    assert_none(found, "a Context commits transitions; `sync` alone brings in records that it has not made");
+    let past = |source: &Source| source.path == "src/engine/sync.rs" && source.code().contains("finish");
     assert!(!shipped().iter().any(past), "`sync` makes no transition");
 }
 
 #[test]
-fn what_was_committed_is_told_and_delivered_at_the_desk() {
+fn what_was_committed_is_told_and_delivered_by_a_context() {
     let ways = ["attention::tell", "telling::", "outbox::deliver"];
     let found = offences(&shipped(), |source, line| {
-        let is_desk = ["src/engine/telling.rs", "src/commands/mod.rs"].contains(&source.path.as_str());
-        !is_desk && ways.iter().any(|way| line.contains(way)) && !line.contains("rules::telling")
+        let is_owner = ["src/engine/notifications.rs", "src/commands/mod.rs"].contains(&source.path.as_str());
+        !is_owner && ways.iter().any(|way| line.contains(way)) && !line.contains("rules::telling")
     });
-    assert_none(found, "Desk::tell, Desk::tell_abandoned, Desk::deliver and Desk::tell_parent do it");
+    assert_none(
+        found,
+        "Context::tell, Context::tell_abandoned, Context::deliver and Context::tell_parent do it",
+    );
 }
 
 /// Files that start a thread: it waits beside a hook, a signal, or a connection.
@@ -382,10 +385,10 @@ fn no_other_code_holds_a_lock_while_git_runs() {
         source.layer() != "process" && ["process::git", "Repository"].iter().any(|word| code.contains(word))
     });
     let with_git: Vec<Source> = with_git.collect();
-    let locks = [".change(", ".try_change(", "Desk::new", ".open()"];
+    let locks = [".change(", ".try_change(", ".open()"];
     let found = offences(&with_git, |_, line| locks.iter().any(|lock| line.contains(lock)));
     let known = |line: &String| {
-        line.starts_with("src/engine/exchange.rs:") && line.contains("agent.change(session.clock.now())")
+        line.starts_with("src/engine/sync.rs:") && line.contains("agent.change(session.clock.now())")
     };
     assert_eq!(found.iter().filter(|line| known(line)).count(), 1, "{found:#?}");
     assert_none(found.into_iter().filter(|line| !known(line)).collect(), "git runs without an agent's lock");

@@ -5,7 +5,7 @@ pub mod logs;
 use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, EventsArgs, RunCommand};
-use crate::engine::hearing::{Beginning, Follower, Heard, may_be_elsewhere};
+use crate::engine::follow::{Beginning, Follower, Heard, may_be_elsewhere};
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::cli;
 use crate::commands::words::asked;
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, is_taken, refuse_within};
 use crate::engine::session::{Session, agents};
 use crate::engine::summaries::children_of;

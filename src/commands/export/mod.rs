@@ -14,7 +14,7 @@ use crate::cli;
 use crate::commands::words::parse_optional;
 use crate::engine::authority;
 use crate::engine::checks;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::due::unseen;
 use crate::engine::environment::claimant;
 use crate::engine::new_file::Replacement;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::cli;
 use crate::commands::words::parse;
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::FormerName;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::cli::{self, AgentFlag, SectionCommand};
 use crate::commands::words::{bytes, parse, parse_optional};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::CHECKPOINT;

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::load;
-use crate::engine::oversee::{Overseen, instant_of};
+use crate::engine::monitor::{RecordMonitor, instant_of};
 use crate::engine::sections;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -236,7 +236,7 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut overseer = Overseen::new(agent, |state: &State| match asked(state) {
+    let mut overseer = RecordMonitor::new(agent, |state: &State| match asked(state) {
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();

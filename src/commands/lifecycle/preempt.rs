@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::make_way::requested;
 use crate::engine::owner::away;
 use crate::engine::session::Session;

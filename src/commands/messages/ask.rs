@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::engine::step::step;
 use crate::error::{Result, Status};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::QueueCommand;
 use crate::commands::words::{agents_behind, optional_agent, several_agents};
 use crate::engine::authority;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::lookup::matches_id;
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::{Chosen, Session};

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::foresee::outlook;
+use crate::engine::preview::forecast;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
@@ -304,17 +304,17 @@ impl TickFollower<'_> {
             }
             let found = self.store.agent(&name).and_then(|found| {
                 let is_watched = self.news.follow(found.local());
-                Ok((outlook(session, &self.store, &found, now)?, is_watched))
+                Ok((forecast(session, &self.store, &found, now)?, is_watched))
             });
             let due = match found {
-                Ok((outlook, is_watched)) => {
+                Ok((expected, is_watched)) => {
                     agent.is_unwatched = !is_watched;
-                    let looks = !is_watched || outlook.is_beside || outlook.has_tasks;
+                    let looks = !is_watched || expected.is_beside || expected.has_tasks;
                     agent.look_at = looks.then(|| now.after(again));
                     // An agent that is not at rest gets another step at once, unless another
                     // process has just made one.
-                    let goes_on = !outlook.is_at_rest && agent.idle_steps == 0 && !outlook.is_beside;
-                    if goes_on { Some(now) } else { outlook.due }
+                    let goes_on = !expected.is_at_rest && agent.idle_steps == 0 && !expected.is_beside;
+                    if goes_on { Some(now) } else { expected.due }
                 }
                 // The agent was moved away, so it has no steps here.
                 Err(error) if error.has_left() => {

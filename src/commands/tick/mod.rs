@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use crate::cli;
 use crate::engine::authority;
-use crate::engine::desk::Context;
-use crate::engine::exchange::Exchange;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::engine::step::{busy_step, quiet_step, would_do};
+use crate::engine::sync::RemoteSync;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::process::jobs;
@@ -120,7 +120,7 @@ fn to_step(
 struct Round<'a> {
     store: &'a Store,
     args: &'a cli::TickArgs,
-    exchange: Option<&'a Exchange<'a>>,
+    exchange: Option<&'a RemoteSync<'a>>,
     /// True after a step that did something.
     has_moved: bool,
 }

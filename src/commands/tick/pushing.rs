@@ -4,11 +4,11 @@
 //!
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
-use crate::engine::desk::Context;
-use crate::engine::exchange::{Exchange, Terms};
-use crate::engine::foresee::foresee;
+use crate::engine::context::Context;
+use crate::engine::preview::preview;
 use crate::engine::session::Session;
 use crate::engine::step::{busy_step, would_do};
+use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::Result;
 use crate::model::refusal::Refusal;
 use crate::model::state::TickedBy;
@@ -25,9 +25,9 @@ const MARGIN: Span = Span::from_secs(10 * 60);
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// Fetches the changes of other clones, and pushes those of this one.
-pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<Exchange<'s>> {
-    let exchange = Exchange::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
-    let terms = Terms { message: ("dormouse tick --push", ""), begins: true, ..Terms::default() };
+pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
+    let exchange = RemoteSync::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
+    let terms = SyncOptions { message: ("dormouse tick --push", ""), begins: true, ..SyncOptions::default() };
     let found = exchange.run(session, &terms)?;
     found.say_aside(session);
     session.publishes_to.replace(Some(exchange.line.clone()));
@@ -46,10 +46,10 @@ pub fn step(
     session: &mut Session,
     store: &Store,
     agent: &Agent<'_>,
-    exchange: &Exchange<'_>,
+    exchange: &RemoteSync<'_>,
 ) -> Result<Stepped> {
     let now = session.clock.now();
-    if !foresee(session, store, agent, now)?.is_due() {
+    if !preview(session, store, agent, now)?.is_due() {
         return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
     }
     let time = agent.policy()?.turn.timeout.0.unwrap_or(WITHOUT_TIMEOUT);
@@ -59,8 +59,11 @@ pub fn step(
         since: now,
         expires_at: now.after(time).after(MARGIN),
     };
-    let takes =
-        Terms { message: ("dormouse tick --push", ""), takes: Some((agent.name(), &by)), ..Terms::default() };
+    let takes = SyncOptions {
+        message: ("dormouse tick --push", ""),
+        takes: Some((agent.name(), &by)),
+        ..SyncOptions::default()
+    };
     if exchange.run(session, &takes)?.is_taken {
         return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
     }
@@ -79,6 +82,6 @@ pub fn step(
 }
 
 /// Pushes the result of a step.
-pub fn publish(session: &Session, exchange: &Exchange<'_>, (subject, body): (&str, &str)) -> Result<()> {
-    exchange.run(session, &Terms { message: (subject, body), ..Terms::default() }).map(drop)
+pub fn publish(session: &Session, exchange: &RemoteSync<'_>, (subject, body): (&str, &str)) -> Result<()> {
+    exchange.run(session, &SyncOptions { message: (subject, body), ..SyncOptions::default() }).map(drop)
 }

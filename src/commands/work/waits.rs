@@ -7,7 +7,7 @@ use crate::commands::words::{
     ended_records, moment, open_id, optional_agent, parse, parse_optional, read_record, required_agent,
 };
 use crate::engine::authority;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::lookup::{self, ACTIVE_TRIGGER, ResolvedId, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use crate::alone::alone;
 use crate::engine::background::cancel;
-use crate::engine::desk::Context;
+use crate::engine::context::Context;
 use crate::engine::environment::claimant;
-use crate::engine::input::Hearing;
-use crate::engine::oversee::OfTask;
+use crate::engine::monitor::TaskMonitor;
 use crate::engine::step::step;
+use crate::engine::task_input::InputReceiver;
 use crate::error::{Error, Status};
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{InboxKey, Priority};
@@ -181,15 +181,15 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
         hops: None,
         at: claimant(play.store).expect("a place"),
     };
-    let desk = Context::new(&play.session, &play.agent);
-    let id = desk.change(|draft| task::start(draft, new)).expect("started").made.id;
-    let mut overseer = OfTask::new(Nobody, &play.agent, id);
+    let context = Context::new(&play.session, &play.agent);
+    let id = context.change(|draft| task::start(draft, new)).expect("started").made.id;
+    let mut monitor = TaskMonitor::new(Nobody, &play.agent, id);
     let mut asked = |looks: usize| {
-        let mut last = overseer.ask();
+        let mut last = monitor.ask();
         for _ in 0..looks {
             let Fate::GoesOn { ask_again } = last else { break };
             std::thread::sleep(ask_again.expect("a moment").saturating_duration_since(Instant::now()));
-            last = overseer.ask();
+            last = monitor.ask();
         }
         last
     };
@@ -244,8 +244,8 @@ fn interactive(play: &Play<'_>) -> TaskId {
         hops: None,
         at: claimant(play.store).expect("a place"),
     };
-    let desk = Context::new(&play.session, &play.agent);
-    desk.change(|draft| task::start(draft, new)).expect("started").made.id
+    let context = Context::new(&play.session, &play.agent);
+    context.change(|draft| task::start(draft, new)).expect("started").made.id
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_task_hears_what_is_said_on_another_machine() {
     let spot = crate::beneath::at(dir.path()).join("pipe");
     let input = supervisor::TaskInputPipe::make(&spot).expect("made");
     let mut command = File::open(spot.path()).expect("opened");
-    let mut hearing = Hearing::new(input, &play.agent, id);
+    let mut hearing = InputReceiver::new(input, &play.agent, id);
     let mut hear = |looks: usize| {
         for _ in 0..looks {
             let Fate::GoesOn { ask_again: Some(at) } = hearing.ask() else { panic!("nothing ends it") };

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::alone::alone;
 use crate::clock::Clock;
-use crate::engine::desk::Context;
-use crate::engine::foresee::foresee;
+use crate::engine::context::Context;
 use crate::engine::gate::{Stop, open_gate};
 use crate::engine::load::{self, first_of_its_key};
 use crate::engine::lookup;
 use crate::engine::new_agent::{AgentRequest, make};
+use crate::engine::preview::preview;
 use crate::engine::session::{GlobalOptions, Session};
 use crate::engine::step::step;
 use crate::engine::stop::stop_agent;
@@ -154,13 +154,13 @@ impl<'s> Play<'s> {
 
     /// Runs one step after a dry run. Returns both reports, and whether the step did anything.
     pub fn one_step(&mut self) -> Result<(String, bool)> {
-        let foreseen = foresee(&self.session, self.store, &self.agent, self.now)?.decision.report();
+        let expected = preview(&self.session, self.store, &self.agent, self.now)?.decision.report();
         let report = step(&mut self.session, self.store, &self.agent)?;
         let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
         let brief = report.brief.as_deref().unwrap_or("-");
         let line = format!(
-            "{} foreseen, {} ({}) {terminal} {brief} {} {} attempt {:?}",
-            foreseen.decision,
+            "{} expected, {} ({}) {terminal} {brief} {} {} attempt {:?}",
+            expected.decision,
             report.decision.decision,
             report.decision.reason,
             report.status,
@@ -305,8 +305,8 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
         hops: None,
         at: crate::engine::environment::claimant(play.store)?,
     };
-    let desk = Context::new(&play.session, &play.agent);
-    let id: TaskId = desk.change(|draft| task::start(draft, new))?.made.id;
+    let context = Context::new(&play.session, &play.agent);
+    let id: TaskId = context.change(|draft| task::start(draft, new))?.made.id;
     // As long as this lease is held its supervisor lives.
     let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
     assert!(play.agent.is_leased(Subject::Task(id))?);
@@ -333,13 +333,13 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
         verify: Verify::HmacSha256 { header: SIGNATURE_HEADER.to_owned() },
         secret_sha256: sha256(b"first"),
     };
-    let desk = Context::new(&play.session, &play.agent);
-    let mut open = desk.open()?;
+    let context = Context::new(&play.session, &play.agent);
+    let mut open = context.open()?;
     let first = trigger::create(&mut open.draft, new)?;
     open.locked.keep_key(first.id, "first")?;
     open.commit()?;
     let mut keys = vec![play.agent.key_of(&first)?];
-    let mut open = desk.open()?;
+    let mut open = context.open()?;
     open.draft.records.triggers = vec![first.clone()];
     let second = trigger::rotate(&mut open.draft, first.id, sha256(b"second"))?;
     open.locked.keep_key(first.id, "second")?;
@@ -351,7 +351,7 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
     for _ in 0..3 {
         used.push(play.agent.use_trigger(first.id, most, play.now)?.is_ok());
     }
-    let mut open = desk.open()?;
+    let mut open = context.open()?;
     open.draft.records.triggers = vec![second.clone()];
     trigger::revoke(&mut open.draft, first.id, "revoked")?;
     open.commit()?;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use crate::alone::alone;
 use crate::clock::seed;
-use crate::engine::desk::Context;
-use crate::engine::foresee::{at_rest, outlook};
+use crate::engine::context::Context;
 use crate::engine::gate::{Stop, open_gate};
+use crate::engine::preview::{at_rest, forecast};
 use crate::engine::stop::stop_agent;
 use crate::error::{Error, Result};
 use crate::model::message::Message;
@@ -331,7 +331,7 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Resu
             play.passes(Span::from_secs(later));
             let at = play.now;
             let is_at_rest = at_rest(&store, &play.agent, at).expect("looked at").is_some();
-            let would = outlook(&play.session, &store, &play.agent, at).expect("foreseen").due;
+            let would = forecast(&play.session, &store, &play.agent, at).expect("foreseen").due;
             let due = store.due(at).expect("due").expect("the store tells");
             let named = due.names().any(|name| name == play.agent.name());
             prop_assert!(is_at_rest || named, "it does not rest {later} s after {act:?}");

@@ -14,13 +14,13 @@ use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, Store, moved_away};
 
-use super::drops;
 use super::due;
 use super::load;
 use super::owner::{TICK_GONE, given_up_at, is_elsewhere};
 use super::recover::account_for;
 use super::resources;
 use super::session::Session;
+use super::submissions;
 
 /// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
 /// arrived and nothing is due. Costs one small read and one look into the inbox. Error when the
@@ -54,17 +54,17 @@ pub struct NextStep {
 }
 
 /// Returns the expected next step, without a lock and without changing a file.
-pub fn outlook(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<NextStep> {
+pub fn forecast(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<NextStep> {
     if let Some((state, _)) = at_rest(store, agent, now)? {
         let has_tasks = state.open_tasks > 0;
         return Ok(NextStep { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
     }
-    let foreseen = foresee(session, store, agent, now)?;
-    let records = &foreseen.draft.records;
+    let expected = preview(session, store, agent, now)?;
+    let records = &expected.draft.records;
     let given_up_at = given_up_at(agent, &records.state, now)?;
     let due = next_due(records).or(given_up_at);
     Ok(NextStep {
-        due: if foreseen.is_due() { Some(now) } else { due },
+        due: if expected.is_due() { Some(now) } else { due },
         is_at_rest: false,
         is_beside: records.lease == LeaseState::Held || given_up_at.is_some(),
         has_tasks: records.state.open_tasks > 0,
@@ -81,7 +81,7 @@ pub struct Preview {
     /// Reason for which an expired wait or grace would fail.
     pub overdue: Option<String>,
     /// True if there are effects before the decision, or with it.
-    pub has_errands: bool,
+    pub has_effects: bool,
 }
 
 impl Preview {
@@ -89,26 +89,26 @@ impl Preview {
     pub fn is_due(&self) -> bool {
         // A claim with a missing resource needs one step, which stores the time of the next look.
         let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
-        self.decision.moves() || lacks || self.has_errands
+        self.decision.moves() || lacks || self.has_effects
     }
 }
 
 /// Runs a step on a copy of the records, without a lock and without changing a file.
-pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Preview> {
-    let (records, waiting) = load::foresee(agent, now)?;
+pub fn preview(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Preview> {
+    let (records, waiting) = load::preview(agent, now)?;
     let mut waiting = VecDeque::from(waiting);
     let mut draft = Draft::new(records, session.clock.stamp()?);
     let mut tried = Tried::default();
-    let (mut recovered, mut overdue, mut has_errands) = (None, None, false);
+    let (mut recovered, mut overdue, mut has_effects) = (None, None, false);
     loop {
         draft.look_ahead();
         let state = &draft.records.state;
         let is_elsewhere = is_elsewhere(agent, state, now)?;
         if draft.records.lease == LeaseState::Held || is_elsewhere {
             match step::beside(state, is_elsewhere, draft.records.away.clone(), now) {
-                Beside::SetLeaseRight(run_id) => has_errands |= set_lease_right(&mut draft, run_id),
+                Beside::SetLeaseRight(run_id) => has_effects |= set_lease_right(&mut draft, run_id),
                 Beside::Leave(decision) => {
-                    return Ok(Preview { decision, draft, recovered, overdue, has_errands });
+                    return Ok(Preview { decision, draft, recovered, overdue, has_effects });
                 }
             }
             continue;
@@ -116,7 +116,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
         if let Some(before) = step::first(state, tried) {
             tried.note(before);
             match before {
-                Before::Tell => has_errands = true,
+                Before::Tell => has_effects = true,
                 Before::Settle(run_id) => {
                     let noted = agent.workdir().run(run_id).noted_end()?;
                     let seen = agent.snapshot()?;
@@ -124,8 +124,8 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                     recovered = Some(run_id);
                 }
                 // A message that was not delivered before the agent came to rest needs no own step.
-                Before::Deliver => has_errands |= state.resting.is_none(),
-                Before::LookAfterTasks => has_errands |= due::foresee(store, agent, &mut draft)?,
+                Before::Deliver => has_effects |= state.resting.is_none(),
+                Before::LookAfterTasks => has_effects |= due::preview(store, agent, &mut draft)?,
             }
             continue;
         }
@@ -138,7 +138,7 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
             Next::TakeInDrops => {
                 tried.drops = Drops::Some;
                 draft = untouched.unwrap_or(draft);
-                drops::foresee(session, agent, &mut draft, &mut waiting)?;
+                submissions::preview(session, agent, &mut draft, &mut waiting)?;
             }
             Next::SetAside => draft.records.inbox.misfits.clear(),
             Next::DropStale => {}
@@ -147,10 +147,10 @@ pub fn foresee(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                     draft.ask();
                 }
                 draft.look_ahead();
-                has_errands |= !draft.is_empty();
-                return Ok(Preview { decision, draft, recovered, overdue, has_errands });
+                has_effects |= !draft.is_empty();
+                return Ok(Preview { decision, draft, recovered, overdue, has_effects });
             }
         }
-        has_errands = true;
+        has_effects = true;
     }
 }

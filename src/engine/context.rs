@@ -32,7 +32,7 @@ pub struct Committed<T> {
 
 /// Transaction on an agent: its lock, and the draft of its changed records.
 pub struct OpenTxn<'a> {
-    desk: Context<'a>,
+    context: Context<'a>,
     pub locked: AgentTxn<'a>,
     pub draft: Draft,
 }
@@ -60,7 +60,7 @@ impl<'a> Context<'a> {
     fn load(self, locked: AgentTxn<'a>) -> Result<OpenTxn<'a>> {
         let state = locked.state()?;
         let draft = self.draft(&locked, state)?;
-        Ok(OpenTxn { desk: self, locked, draft })
+        Ok(OpenTxn { context: self, locked, draft })
     }
 
     /// Returns a draft of the records around a state that was read under this lock.
@@ -131,6 +131,6 @@ impl<'a> OpenTxn<'a> {
 
     /// Commits the draft and releases the lock. Returns the state of the agent after that.
     pub fn commit(self) -> Result<State> {
-        Ok(self.desk.commit(&self.locked, self.draft)?.state)
+        Ok(self.context.commit(&self.locked, self.draft)?.state)
     }
 }

@@ -58,14 +58,14 @@ pub fn before(
 /// Returns the effects that follow the end of a turn. `run`: its record, if this process has
 /// settled it.
 pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Retention) -> Vec<Effect> {
-    let mut errands = Vec::new();
+    let mut effects = Vec::new();
     if !state.outbox.is_empty() {
-        errands.push(Effect::Deliver);
+        effects.push(Effect::Deliver);
     }
     // Tasks and messages that the last outcome of a stopped agent asked for are not started.
     if state.status != Status::Stopped {
         let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
-        errands.extend(queued.map(|task| {
+        effects.extend(queued.map(|task| {
             let due = match task.job {
                 TaskJob::Command { .. } => TaskAction::Begin,
                 TaskJob::ChildAgent { .. } => TaskAction::HandOver,
@@ -73,8 +73,8 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
             Effect::Task(Box::new(task.clone()), due)
         }));
     }
-    errands.extend(after_settlement(state, run, retention));
-    errands
+    effects.extend(after_settlement(state, run, retention));
+    effects
 }
 
 /// Returns the effects that follow the settlement of a run, for a step that then looks at

@@ -11,7 +11,7 @@ use crate::process::turn::{Fate, Monitor};
 use crate::store::Agent;
 use crate::store::elsewhere::input::{InputAnswer, TaskInput};
 
-use super::oversee::LOOKS_BESIDE;
+use super::monitor::LOOKS_BESIDE;
 use super::session::Session;
 
 /// Pause between two looks of the sender.
@@ -73,7 +73,7 @@ pub fn nobody(task: &Task, why: &str) -> Error {
 
 /// Passes input that was sent from other machines to the command of a task. If the records are
 /// files, there is no other machine.
-pub struct Hearing<'a> {
+pub struct InputReceiver<'a> {
     input: TaskInputPipe,
     agent: &'a Agent<'a>,
     id: TaskId,
@@ -86,9 +86,18 @@ pub struct Hearing<'a> {
     next: Instant,
 }
 
-impl<'a> Hearing<'a> {
-    pub fn new(input: TaskInputPipe, agent: &'a Agent<'a>, id: TaskId) -> Hearing<'a> {
-        Hearing { input, agent, id, taken: Vec::new(), at: 0, last: 0, written: 0, next: Instant::now() }
+impl<'a> InputReceiver<'a> {
+    pub fn new(input: TaskInputPipe, agent: &'a Agent<'a>, id: TaskId) -> InputReceiver<'a> {
+        InputReceiver {
+            input,
+            agent,
+            id,
+            taken: Vec::new(),
+            at: 0,
+            last: 0,
+            written: 0,
+            next: Instant::now(),
+        }
     }
 
     /// Takes new input, as far as the command reads it. Returns the pause before the next look.
@@ -137,7 +146,7 @@ impl<'a> Hearing<'a> {
     }
 }
 
-impl Monitor for Hearing<'_> {
+impl Monitor for InputReceiver<'_> {
     fn ask(&mut self) -> Fate {
         let fate = self.input.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };

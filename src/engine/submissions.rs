@@ -15,14 +15,14 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::rejected as rules;
 use crate::store::{Agent, AgentTxn, Aside, Dropped, HandWritten, Snapshot, TakenFile};
 
-use super::desk::Context;
+use super::context::Context;
 use super::load;
 use super::lookup::check_named;
 use super::session::Session;
 
 /// Admits the messages of hand-written files to a draft, as many as one step takes in, without
 /// changing a file.
-pub fn foresee(
+pub fn preview(
     session: &Session,
     agent: &Agent<'_>,
     draft: &mut Draft,

@@ -32,7 +32,7 @@ use super::session::Session;
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Sync of this clone with the branch of a remote.
-pub struct Exchange<'s> {
+pub struct RemoteSync<'s> {
     store: &'s Store,
     repository: Repository<'s>,
     pub line: RemoteBranch,
@@ -40,7 +40,7 @@ pub struct Exchange<'s> {
 
 /// Result of a sync.
 #[derive(Debug, Default)]
-pub struct Exchanged {
+pub struct SyncResult {
     /// Number of files of the state directory that this clone has received, and sent.
     pub received: usize,
     pub sent: usize,
@@ -52,7 +52,7 @@ pub struct Exchanged {
     pub is_taken: bool,
 }
 
-impl Exchanged {
+impl SyncResult {
     /// Prints which records have a quarantined version now.
     pub fn say_aside(&self, session: &Session) {
         for path in &self.aside {
@@ -63,7 +63,7 @@ impl Exchanged {
 
 /// Options of a sync.
 #[derive(Default)]
-pub struct Terms<'e> {
+pub struct SyncOptions<'e> {
     /// Subject and body of the message of the commit with this clone's changes.
     pub message: (&'e str, &'e str),
     /// Fetches before the first push, and checks this clone's own changes as well, which may be
@@ -77,27 +77,27 @@ fn repository(store: &Store) -> Repository<'_> {
     Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
 }
 
-impl<'s> Exchange<'s> {
+impl<'s> RemoteSync<'s> {
     /// Finds the remote, and registers the merge driver in this clone. Error when no commit can be
     /// made now.
-    pub fn open(store: &'s Store, remote: Option<&str>) -> Result<Exchange<'s>> {
+    pub fn open(store: &'s Store, remote: Option<&str>) -> Result<RemoteSync<'s>> {
         store.local().files_only("an exchange with a remote")?;
         let repository = repository(store);
         repository.check()?;
         let line = repository.line(remote)?;
         merging::register(store)?;
-        Ok(Exchange { store, repository, line })
+        Ok(RemoteSync { store, repository, line })
     }
 
     /// Returns a sync with a remote that this process has already opened.
-    pub fn again(store: &'s Store, line: RemoteBranch) -> Exchange<'s> {
-        Exchange { store, repository: repository(store), line }
+    pub fn again(store: &'s Store, line: RemoteBranch) -> RemoteSync<'s> {
+        RemoteSync { store, repository: repository(store), line }
     }
 
     /// Syncs this clone with the remote, both ways.
-    pub fn run(&self, session: &Session, terms: &Terms<'_>) -> Result<Exchanged> {
+    pub fn run(&self, session: &Session, terms: &SyncOptions<'_>) -> Result<SyncResult> {
         let _alone = git::alone_in_clone(self.store.local(), &self.line.git_dir, session.clock.now())?;
-        let mut found = Exchanged::default();
+        let mut found = SyncResult::default();
         let begun = Instant::now();
         let mut tries = 0;
         while !self.attempt(session, terms, tries > 0 || terms.begins, &mut found)? {
@@ -122,9 +122,9 @@ impl<'s> Exchange<'s> {
     fn attempt(
         &self,
         session: &Session,
-        terms: &Terms<'_>,
+        terms: &SyncOptions<'_>,
         fetches: bool,
-        found: &mut Exchanged,
+        found: &mut SyncResult,
     ) -> Result<bool> {
         let (repository, line) = (&self.repository, &self.line);
         let head = self.snapshot(session, terms.message)?;
@@ -354,8 +354,8 @@ impl<'s> Exchange<'s> {
 /// the same, and the settlement pushes the claim.
 pub fn publish(session: &Session, store: &Store, subject: &str) {
     let Some(line) = session.publishes_to.borrow().clone() else { return };
-    let terms = Terms { message: (subject, ""), ..Terms::default() };
-    let exchange = Exchange::again(store, line);
+    let terms = SyncOptions { message: (subject, ""), ..SyncOptions::default() };
+    let exchange = RemoteSync::again(store, line);
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
@@ -392,7 +392,7 @@ fn verdict(lines: &[u8], end: JobEnd, scratch: &Path, root: &Path) -> Result<()>
 
 /// Reads of git and of this clone that a merge needs.
 struct FromGit<'e> {
-    exchange: &'e Exchange<'e>,
+    exchange: &'e RemoteSync<'e>,
     text: &'e Tree,
     conflicts: &'e [String],
 }

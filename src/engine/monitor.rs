@@ -18,7 +18,7 @@ use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, request, tell_to_end};
 use crate::store::{Agent, HeldLease, StoreVersion};
 
-use super::desk::Context;
+use super::context::Context;
 use super::resources::making_way_when_low;
 use super::sections;
 use super::session::Session;
@@ -77,7 +77,7 @@ impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
 /// Ends the command of a task that was cancelled on another machine, which can't signal its
 /// processes. If the records are files, the task can only be cancelled on this machine, and nothing
 /// is read.
-pub struct OfTask<'a, O> {
+pub struct TaskMonitor<'a, O> {
     inner: O,
     agent: &'a Agent<'a>,
     id: TaskId,
@@ -86,9 +86,9 @@ pub struct OfTask<'a, O> {
     next: Instant,
 }
 
-impl<'a, O> OfTask<'a, O> {
-    pub fn new(inner: O, agent: &'a Agent<'a>, id: TaskId) -> OfTask<'a, O> {
-        OfTask { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
+impl<'a, O> TaskMonitor<'a, O> {
+    pub fn new(inner: O, agent: &'a Agent<'a>, id: TaskId) -> TaskMonitor<'a, O> {
+        TaskMonitor { inner, agent, id, seen: None, next: Instant::now() + LOOKS_BESIDE }
     }
 
     /// True if the task is to end, or has ended in the records. False if its record is unreadable.
@@ -103,7 +103,7 @@ impl<'a, O> OfTask<'a, O> {
     }
 }
 
-impl<O: Monitor> Monitor for OfTask<'_, O> {
+impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
         let fate = self.inner.ask();
         let Fate::GoesOn { ask_again } = fate else { return fate };
@@ -129,7 +129,7 @@ impl<O: Monitor> Monitor for OfTask<'_, O> {
 }
 
 /// Looks at an agent's record when it has changed, and when something in it is due.
-pub struct Overseen<'a, L> {
+pub struct RecordMonitor<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
     /// Version of the record at the last look.
@@ -139,9 +139,9 @@ pub struct Overseen<'a, L> {
     next: Instant,
 }
 
-impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
-    pub fn new(agent: &'a Agent<'a>, look: L) -> Overseen<'a, L> {
-        Overseen { agent, look, seen: None, due: None, next: Instant::now() + LOOKS }
+impl<'a, L: FnMut(&State) -> Fate> RecordMonitor<'a, L> {
+    pub fn new(agent: &'a Agent<'a>, look: L) -> RecordMonitor<'a, L> {
+        RecordMonitor { agent, look, seen: None, due: None, next: Instant::now() + LOOKS }
     }
 
     fn look(&mut self, now: Instant) -> Fate {
@@ -156,7 +156,7 @@ impl<'a, L: FnMut(&State) -> Fate> Overseen<'a, L> {
     }
 }
 
-impl<L: FnMut(&State) -> Fate> Monitor for Overseen<'_, L> {
+impl<L: FnMut(&State) -> Fate> Monitor for RecordMonitor<'_, L> {
     fn ask(&mut self) -> Fate {
         let now = Instant::now();
         if now >= self.next {
@@ -182,7 +182,7 @@ pub fn of_run<'a>(
     max_section: Span,
 ) -> impl Monitor + 'a {
     let mut grace = Grace::default();
-    Overseen::new(agent, move |state: &State| {
+    RecordMonitor::new(agent, move |state: &State| {
         let settled = sections::settled(session, agent, state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
@@ -217,7 +217,7 @@ pub fn of_run<'a>(
 }
 
 /// Ends the command of a turn for the reasons of another monitor, and after its own timeout.
-pub struct OfTurn<'a, O> {
+pub struct TurnMonitor<'a, O> {
     run: O,
     session: &'a Session,
     agent: &'a Agent<'a>,
@@ -235,12 +235,12 @@ pub fn of_turn<'a>(
     agent: &'a Agent<'a>,
     run_id: RunId,
     preemption: PreemptionPolicy,
-) -> OfTurn<'a, impl Monitor + 'a> {
+) -> TurnMonitor<'a, impl Monitor + 'a> {
     let max_section = preemption.max_section;
     let run = of_run(session, agent, run_id, max_section);
     let age = Age::new(agent.name(), session.out.is_quiet());
     let measured_at = (preemption.critical != Critical::default()).then(Instant::now);
-    OfTurn {
+    TurnMonitor {
         run,
         session,
         agent,
@@ -259,7 +259,7 @@ const MEASURES: Duration = Duration::from_secs(1);
 /// Time for which a turn stays suspended that has yielded on low memory or disk space.
 const RELIEF: Span = Span::from_secs(60);
 
-impl<O> OfTurn<'_, O> {
+impl<O> TurnMonitor<'_, O> {
     /// Asks this turn to yield if the machine is low on memory or disk, and no other turn is to
     /// yield first. A failed measurement is retried at the next one.
     fn make_way_if_low(&mut self) {
@@ -295,7 +295,7 @@ impl<O> OfTurn<'_, O> {
     }
 }
 
-impl<O: Monitor> Monitor for OfTurn<'_, O> {
+impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
         // The tick looks at the records often enough to need no timer for this.
         self.age.show();

@@ -10,7 +10,7 @@ use crate::model::state::PendingTransition;
 use crate::store::{Agent, LockGuard, Sharing, Store};
 
 use super::attention;
-use super::desk::Context;
+use super::context::Context;
 use super::hooks::{self, HookEvent, HookFailure, InstalledHook, find};
 use super::installed::{ON_RECOVERY_COMPLETE, ON_STATE_CHANGE, is_nested};
 use super::session::Session;
@@ -127,8 +127,8 @@ fn tell_each(
                 told.push(untold.seq);
             }
         }
-        if let (Some(hook), Some(occasion)) = (recovered, end_of_recovery(agent, untold)) {
-            hooks::recorded(session, hook.run(session, &occasion));
+        if let (Some(hook), Some(event)) = (recovered, end_of_recovery(agent, untold)) {
+            hooks::recorded(session, hook.run(session, &event));
         }
     }
     strike_off(session, agent, &told, killed_at)
