@@ -11,10 +11,10 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::context::Context;
-use crate::engine::installed;
+use crate::engine::hooks;
 use crate::engine::load;
-use crate::engine::merging;
 use crate::engine::session::{Session, agents};
+use crate::engine::sync;
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
@@ -51,7 +51,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     if args.merge_driver {
         authority::outside(session, &store, "register a merge driver for")?;
     }
-    if args.merge_driver && merging::register(&store)? {
+    if args.merge_driver && sync::register(&store)? {
         session
             .out
             .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
@@ -74,7 +74,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     let mut status = session.each_agent(&names, args.agents.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         if args.repair {
-            authority::reach(session, &store, &agent, "repair")?;
+            authority::reach(Context::new(session, &agent), "repair")?;
         }
         look_at(session, &agent, args.repair, &mut seen)?;
         Ok(Status::Done)
@@ -155,7 +155,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     };
     // An agent that was moved away stays unchanged, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
-    seen.idle_hooks.extend(installed::no_programs(agent));
+    seen.idle_hooks.extend(hooks::no_programs(agent));
     let now = session.clock.now();
     // The checks report an agent that can't be read.
     let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };

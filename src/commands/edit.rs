@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::cli;
 use crate::engine::authority;
+use crate::engine::context::Context;
 use crate::engine::new_file::NewFile;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -23,7 +24,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
     let name: AgentName = parse("AGENT", &args.agent)?;
     let agent = store.agent(&name)?;
-    authority::reach_records(session, &store, &agent, "edit")?;
+    authority::reach_records(Context::new(session, &agent), "edit")?;
     let editor = editor()?;
     let before = agent.policy_text()?;
     let mut copy = copy_of(&name, &before)?;

@@ -58,7 +58,7 @@ pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
     let names = authority::governed(session, &store, &args.agents, args.agents.is_empty())?;
     Ok(session.each_agent(&names, args.agents.is_empty(), |session, name| {
         let agent = store.agent(name)?;
-        authority::reach(session, &store, &agent, "gc")?;
+        authority::reach(Context::new(session, &agent), "gc")?;
         let mut retention = agent.policy()?.retention;
         if let Some(keep) = keep {
             (retention.runs, retention.failed_runs, retention.tasks) = (keep, keep, keep);

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use crate::engine::checks;
+use crate::engine::context::Context;
 use crate::engine::delivery::{self, DeliveryProof};
 use crate::engine::session::Session;
-use crate::engine::summaries::{self, ArchiveSearch, Summary};
+use crate::engine::views::{self, ArchiveSearch, Summary};
 use crate::error::{Error, IoContext, Result, Status as Exit};
 use crate::http::{HttpAnswer, HttpRequest, HttpStatus, IoDeadline, cgi, connection};
 use crate::model::agent::Visibility;
@@ -149,7 +150,7 @@ fn numbers(session: &Session) -> HttpAnswer {
     let now = session.clock.now();
     let found = session.store().and_then(|store| {
         let naming = if store.local().ingress().read { Naming::Public } else { Naming::Nobody };
-        let readings = summaries::readings(&store, &store.agents()?, now, |name, error| {
+        let readings = views::readings(&store, &store.agents()?, now, |name, error| {
             talk(&format!("ingress: {name}: {error}"));
         });
         Ok(metrics::text(&readings, naming, now))
@@ -182,7 +183,7 @@ fn all_lines(session: &Session, store: &Store) -> Result<Value> {
         let agent = store.agent(&name)?;
         let identity = agent.identity()?;
         if identity.visibility == Visibility::Public {
-            lines.push(json!(summaries::line(&agent, Some(identity), now)?));
+            lines.push(json!(views::line(&agent, Some(identity), now)?));
         }
     }
     Ok(Value::Array(lines))
@@ -198,7 +199,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     if agent.identity()?.visibility != Visibility::Public {
         return Ok(None);
     }
-    let seen = Summary::of(store, &agent, session.clock.now(), ArchiveSearch::Named, false)?;
+    let seen = Summary::of(&agent, session.clock.now(), ArchiveSearch::Named, false)?;
     Ok(Some(shown(summary(&seen.facts(store)))))
 }
 
@@ -313,7 +314,7 @@ fn deliver(
         hops: None,
     };
     session.is_about(agent.name());
-    let admitted = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
+    let admitted = delivery::deliver(Context::new(session, &agent), &policy, &trigger, delivery)?;
     Ok(HttpAnswer::json(HttpStatus::Accepted, delivery::delivered(&trigger, &admitted).to_string()))
 }
 

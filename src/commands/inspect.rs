@@ -3,11 +3,12 @@
 use serde_json::{Value, json};
 
 use crate::cli;
-use crate::engine::installed::{self, Installed};
+use crate::engine::context::Context;
+use crate::engine::hooks::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::preview::{Preview, preview};
 use crate::engine::session::Session;
-use crate::engine::summaries::{self, ArchiveSearch, Summary};
+use crate::engine::views::{self, ArchiveSearch, Summary};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::{AgentKind, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
@@ -36,7 +37,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
     // The text does not list children.
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
-    let seen = Summary::of(&store, &agent, now, past, all_children)?;
+    let seen = Summary::of(&agent, now, past, all_children)?;
     let facts = seen.facts(&store);
     let Some(path) = &args.field else {
         session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
@@ -78,7 +79,7 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
         if kind.is_some_and(|kind| identity.as_ref().is_some_and(|identity| identity.kind != kind)) {
             return Ok(Status::Done);
         }
-        let line = summaries::line(&agent, identity, now)?;
+        let line = views::line(&agent, identity, now)?;
         let wanted = (postures.is_empty() || postures.contains(&line.posture))
             && (statuses.is_empty() || statuses.contains(&line.status));
         if wanted && at_once {
@@ -122,7 +123,7 @@ pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     let now = session.clock.now();
-    let Preview { decision, draft, .. } = preview(session, &store, &agent, now)?;
+    let Preview { decision, draft, .. } = preview(Context::new(session, &agent), now)?;
     say_if_moved(session, &draft.records.state);
     let mut report = decision.report();
     name_holder(&agent, &mut report)?;
@@ -196,7 +197,7 @@ fn say_if_moved(session: &Session, state: &State) {
 
 /// Lists the installed hooks, and which of them run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
-    let hooks = installed::installed(agent);
+    let hooks = hooks::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli::MetricsArgs;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::Session;
-use crate::engine::summaries::readings;
+use crate::engine::views::readings;
 use crate::error::{IoContext, Result, Status};
 use crate::report::metrics::{Naming, objects, text};
 

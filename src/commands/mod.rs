@@ -42,7 +42,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::{Cli, Color, Command, Global};
 use crate::clock::Clock;
-use crate::engine::attention;
+use crate::engine::notifications;
 use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::zone;
@@ -79,7 +79,7 @@ pub fn run(cli: Cli) -> Status {
         session.out.note(&format!("times are in UTC, because {problem}"));
     }
     let status = done.unwrap_or_else(|error| session.fail(error));
-    attention::tell_rest(&session);
+    notifications::tell_rest(&session);
     session.out.finish(status)
 }
 

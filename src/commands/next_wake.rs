@@ -3,12 +3,13 @@
 use serde::Serialize;
 
 use crate::cli::{NextWakeArgs, WakeFormat};
+use crate::engine::context::Context;
 use crate::engine::preview::forecast;
 use crate::engine::session::{Session, agents};
 use crate::error::{Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
-use crate::store::{Agent, Store};
+use crate::store::Agent;
 
 #[derive(Serialize)]
 struct WakeTime {
@@ -30,7 +31,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let mut earliest = known.as_ref().and_then(|known| known.next);
     let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
     let status = session.each_agent(named.as_ref().unwrap_or(&names), args.all, |session, name| {
-        let due = due(session, &store, &store.agent(name)?, now)?;
+        let due = due(session, &store.agent(name)?, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)
     });
@@ -45,8 +46,8 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
 }
 
 /// Returns the due time of an agent's next step: now if a step would do something at once.
-fn due(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    match forecast(session, store, agent, now) {
+fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
+    match forecast(Context::new(session, agent), now) {
         Ok(expected) => Ok(expected.due),
         Err(error) if error.is_moved() => {
             session.out.note(&format!("{error}: nothing is due here"));

@@ -3,7 +3,7 @@
 use serde_json::{Map, json};
 
 use crate::engine::session::Session;
-use crate::engine::summaries;
+use crate::engine::views;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::posture::Posture;
@@ -27,7 +27,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
     let names = store.agents()?;
     let mut lines = Vec::new();
     let status = session.each_agent(&names, true, |_, name| {
-        lines.push(summaries::line(&store.agent(name)?, None, now)?);
+        lines.push(views::line(&store.agent(name)?, None, now)?);
         Ok(Status::Done)
     });
     let unstarted: Vec<&str> = lines

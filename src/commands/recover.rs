@@ -3,15 +3,12 @@
 use serde_json::json;
 
 use crate::cli;
-use crate::engine::authority;
-use crate::engine::background;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
-use crate::engine::hooks;
-use crate::engine::installed;
 use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
-use crate::engine::recover::carry_out;
+use crate::engine::recover;
 use crate::engine::session::Session;
+use crate::engine::{authority, hooks, tasks};
 use crate::error::{Error, Result, Status};
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
@@ -31,7 +28,7 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
-    authority::reach(session, &store, &agent, "recover")?;
+    authority::reach(Context::new(session, &agent), "recover")?;
     let now = session.clock.now();
     let state = agent.peek()?;
     if !args.force {
@@ -111,7 +108,7 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     let mut lost = 0;
     for task in agent.look(|seen, _| seen.open::<Task>())? {
         if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, session.clock.now())? {
-            background::give_up(session, agent, task.id, &away)?;
+            tasks::give_up(Context::new(session, agent), task.id, &away)?;
             lost += 1;
         }
     }
@@ -134,7 +131,7 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
         let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
         return Err(refusal.hint(hint).into());
     };
-    Context::new(session, agent).carry_out([Effect::Settle(run.run_id)])
+    Context::new(session, agent).run_effects([Effect::Settle(run.run_id)])
 }
 
 /// Resumes the agent unless the settlement of an interrupted run did. Returns its new state.
@@ -146,7 +143,7 @@ fn bring_back(
 ) -> Result<State> {
     let now = session.clock.now();
     // The lease keeps other processes from running the hook and finishing this recovery.
-    let hook = hooks::find(store, agent, installed::ON_RECOVERY_START);
+    let hook = hooks::find(Context::new(session, agent), hooks::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {
         let message = format!("a tick is at work on `{}`", agent.name());
@@ -165,5 +162,7 @@ fn bring_back(
         return Ok(desk.commit(&locked, draft)?.state);
     }
     let lease = lease.flatten();
-    Ok(carry_out(session, store, agent, locked, draft, ASKED_FOR, lease.as_ref())?.records.state)
+    Ok(recover::recover(Context::new(session, agent), locked, draft, ASKED_FOR, lease.as_ref())?
+        .records
+        .state)
 }

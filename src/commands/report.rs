@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli;
-use crate::engine::chronicle::doings;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
+use crate::engine::views::doings;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::report::progress::Unit;
 use crate::report::text::count;

@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::cli;
-use crate::engine::background::{KILL_GRACE, finish};
 use crate::engine::context::Context;
 use crate::engine::environment::{claimant, environment, set};
-use crate::engine::monitor::{LeaseKeeper, TaskMonitor};
+use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, TaskMonitor};
 use crate::engine::session::Session;
 use crate::engine::task_input::InputReceiver;
+use crate::engine::tasks::finish;
 use crate::error::{Error, Result, Status};
 use crate::model::id::TaskId;
 use crate::model::policy::FirstTold;
@@ -85,7 +85,7 @@ fn look_after(
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
-        match finish(session, &agent, id, TaskEnding::Seen(end.clone())) {
+        match finish(Context::new(session, &agent), id, TaskEnding::Seen(end.clone())) {
             Err(_) if tries < SETTLEMENTS => tries += 1,
             done => return done.map(drop),
         }
@@ -108,7 +108,7 @@ fn prepare(
     let dir = agent.workdir().task(task.id);
     dir.make()?;
     let (stdin, input) = stdin(task, &dir)?;
-    let mut env = environment(store, agent, &policy, None);
+    let mut env = environment(agent, &policy, None);
     if let Some(fence) = fence {
         set(&mut env, FENCE, fence.to_string().into());
     }

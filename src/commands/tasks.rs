@@ -4,9 +4,7 @@ use serde_json::json;
 
 use crate::cli::{AgentAndText, AgentFlag, TaskCommand, TaskStartArgs};
 use crate::engine::authority;
-use crate::engine::background;
 use crate::engine::context::Context;
-use crate::engine::due::{self, TaskAction, is_ours};
 use crate::engine::effects::Effect;
 use crate::engine::environment::claimant;
 use crate::engine::follow::{Heard, may_be_elsewhere};
@@ -15,6 +13,7 @@ use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
 use crate::engine::task_input::{nobody, say};
+use crate::engine::tasks::{self, TaskAction, is_ours};
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
@@ -33,9 +32,9 @@ use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
 use super::words::{
-    agent_and_text, ended_records, open_id, optional_agent, read_record, required_agent, several_agents,
+    agent_and_text, ended_records, open_id, optional_agent, parse, parse_optional, read_record,
+    required_agent, settings, several_agents, text,
 };
-use super::words::{parse, parse_optional, settings, text};
 
 pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
     let store = session.store()?;
@@ -43,9 +42,9 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         TaskCommand::Start(args) => {
             let (name, text) = agent_and_message(&args)?;
             let agent = store.agent(&name)?;
-            authority::reach_records(session, &store, &agent, "start a task of")?;
+            authority::reach_records(Context::new(session, &agent), "start a task of")?;
             let new = wanted(session, &store, &agent, args, text)?;
-            start(session, &store, &agent, new)
+            start(session, &agent, new)
         }
         TaskCommand::List { agents, ended } => {
             let chosen = several_agents(&store, &agents)?;
@@ -84,18 +83,18 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
         TaskCommand::Input { id, agent, text } => {
             let found = find(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
-            authority::reach_records(session, &store, &agent, "speak to a task of")?;
+            authority::reach_records(Context::new(session, &agent), "speak to a task of")?;
             input(session, &agent, found.id, text.as_deref())
         }
         TaskCommand::Stop { id, agent, grace, force } => {
             let grace: Span = parse("--grace", &grace)?;
             let found = find(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&found.agent)?;
-            authority::reach_records(session, &store, &agent, "stop a task of")?;
+            authority::reach_records(Context::new(session, &agent), "stop a task of")?;
             if force {
                 give_up(session, &agent, found.id)?;
             }
-            stop(session, &store, &agent, found.id, grace)
+            stop(session, &agent, found.id, grace)
         }
     }
 }
@@ -133,7 +132,7 @@ fn wanted(
                 Some(path) => settings("--from", path)?,
                 None => agent.policy_text()?,
             };
-            due::check(store, agent.name(), &child, &policy)?;
+            tasks::check(store, agent.name(), &child, &policy)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
             let text = text("TEXT", message.as_deref(), &bound)?;
             NewJob::Delegate { child, body: Body::Text { text }, policy }
@@ -191,14 +190,14 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
     Ok(Status::Done)
 }
 
-fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
+fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
     let desk = Context::new(session, agent);
     let task = desk.change(|draft| rules::start(draft, new))?.made;
     match &task.job {
-        TaskJob::Command { .. } => background::begin(session, store, agent, task.id)?,
+        TaskJob::Command { .. } => tasks::begin(Context::new(session, agent), task.id)?,
         // The delegation is committed, so a later step retries a failed delivery.
         TaskJob::ChildAgent { .. } => {
-            desk.carry_out([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
+            desk.run_effects([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
         }
     }
     let task = read(agent, task.id)?;
@@ -206,7 +205,7 @@ fn start(session: &mut Session, store: &Store, agent: &Agent<'_>, new: NewTask) 
     Ok(Status::Done)
 }
 
-fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
+fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span) -> Result<Status> {
     let task = read(agent, id)?;
     if !task.status.is_terminal() {
         if !is_ours(agent, &task, session.clock.now())? {
@@ -216,7 +215,7 @@ fn stop(session: &mut Session, store: &Store, agent: &Agent<'_>, id: TaskId, gra
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
                 .with_hint("end the command; that ends the task"));
         }
-        stop_tasks(session, store, agent, std::slice::from_ref(&task), grace)?;
+        stop_tasks(Context::new(session, agent), std::slice::from_ref(&task), grace)?;
     }
     let task = read(agent, id)?;
     show(session, &task);
@@ -228,7 +227,7 @@ fn give_up(session: &Session, agent: &Agent<'_>, id: TaskId) -> Result<()> {
     let task = read(agent, id)?;
     let away = away_task(agent, &task, session.clock.now())?;
     match away.filter(|_| !task.status.is_terminal()) {
-        Some(away) => background::give_up(session, agent, id, &away),
+        Some(away) => tasks::give_up(Context::new(session, agent), id, &away),
         None => Ok(()),
     }
 }
@@ -284,7 +283,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
         said.push('\n');
     }
     if is_elsewhere {
-        say(session, agent, &task, said.as_bytes())?;
+        say(Context::new(session, agent), &task, said.as_bytes())?;
     } else {
         let path = agent.workdir().task(id).stdin();
         supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;

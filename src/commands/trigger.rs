@@ -153,7 +153,7 @@ fn reach(
     own: Option<&TriggerScope>,
 ) -> Result<()> {
     if authority::inside(session, store)?.as_ref() != Some(agent.name()) {
-        return authority::reach(session, store, agent, &format!("{verb} a trigger of"));
+        return authority::reach(Context::new(session, agent), &format!("{verb} a trigger of"));
     }
     match own {
         Some(TriggerScope::Wait(_)) => Ok(()),
@@ -429,7 +429,7 @@ fn deliver(
         surface: DeliverySurface::Cli,
         hops: caller.map(|caller| caller.hops),
     };
-    let delivered = delivery::deliver(session, &agent, &policy, &trigger, delivery)?;
+    let delivered = delivery::deliver(Context::new(session, &agent), &policy, &trigger, delivery)?;
     if let Some(forecast) = delivered.forecast.as_ref().filter(|_| !delivered.admitted.duplicate) {
         delivery::note_if_in_vain(session, agent.name(), forecast);
     }

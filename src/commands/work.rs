@@ -1,8 +1,5 @@
 //! `work`: work items. `wait` and `timer` have files of their own.
 
-mod timer;
-mod waits;
-
 use serde_json::{Value, json};
 
 use crate::cli::WorkCommand;
@@ -24,10 +21,12 @@ use crate::rules::transition::work::{self, NewWork, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
 
-pub use waits::wait;
+use super::words::{agent_and_text, ended_records, optional_agent, parse_optional, required_agent, text};
 
-use super::words::{agent_and_text, ended_records, optional_agent, required_agent};
-use super::words::{parse_optional, text};
+mod timer;
+mod waits;
+
+pub use waits::wait;
 
 pub use timer::timer;
 
@@ -37,11 +36,10 @@ const CHANGE: &str = "change the records of";
 /// Changes the records of one agent by a rule, and returns the result of the rule.
 fn change<T>(
     session: &Session,
-    store: &Store,
     agent: &Agent<'_>,
     rule: impl FnOnce(&mut Draft) -> std::result::Result<T, Refusal>,
 ) -> Result<T> {
-    authority::reach_records(session, store, agent, CHANGE)?;
+    authority::reach_records(Context::new(session, agent), CHANGE)?;
     Ok(Context::new(session, agent).change(rule)?.made)
 }
 
@@ -67,9 +65,8 @@ pub fn work(session: &mut Session, command: WorkCommand) -> Result<Status> {
                 recheck_at: moment_in(session, "--recheck", recheck.as_deref())?,
                 pick,
             };
-            let changed = change(session, &store, &agent, |draft| {
-                work::add(draft, new).map(|item| changed(draft, item))
-            })?;
+            let changed =
+                change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
             show_changed(session, changed)
         }
         WorkCommand::List { agent, state, scheduling_state } => {
@@ -144,8 +141,7 @@ fn change_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
-    let changed =
-        change(session, store, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
+    let changed = change(session, &agent, |draft| rule(draft, found.id).map(|item| changed(draft, item)))?;
     show_changed(session, changed)
 }
 
@@ -158,7 +154,7 @@ fn complete_work(
 ) -> Result<Status> {
     let found = find_work(store, agent, part)?;
     let agent = store.agent(&found.agent)?;
-    authority::reach_records(session, store, &agent, CHANGE)?;
+    authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let mut open = Context::new(session, &agent).open()?;
     let plan = open.locked.look_past_inbox().plan(found.id)?;
     let item = work::complete(&mut open.draft, found.id, result, plan)?;

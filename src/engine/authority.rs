@@ -15,6 +15,7 @@ use crate::process;
 use crate::rules::authority;
 use crate::store::{Agent, Store};
 
+use super::context::Context;
 use super::session::{Session, agents};
 
 /// Returns the agent whose turn or task has called this command, even if that has ended. `None` in
@@ -33,17 +34,20 @@ pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
 
 /// Error when a turn or task calls this for an agent that is not its own child. `verb` names the
 /// action in the message.
-pub fn reach(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
-    match inside(session, store)? {
+pub fn reach(context: Context<'_>, verb: &str) -> Result<()> {
+    let store = context.store();
+    match inside(context.session, store)? {
         None => Ok(()),
-        Some(caller) => reach_from(store, &caller, &agent.identity()?, verb),
+        Some(caller) => reach_from(store, &caller, &context.agent.identity()?, verb),
     }
 }
 
 /// Error when a turn or task changes the records of an agent that is neither its own nor its own
 /// child.
-pub fn reach_records(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
-    match inside(session, store)? {
+pub fn reach_records(context: Context<'_>, verb: &str) -> Result<()> {
+    let agent = context.agent;
+    let store = context.store();
+    match inside(context.session, store)? {
         Some(caller) if caller != *agent.name() => reach_from(store, &caller, &agent.identity()?, verb),
         Some(_) | None => Ok(()),
     }
@@ -128,7 +132,7 @@ pub fn leave_out_others(
 ) -> Status {
     let mut reached = Vec::with_capacity(names.len());
     let status = session.each_agent(names, are_all, |session, name| {
-        reach(session, store, &store.agent(name)?, "tick")?;
+        reach(Context::new(session, &store.agent(name)?), "tick")?;
         reached.push(name.clone());
         Ok(Status::Done)
     });
@@ -141,9 +145,11 @@ const DESCENDANTS: usize = 1000;
 
 /// Error when a turn or task stops its own agent or an ancestor of it: the stop would wait for its
 /// caller, and the caller for the stop. `verb` names the action in the message.
-pub fn refuse_from_inside(session: &Session, store: &Store, agent: &Agent<'_>, verb: &str) -> Result<()> {
+pub fn refuse_from_inside(context: Context<'_>, verb: &str) -> Result<()> {
+    let agent = context.agent;
+    let store = context.store();
     // A turn or task that has ended may stop any agent.
-    let Ok(Some(caller)) = session.caller(store) else { return Ok(()) };
+    let Ok(Some(caller)) = context.session.caller(store) else { return Ok(()) };
     let (kind, what) = match caller.by {
         CalledBy::Turn { .. } => ("own_turn", "turn"),
         CalledBy::Task { .. } => ("own_task", "task"),

@@ -2,8 +2,8 @@
 //! those with one right answer; an import refuses an agent with any of them (contract, store §6).
 //! The store checks its files one by one; this module checks how the records in them fit together.
 
+use super::environment;
 use super::owner::{away, away_task};
-use super::program;
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
@@ -154,7 +154,7 @@ fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
             "it names no turn.command, so that messages wait: write there which program the agent runs"
                 .to_owned(),
         ),
-        Some(_) => program::fault(agent.store(), agent, &policy),
+        Some(_) => environment::fault(agent, &policy),
     };
     if let Some(message) = fault {
         checkup.find(FindingSubject::Policy, "turn_command", message, Remedy::Consider);

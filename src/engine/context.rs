@@ -4,14 +4,24 @@
 //! hooks of them.
 
 use crate::error::{Error, Result};
-use crate::model::records::{LeaseState, Records};
-use crate::model::state::State;
+use crate::model::preemption::Section;
+use crate::model::records::Records;
+use crate::model::retention::Retention;
+use crate::model::run::Run;
+use crate::model::state::{CurrentRun, State};
+use crate::model::time::Time;
+use crate::process::hook;
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
-use super::load::{self, Purpose};
-use super::sections;
+use super::load::{self, Loading, Purpose};
+use super::owner::away;
 use super::session::Session;
+
+/// If a run has written more than this fraction of the limit for all runs, the next step that comes
+/// to rest checks all run directories.
+const MUCH: u64 = 100;
 
 /// A command and the agent that it works on.
 #[derive(Clone, Copy)]
@@ -71,9 +81,9 @@ impl<'a> Context<'a> {
     /// Returns a draft from a snapshot that was already opened.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
-        let records = load::records(self.agent, seen, state, LeaseState::Free, now, Purpose::Look)?;
+        let records = load::records(self.agent, seen, state, Loading::unleased(now, Purpose::Look))?;
         let mut draft = Draft::new(records, self.session.clock.stamp()?);
-        sections::close_abandoned(self.agent, &mut draft);
+        rules::close_abandoned(&mut draft, |run, section| is_abandoned(self.agent, run, section, now));
         Ok(draft)
     }
 
@@ -105,16 +115,60 @@ impl<'a> Context<'a> {
         if let Some(waited) = locked.take_wait() {
             draft.waited_for_lock(waited);
         }
-        session.to_tell.borrow_mut().note(agent, &mut draft)?;
+        let mut pending = session.pending.borrow_mut();
+        pending.mark_attentions(agent, &mut draft)?;
         let raised = draft.raised().to_vec();
         let onlookers = draft.records.onlookers;
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        let moves = session.moves.borrow_mut().note(agent, &mut transaction, onlookers)?;
+        let transitions = pending.mark_transitions(agent, &mut transaction, onlookers)?;
         records.state = locked.commit(transaction)?;
-        session.moves.borrow_mut().add(moves);
-        session.to_tell.borrow_mut().add(&records.state.agent, &raised);
+        pending.add_transitions(agent.name(), transitions);
+        pending.add_attentions(&records.state.agent, &raised);
         session.raised.borrow_mut().extend(raised);
         Ok(records)
+    }
+
+    /// Changes the records by a rule that can't refuse, in one transaction.
+    pub fn update(self, rule: impl FnOnce(&mut Draft)) -> Result<()> {
+        let mut open = self.open()?;
+        rule(&mut open.draft);
+        open.commit().map(drop)
+    }
+
+    /// Commits the end of abandoned sections, if there are any and the agent's lock is free.
+    /// Returns the state after that.
+    pub fn end_abandoned_sections(self, state: State) -> Result<State> {
+        let now = self.session.clock.now();
+        let Some(run) = &state.current_run else { return Ok(state) };
+        if !run.sections.iter().any(|section| is_abandoned(self.agent, run, section, now)) {
+            return Ok(state);
+        }
+        // Opening the records closes the sections.
+        let opened = self.try_open()?;
+        opened.map_or(Ok(state), |open| open.commit())
+    }
+
+    /// Removes stale files of killed commands, and a part of the expired history, as far as
+    /// possible. Errors are ignored, because stale files do no harm. Only for a step that holds the
+    /// agent's lease.
+    pub fn sweep(self, locked: AgentTxn<'_>, retention: Retention) {
+        let has_hooks = locked.local().sweep().unwrap_or(false);
+        let _ = locked.sweep_some(retention, self.session.clock.now());
+        drop(locked);
+        if has_hooks {
+            // Runs without the lock, because ending leftover processes may take seconds.
+            let _ = hook::end_abandoned(&self.agent.workdir().tmp());
+        }
+    }
+
+    /// Clears the directory of a settled run, as far as possible. A step that comes to rest
+    /// retries. Must be called after the hooks were notified of the settlement.
+    pub fn clear_run(self, run: &Run, retention: Retention) {
+        let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
+        let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
+        if written > retention.output.0 / MUCH {
+            let _ = self.agent.local().sweep_soon();
+        }
     }
 }
 
@@ -133,4 +187,19 @@ impl<'a> OpenTxn<'a> {
     pub fn commit(self) -> Result<State> {
         Ok(self.context.commit(&self.locked, self.draft)?.state)
     }
+}
+
+/// True if the process that ran the command of a section is gone. False if that can't be read, or
+/// is on another machine.
+fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
+    section.of_command
+        && away(agent, run, now).is_ok_and(|away| away.is_none())
+        && agent
+            .ready_local()
+            .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
+}
+
+/// True if a run has sections that end with a process, which changes no record.
+pub fn has_command_section(run: &CurrentRun) -> bool {
+    run.sections.iter().any(|section| section.of_command)
 }

@@ -10,28 +10,29 @@ use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, HeldLease, Store, Subject};
 
-use super::background;
 use super::context::Context;
-use super::due::{TaskAction, check, due_with_child, is_lasting, never_begun};
 use super::gate::open_gate;
 use super::lookup::{Whereabouts, whereabouts};
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
 use super::session::Session;
+use super::tasks::{self, TaskAction, check, due_with_child, is_lasting, never_begun};
 
 /// Reason for which a child's message is dropped when its delegation was cancelled.
 const CANCELLED: &str = "delegation_cancelled";
 
 /// Creates and starts the child if necessary, and sends it the message. Idempotent. Only one
 /// process at a time does this; another one returns at once.
-pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskId) -> Result<()> {
+pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
+    let Context { session, agent: parent } = context;
+    let store = context.store();
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
     let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
     match make_ready(session, store, parent.name(), &child, &assignment.policy) {
         Ok(()) => {}
         Err(error) if is_lasting(&error) => {
-            background::finish(session, parent, id, TaskEnding::Child(never_begun(&error)))?;
+            tasks::finish(context, id, TaskEnding::Child(never_begun(&error)))?;
             return Err(error);
         }
         Err(error) => return Err(error),
@@ -41,7 +42,7 @@ pub fn hand_over(session: &Session, store: &Store, parent: &Agent<'_>, id: TaskI
         return Ok(());
     }
     outbox::put(session, store, &child, &[&assignment.message])?;
-    Context::new(session, parent).change(|draft| rules::handed_over(draft, id)).map(drop)
+    context.change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
 /// Returns the child and the assignment of a delegation that has not been handed over.
@@ -84,7 +85,7 @@ fn make_ready(
     if !is_closed()? {
         return Ok(());
     }
-    match open_gate(session, store, &child, &rights::agent(parent)) {
+    match open_gate(Context::new(session, &child), &rights::agent(parent)) {
         // Another process has started the child meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
@@ -107,13 +108,12 @@ pub struct Withdrawn {
 /// it.
 pub fn begin_withdrawal<'s>(
     session: &Session,
-    store: &'s Store,
-    parent: &Agent<'_>,
+    parent: &Agent<'s>,
     task: &Task,
 ) -> Result<Option<(Agent<'s>, Withdrawn)>> {
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
     let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
-    let child = match store.agent(child) {
+    let child = match parent.store().agent(child) {
         Ok(agent) => agent,
         Err(Error::NoAgent { .. }) => return Ok(None),
         Err(error) => return Err(error),
@@ -122,14 +122,14 @@ pub fn begin_withdrawal<'s>(
         return Ok(None);
     }
     // The message is dropped before the stop, so that the child does not claim it.
-    let is_back = withdraw(session, &child, *message_id)?;
+    let is_back = withdraw(Context::new(session, &child), *message_id)?;
     Ok(Some((child, Withdrawn { message_id: *message_id, is_back, _held: held })))
 }
 
 impl Withdrawn {
     /// The message is dropped again after the stop, so that an interrupted run is not repeated.
-    pub fn end(self, session: &Session, child: &Agent<'_>) -> Result<()> {
-        if self.is_back { Ok(()) } else { withdraw(session, child, self.message_id).map(drop) }
+    pub fn end(self, child: Context<'_>) -> Result<()> {
+        if self.is_back { Ok(()) } else { withdraw(child, self.message_id).map(drop) }
     }
 }
 
@@ -138,8 +138,8 @@ fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
 }
 
 /// Drops the message of a cancelled delegation. Returns false if a run has claimed it.
-fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool> {
-    let locked = child.change(session.clock.now())?;
+fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
+    let locked = context.agent.change(context.session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
         return Ok(false);
@@ -147,7 +147,6 @@ fn withdraw(session: &Session, child: &Agent<'_>, id: MessageId) -> Result<bool>
     let seen = locked.look(&state)?;
     let Some(waiting) = seen.waiting(id)? else { return Ok(true) };
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(true) };
-    let context = Context::new(session, child);
     let mut draft = context.draft_of(&seen, state)?;
     drop_message(&mut draft, message, CANCELLED);
     context.commit(&locked, draft)?;
@@ -158,14 +157,16 @@ impl Context<'_> {
     /// Settles the parent's task at once if this child has completed it. An error is ignored,
     /// because the parent's next step settles the task too.
     pub fn tell_parent(self) {
-        let Context { session, agent: child } = self;
-        if let Err(error) = try_to_tell(session, self.store(), child) {
-            session.out.note(&format!("{}: its parent has not heard of it yet: {error}", child.name()));
+        if let Err(error) = try_to_tell(self) {
+            let name = self.agent.name();
+            self.session.out.note(&format!("{name}: its parent has not heard of it yet: {error}"));
         }
     }
 }
 
-fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()> {
+fn try_to_tell(context: Context<'_>) -> Result<()> {
+    let Context { session, agent: child } = context;
+    let store = context.store();
     let Some(name) = child.identity()?.parent else { return Ok(()) };
     let parent = match store.agent(&name) {
         Ok(parent) => parent,
@@ -179,7 +180,7 @@ fn try_to_tell(session: &Session, store: &Store, child: &Agent<'_>) -> Result<()
     let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
-            background::finish(session, &parent, task.id, TaskEnding::Child(end))?;
+            tasks::finish(Context::new(session, &parent), task.id, TaskEnding::Child(end))?;
         }
     }
     Ok(())

@@ -1,24 +1,26 @@
 //! Deliveries through a trigger: authentication of the sender, and the answer.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::error::Result;
 use crate::model::continuation::Runs;
-use crate::model::id::{AgentName, TriggerId};
-use crate::model::message::WakeHint;
+use crate::model::dedupe::DedupeEntry;
+use crate::model::id::{AgentName, MessageId, TriggerId};
+use crate::model::message::{Message, MessageStatus, WakeHint};
 use crate::model::policy::Policy;
-use crate::model::records::LeaseState;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::{DeliveryMode, Trigger, Verify};
 use crate::rules::delivery::{self, Delivery};
 use crate::rules::forecast::{Forecast, of_hint};
 use crate::rules::signature::{self, Capability, Shown, SignedRequest};
-use crate::rules::transition::arrival::admit_hint;
+use crate::rules::transition::arrival::{admit_drop, admit_hint};
+use crate::rules::transition::inbox as rules;
 use crate::store::Agent;
 
-use super::arrivals::{AdmittedArrival, admit_each_once, repeat};
 use super::context::Context;
-use super::load::{self, Purpose};
+use super::load::{self, Loading, Purpose};
 use super::session::Session;
 
 /// Proof that a sender has the secret of a trigger.
@@ -70,31 +72,30 @@ pub fn open(
 /// Without a dedupe key this writes one new file and takes no lock. With a key it takes the agent's
 /// lock, to look the key up.
 pub fn deliver(
-    session: &Session,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     policy: &Policy,
     trigger: &Trigger,
     delivery: Delivery,
 ) -> Result<Delivered> {
-    let mut stamp = session.clock.stamp()?;
+    let mut stamp = context.session.clock.stamp()?;
     let admitted = delivery::admit(trigger, delivery, &policy.limits, &mut stamp)?;
     let forecast = match &admitted {
         delivery::AdmittedDelivery::Message(_) => None,
-        delivery::AdmittedDelivery::Hint { hint, .. } => forecast(session, agent, hint),
+        delivery::AdmittedDelivery::Hint { hint, .. } => forecast(context, hint),
     };
-    Ok(Delivered { admitted: arrive(session, agent, policy, admitted)?, forecast })
+    Ok(Delivered { admitted: arrive(context, policy, admitted)?, forecast })
 }
 
 fn arrive(
-    session: &Session,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     policy: &Policy,
     admitted: delivery::AdmittedDelivery,
 ) -> Result<AdmittedArrival> {
+    let agent = context.agent;
     let anew = AdmittedArrival::anew(admitted.id());
     match admitted {
         delivery::AdmittedDelivery::Message(message) if message.dedupe_key.is_some() => {
-            let answer = admit_each_once(session, agent, policy, vec![*message], None)?.pop();
+            let answer = admit_each_once(context, policy, vec![*message], None)?.pop();
             Ok(answer.unwrap_or(anew))
         }
         delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| anew),
@@ -102,7 +103,7 @@ fn arrive(
             agent.arrive_hint(&hint).map(|()| anew)
         }
         delivery::AdmittedDelivery::Hint { hint, dedupe_key: Some(key) } => {
-            let (now, window) = (session.clock.now(), policy.limits.dedupe_window);
+            let (now, window) = (context.session.clock.now(), policy.limits.dedupe_window);
             let locked = agent.change(now)?;
             let state = locked.state()?;
             let seen = locked.look_past_inbox();
@@ -110,7 +111,6 @@ fn arrive(
                 return Ok(repeat(&entry, false));
             }
             locked.forget_old_keys(now, window)?;
-            let context = Context::new(session, agent);
             let mut draft = context.draft_of(&seen, state)?;
             admit_hint(&mut draft, *hint, key);
             context.commit(&locked, draft)?;
@@ -121,14 +121,15 @@ fn arrive(
 
 /// Returns the expected effect of a new hint. `None` if the caller may not read the agent's
 /// records, or they are damaged; the hint is admitted all the same.
-pub fn forecast(session: &Session, agent: &Agent<'_>, hint: &WakeHint) -> Option<Forecast> {
+pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
+    let agent = context.agent;
     if agent.store().guest().is_some() {
         return None;
     }
-    let now = session.clock.now();
+    let now = context.session.clock.now();
     let records = agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
-        load::records(agent, &seen, state, LeaseState::Free, now, Purpose::Look)
+        load::records(agent, &seen, state, Loading::unleased(now, Purpose::Look))
     });
     records.ok().map(|records| of_hint(&records, hint))
 }
@@ -170,4 +171,71 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
         foretell(&mut answer, forecast);
     }
     answer
+}
+
+/// Result of admitting one message.
+pub struct AdmittedArrival {
+    pub id: MessageId,
+    pub status: MessageStatus,
+    pub duplicate: bool,
+}
+
+impl AdmittedArrival {
+    pub fn anew(id: MessageId) -> AdmittedArrival {
+        AdmittedArrival { id, status: MessageStatus::Queued, duplicate: false }
+    }
+}
+
+/// Admits each message, unless its dedupe key was admitted within the window: then the id of the
+/// earlier message is returned. New messages and their keys are committed in one transaction. With
+/// `later`, the new messages become timers.
+pub fn admit_each_once(
+    context: Context<'_>,
+    policy: &Policy,
+    messages: Vec<Message>,
+    later: Option<Time>,
+) -> Result<Vec<AdmittedArrival>> {
+    let now = context.session.clock.now();
+    let window = policy.limits.dedupe_window;
+    let locked = context.agent.change(now)?;
+    let state = locked.state()?;
+    let seen = locked.look_past_inbox();
+    let mut answers = Vec::with_capacity(messages.len());
+    let mut new = Vec::with_capacity(messages.len());
+    let mut keys: HashMap<String, MessageId> = HashMap::new();
+    for message in messages {
+        if let Some(key) = &message.dedupe_key {
+            if let Some(id) = keys.get(key) {
+                answers.push(AdmittedArrival { duplicate: true, ..AdmittedArrival::anew(*id) });
+                continue;
+            }
+            if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
+                let claimed =
+                    state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
+                answers.push(repeat(&entry, claimed));
+                continue;
+            }
+            keys.insert(key.clone(), message.id);
+        }
+        answers.push(AdmittedArrival::anew(message.id));
+        new.push(message);
+    }
+    if new.is_empty() {
+        return Ok(answers);
+    }
+    locked.forget_old_keys(now, window)?;
+    let mut draft = context.draft_of(&seen, state)?;
+    for message in new {
+        match later {
+            Some(at) => rules::put_off(&mut draft, message, at)?,
+            None => admit_drop(&mut draft, message, None),
+        }
+    }
+    context.commit(&locked, draft)?;
+    Ok(answers)
+}
+
+pub fn repeat(entry: &DedupeEntry, claimed: bool) -> AdmittedArrival {
+    let status = if claimed { MessageStatus::Dequeued } else { entry.status };
+    AdmittedArrival { id: entry.message_id, status, duplicate: true }
 }

@@ -1,5 +1,7 @@
 //! Effects outside the records of an agent, as values: due after a commit, or found by a step.
 
+use std::collections::VecDeque;
+
 use crate::error::Result;
 use crate::model::agent::Status;
 use crate::model::id::RunId;
@@ -9,9 +11,14 @@ use crate::model::state::State;
 use crate::model::task::{Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
 use crate::rules::step::Before;
-use crate::store::{Agent, Snapshot, Store};
+use crate::rules::transition::task::TaskEnding;
+use crate::store::{Agent, Snapshot, Subject};
 
-use super::due::{self, TaskAction};
+use super::context::Context;
+use super::delegate;
+use super::recover::settle_abandoned;
+use super::stop::{end_tasks, stop_child};
+use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
 
 /// One effect. If a process is killed while it runs an effect, the next step finds the effect
 /// again.
@@ -37,7 +44,6 @@ pub enum Effect {
 
 /// Returns the effects that come before a step loads the records. Empty if no open task needs any.
 pub fn before(
-    store: &Store,
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: &State,
@@ -49,7 +55,7 @@ pub fn before(
         Before::Settle(run_id) => vec![Effect::Settle(run_id)],
         Before::Deliver => vec![Effect::Deliver],
         Before::LookAfterTasks => {
-            let found = due::due(store, agent, seen, state, now)?;
+            let found = tasks::due(agent, seen, state, now)?;
             found.into_iter().map(|(task, due)| Effect::Task(Box::new(task), due)).collect()
         }
     })
@@ -91,4 +97,57 @@ pub fn after_failure(state: &State) -> Option<Effect> {
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
     let is_left = state.status == Status::Stopped && state.open_tasks > 0 && !was_stopped;
     is_left.then_some(Effect::EndTasks)
+}
+
+impl Context<'_> {
+    /// Runs effects in order; effects that one of them causes come right after it. Must be called
+    /// without the lock. Returns the run that was settled, if one was.
+    ///
+    /// The error of a task is printed and left to the next step, so that it does not block the
+    /// agent's other work. Any other error ends the loop.
+    pub fn run_effects(self, effects: impl IntoIterator<Item = Effect>) -> Result<Option<RunId>> {
+        let (out, name) = (&self.session.out, self.agent.name());
+        let mut left: VecDeque<Effect> = effects.into_iter().collect();
+        let mut settled = None;
+        while let Some(effect) = left.pop_front() {
+            match effect {
+                Effect::Tell => self.tell(),
+                Effect::TellAbandoned => self.tell_abandoned(),
+                Effect::TellParent => self.tell_parent(),
+                Effect::Settle(run_id) => {
+                    if let Some(after) = settle_abandoned(self, run_id)? {
+                        settled = Some(run_id);
+                        after.into_iter().rev().for_each(|effect| left.push_front(effect));
+                    }
+                }
+                Effect::Deliver => self.deliver()?,
+                Effect::Task(task, due) => {
+                    let id = task.id;
+                    if let Err(error) = self.see_to(*task, due) {
+                        out.note(&format!("{name}: {id}: {error}"));
+                    }
+                }
+                Effect::EndTasks => {
+                    if let Err(error) = end_tasks(self) {
+                        out.note(&format!("{name}: its tasks have not all ended: {error}"));
+                    }
+                }
+                Effect::Clear(run, retention) => self.clear_run(&run, retention),
+            }
+        }
+        Ok(settled)
+    }
+
+    fn see_to(self, task: Task, due: TaskAction) -> Result<()> {
+        match due {
+            TaskAction::Begin => tasks::begin(self, task.id),
+            TaskAction::Settle => match self.agent.lease(Subject::Task(task.id), self.session.clock.now())? {
+                Some(held) => tasks::settle(self, task.id, &held, SUPERVISOR_GONE).map(drop),
+                None => Ok(()),
+            },
+            TaskAction::HandOver => delegate::hand_over(self, task.id),
+            TaskAction::End(end) => tasks::finish(self, task.id, TaskEnding::Child(end)).map(drop),
+            TaskAction::StopChild(end) => stop_child(self, task, end),
+        }
+    }
 }

@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::error::Result;
-use crate::model::policy::Policy;
+use crate::model::policy::{CommandSpec, Policy};
 use crate::model::state::CurrentRun;
 use crate::model::turn::RunClaimant;
 use crate::process::git::is_of_caller;
-use crate::process::{self, host};
+use crate::process::{self, host, program};
 use crate::store::{Agent, Store};
 
 /// Returns the identity of this process as the claimant of a run or task.
@@ -27,11 +27,11 @@ pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
 /// Returns the environment of a command of the agent: inherited variables, those of its policy over
 /// them, the agent's name, and its run, if the command acts for one.
 pub fn environment(
-    store: &Store,
     agent: &Agent<'_>,
     policy: &Policy,
     run: Option<&CurrentRun>,
 ) -> Vec<(OsString, OsString)> {
+    let store = agent.store();
     let mut env = inherited(store, policy);
     let mut set = |name: &str, value: OsString| set(&mut env, name, value);
     set("DORMOUSE_DIR", store.anchor().path().into());
@@ -83,4 +83,27 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
 pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
     env.retain(|(other, _)| other != name);
     env.push((name.into(), value));
+}
+
+/// Returns the reason for which the turn command can't be started, with a hint. `None` if no error
+/// is known, or no command is set, which is reported elsewhere.
+pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
+    let argv: Vec<OsString> = match policy.turn.command.as_ref()? {
+        CommandSpec::Argv(argv) => argv.iter().map(OsString::from).collect(),
+        // Only a shell can tell which words of a line are commands, but a path at its beginning is
+        // one.
+        CommandSpec::Line(line) => {
+            let first = line.split_whitespace().next().filter(|word| is_path(word))?;
+            vec![OsString::from(first)]
+        }
+    };
+    let env = environment(agent, policy, None);
+    let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+    program::fault(&argv, &agent.store().anchor().leads_to(&policy.turn.workdir), path)
+}
+
+/// True if a shell takes the word literally as the path of a program.
+fn is_path(word: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
+    word.contains('/') && word.chars().all(is_plain)
 }

@@ -13,27 +13,21 @@ use crate::model::policy::{FirstTold, PreemptionPolicy};
 use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
-use crate::process::is_past;
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
-use crate::process::{Patience, ProcessMark};
+use crate::process::{Patience, ProcessMark, is_past, wait_until};
 use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::{finish_stop, interrupt, settle};
-use crate::store::{Agent, RecordWatch, Store, Subject};
+use crate::store::{Agent, RecordWatch, Subject};
 
-use super::context::Context;
+use super::context::{Context, has_command_section};
 use super::hooks::{self, HookEvent, InstalledHook};
-use super::installed;
-use super::litter;
-use super::monitor::Grace;
+use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
-use super::patience::wait_until;
-use super::sections;
-use super::session::Session;
-use super::turn::{KILL_GRACE, surroundings};
+use super::turn::surroundings;
 
 /// Time that `stop` waits for the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
@@ -49,24 +43,19 @@ const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
 /// Opens the gate of an agent that is not started, if `by` may. Returns the status before, and the
 /// state after.
-pub fn open_gate(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    by: &Origin,
-) -> Result<(AgentStatus, State)> {
-    let context = Context::new(session, agent);
+pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, State)> {
+    let agent = context.agent;
     let mut open = context.open()?;
     let previous = open.draft.records.state.status;
     lifecycle::refuse_without_command(&open.draft)?;
     if lifecycle::is_uninitialized(&open.draft.records.state)
-        && let Some(hook) = hooks::find(store, agent, installed::ON_STARTUP)
+        && let Some(hook) = hooks::find(context, hooks::ON_STARTUP)
     {
         lifecycle::begin_start(&mut open.draft, by)?;
         let limit = Some(open.draft.records.policy.timeouts.init);
         let state = open.commit()?;
         let event = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
-        if let Some(failure) = hook.run_within(session, &event, limit, &mut Nobody)?.failure {
+        if let Some(failure) = hook.run_within(&event, limit, &mut Nobody)? {
             if context.change(lifecycle::end_late_start)?.is_changed {
                 context.tell();
             }
@@ -130,15 +119,16 @@ impl Halted {
 }
 
 /// Closes the gate of an agent, and ends its run.
-pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Halted> {
-    let (closed, beside) = close_gate(session, store, agent, how)?;
+pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
+    let session = context.session;
+    let (closed, beside) = close_gate(context, how)?;
     let Closed { previous, changed, grace, .. } = closed;
-    let end = || end_what_runs(session, store, agent, closed);
+    let end = || end_what_runs(context, closed);
     let (state, run, ended) = match beside {
         None => end()?,
         Some((hook, event)) => {
-            let (ended, ran) = hook.run_beside(session, &event, end);
-            hooks::recorded(session, ran);
+            let (ended, ran) = hook.run_beside(&event, end);
+            hooks::report_failure(session, ran);
             ended?
         }
     };
@@ -147,12 +137,8 @@ pub fn halt(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> 
 
 /// Ends the run of an agent whose gate is closed. Returns the state after that, the run that ended,
 /// and the error that kept it from ending.
-fn end_what_runs(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    closed: Closed,
-) -> Result<(State, Option<EndedRun>, Result<()>)> {
+fn end_what_runs(context: Context<'_>, closed: Closed) -> Result<(State, Option<EndedRun>, Result<()>)> {
+    let agent = context.agent;
     let Closed { state, run: run_before, recovered, grace, preemption, .. } = closed;
     if state.status != AgentStatus::Stopped {
         // The run had ended while the hook ran.
@@ -162,9 +148,10 @@ fn end_what_runs(
     // An interrupted stop has left its run, which any later stop ends.
     Ok(match state.current_run.clone() {
         Some(run) => {
-            wait_for_section(session, agent, &run, &preemption)?;
-            let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(session.clock.now()));
-            match end_run(session, store, agent, &run, left.min(grace).as_std(), preemption.signal) {
+            wait_for_section(context, &run, &preemption)?;
+            let left =
+                kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
+            match end_run(context, &run, left.min(grace).as_std(), preemption.signal) {
                 // The tasks are ended even if the run does not end.
                 Err(error) => (state, None, Err(error)),
                 Ok(state) => {
@@ -203,17 +190,15 @@ struct Closed {
 /// hook this is one commit, and also if the turn is to be ended while the hook runs; then the hook
 /// is returned.
 fn close_gate<'a>(
-    session: &Session,
-    store: &'a Store,
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     how: &Stop,
 ) -> Result<(Closed, Option<(InstalledHook<'a>, HookEvent)>)> {
-    let context = Context::new(session, agent);
+    let session = context.session;
     let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let hook = hooks::find(store, agent, installed::ON_SHUTDOWN);
+    let hook = hooks::find(context, hooks::ON_SHUTDOWN);
     // If this stop is killed while its hook runs, the tick ends the turn after this time.
     let at_most = match &hook {
         Some(_) if !how.now => {
@@ -235,7 +220,7 @@ fn close_gate<'a>(
         None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
             let event = event(&open.commit()?);
-            hooks::recorded(session, hook.run(session, &event));
+            hooks::report_failure(session, hook.run(&event));
             context.change(|draft| shut_down(draft, grace))?.state
         }
     };
@@ -253,14 +238,8 @@ fn close_gate<'a>(
 
 /// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.
 /// `grace`: time between SIGTERM and SIGKILL.
-pub fn end_run(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    run: &CurrentRun,
-    grace: Duration,
-    first: FirstTold,
-) -> Result<State> {
+pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: FirstTold) -> Result<State> {
+    let Context { session, agent } = context;
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
         let (name, id, until) = (agent.name(), run.run_id, run.lease_expires_at);
@@ -277,7 +256,7 @@ pub fn end_run(
         return agent.peek();
     }
     let killed = end_processes(agent, run.run_id, grace, first)?;
-    let mut open = Context::new(session, agent).open()?;
+    let mut open = context.open()?;
     let draft = &mut open.draft;
     let is_current =
         draft.records.state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
@@ -286,7 +265,7 @@ pub fn end_run(
     }
     match agent.workdir().run(run.run_id).noted_end()? {
         Some(end) => {
-            let around = surroundings(session, store, agent, &open.locked.look_past_inbox(), &end)?;
+            let around = surroundings(context, &open.locked.look_past_inbox(), &end)?;
             settle(draft, run.run_id, end, None, &around)?;
         }
         None if run.stopping.is_some() => {
@@ -298,7 +277,7 @@ pub fn end_run(
     let state = open.commit()?;
     // A living tick has still to note the end of the turn, and then clears the directory itself.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
-        litter::clear(agent, &run, retention);
+        context.clear_run(&run, retention);
     }
     Ok(state)
 }
@@ -316,12 +295,8 @@ fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
 
 /// Waits until no section protects a run on this machine: the sections have ended or expired, or
 /// the run is over. Other changes, such as a `stop --now`, take effect at once.
-pub fn wait_for_section(
-    session: &Session,
-    agent: &Agent<'_>,
-    run: &CurrentRun,
-    preemption: &PreemptionPolicy,
-) -> Result<()> {
+pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &PreemptionPolicy) -> Result<()> {
+    let Context { session, agent } = context;
     let now = session.clock.now();
     if protected_until(run, now).is_none() || away(agent, run, now)?.is_some() {
         return Ok(());
@@ -331,9 +306,9 @@ pub fn wait_for_section(
     watch.follow_records(agent);
     loop {
         let now = session.clock.now();
-        let state = sections::settled(session, agent, agent.peek()?)?;
+        let state = context.end_abandoned_sections(agent.peek()?)?;
         let current = state.current_run.filter(|current| current.run_id == run.run_id);
-        let unseen = current.as_ref().is_some_and(sections::end_unseen).then_some(LOOKS_AGAIN);
+        let unseen = current.as_ref().is_some_and(has_command_section).then_some(LOOKS_AGAIN);
         let Some(until) = current.and_then(|current| protected_until(&current, now)) else { return Ok(()) };
         let end = grace.end(until, until.min(now.after(preemption.max_section)), now);
         if is_past(end) || !agent.is_leased(Subject::Run)? {

@@ -1,5 +1,5 @@
-//! Hooks: programs that the operator has installed to run at an agent's transitions (contract,
-//! execution §5).
+//! Hooks: programs that the operator has installed in `hooks/` of an agent or of the state
+//! directory, to run at an agent's transitions (contract, execution §5).
 //!
 //! No hook runs while the agent's lock is held. A command that a hook calls runs no hooks, because
 //! a hook could otherwise cause itself to be called again.
@@ -7,6 +7,7 @@
 use std::path::PathBuf;
 use std::thread;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::beneath::Spot;
@@ -16,25 +17,50 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Limit;
+use crate::model::records::InstalledHooks;
 use crate::model::run::Exit;
 use crate::model::state::{CurrentRun, FailureTold, PendingTransition, State};
 use crate::model::time::Span;
-use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Monitor, Nobody, TurnResult};
+use crate::process::{FENCE, HOOK};
 use crate::rules::telling as rules;
-use crate::store::{Agent, Store};
+use crate::store::Agent;
 
 use super::context::Context;
 use super::environment::{environment, set, workspace_path};
-use super::installed::{is_nested, program};
 use super::session::Session;
+
+pub const ON_STARTUP: &str = "on-startup";
+pub const ON_SCHEDULED: &str = "on-scheduled";
+pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
+pub const ON_SUSPEND: &str = "on-suspend";
+pub const ON_RESUME: &str = "on-resume";
+pub const ON_SHUTDOWN: &str = "on-shutdown";
+pub const ON_RECOVERY_START: &str = "on-recovery-start";
+pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
+pub const ON_STATE_CHANGE: &str = "on-state-change";
+pub const ON_ATTENTION: &str = "on-attention";
+
+/// Names of all hooks, in the order of an agent's life.
+const NAMES: [&str; 10] = [
+    ON_STARTUP,
+    ON_SCHEDULED,
+    ON_PREEMPT_REQUEST,
+    ON_SUSPEND,
+    ON_RESUME,
+    ON_SHUTDOWN,
+    ON_RECOVERY_START,
+    ON_RECOVERY_COMPLETE,
+    ON_STATE_CHANGE,
+    ON_ATTENTION,
+];
 
 /// Maximum of a hook's output that is logged in the ledger, in bytes, from its end.
 const OUTPUT_MAX: usize = 4096;
 
 /// Event that a hook is told of.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub struct HookEvent {
     agent: AgentName,
     pub from: Option<ExecutionState>,
@@ -43,10 +69,13 @@ pub struct HookEvent {
     reason: Option<String>,
     run_id: Option<RunId>,
     /// Failure for which a recovery begins or ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureTold>,
     /// True if a recovery has ended with success.
+    #[serde(skip_serializing_if = "Option::is_none")]
     success: Option<bool>,
     /// Attention that the hook is called for.
+    #[serde(skip)]
     attention: Option<Attention>,
 }
 
@@ -89,15 +118,15 @@ impl HookEvent {
     }
 
     /// Returns the event of a transition, for `on-state-change`.
-    pub fn transition(agent: &AgentName, untold: &PendingTransition) -> HookEvent {
+    pub fn transition(agent: &AgentName, pending: &PendingTransition) -> HookEvent {
         HookEvent {
             agent: agent.clone(),
-            from: Some(untold.from),
-            to: Some(untold.to),
-            task_id: untold.task_id,
-            reason: Some(untold.cause.clone()),
-            run_id: untold.run_id,
-            failure: untold.failure.clone(),
+            from: Some(pending.from),
+            to: Some(pending.to),
+            task_id: pending.task_id,
+            reason: Some(pending.cause.clone()),
+            run_id: pending.run_id,
+            failure: pending.failure.clone(),
             success: None,
             attention: None,
         }
@@ -113,20 +142,17 @@ impl HookEvent {
 }
 
 /// Prints the failure of a hook that changes nothing else.
-pub fn recorded(session: &Session, ran: Result<HookResult>) {
+pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
     match ran {
-        Ok(HookResult { failure: None }) => {}
-        Ok(HookResult { failure: Some(failure) }) => {
-            session.out.note(&format!("{}: {failure}", failure.agent))
-        }
+        Ok(None) => {}
+        Ok(Some(failure)) => session.out.note(&format!("{}: {failure}", failure.agent)),
         Err(error) => session.out.note(&error.to_string()),
     }
 }
 
-/// An installed hook.
+/// An installed hook of an agent.
 pub struct InstalledHook<'a> {
-    store: &'a Store,
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     name: &'static str,
     program: PathBuf,
     /// Fencing token of the lease under which it runs.
@@ -134,12 +160,12 @@ pub struct InstalledHook<'a> {
 }
 
 /// Returns the hook of an agent: its own, else that of the state directory.
-pub fn find<'a>(store: &'a Store, agent: &'a Agent<'a>, name: &'static str) -> Option<InstalledHook<'a>> {
+pub fn find<'a>(context: Context<'a>, name: &'static str) -> Option<InstalledHook<'a>> {
     if is_nested() {
         return None;
     }
-    let program = program(agent, name)?;
-    Some(InstalledHook { store, agent, name, program, fence: None })
+    let program = program(context.agent, name)?;
+    Some(InstalledHook { context, name, program, fence: None })
 }
 
 /// Identity under which the commands of a hook act.
@@ -149,12 +175,7 @@ enum Speaks {
     AsOperator,
 }
 
-/// Result of a hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HookResult {
-    pub failure: Option<HookFailure>,
-}
-
+/// Failure of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HookFailure {
     agent: AgentName,
@@ -191,33 +212,31 @@ impl InstalledHook<'_> {
         InstalledHook { fence, ..self }
     }
 
-    /// Runs the hook to its end, without the lock. Its failure is logged in the ledger, and so is
-    /// its output, if it has no run with a log.
-    pub fn run(&self, session: &Session, event: &HookEvent) -> Result<HookResult> {
-        self.run_within(session, event, None, &mut Nobody)
+    /// Runs the hook to its end, without the lock. Returns its failure, if it has failed. The
+    /// failure is logged in the ledger, and so is its output, if it has no run with a log.
+    pub fn run(&self, event: &HookEvent) -> Result<Option<HookFailure>> {
+        self.run_within(event, None, &mut Nobody)
     }
 
-    /// Runs the hook within the timeout of the state that waits for it, while `lasts` is true.
+    /// Runs the hook within the timeout of the state that waits for it, until `monitor` ends it.
     pub fn run_within(
         &self,
-        session: &Session,
         event: &HookEvent,
         limit: Option<Limit>,
         monitor: &mut dyn Monitor,
-    ) -> Result<HookResult> {
+    ) -> Result<Option<HookFailure>> {
         let (spec, timeout) = self.spec(event, limit, Speaks::AsItsRun)?;
         let ran = hook::run(&spec, monitor)?;
-        self.conclude(session, event, timeout, ran)
+        self.conclude(event, timeout, ran)
     }
 
     /// Runs the hook while `act` ends the run that it is about. The hook acts as the operator,
     /// because processes with the mark of the run are killed.
     pub fn run_beside<T>(
         &self,
-        session: &Session,
         event: &HookEvent,
         act: impl FnOnce() -> T,
-    ) -> (T, Result<HookResult>) {
+    ) -> (T, Result<Option<HookFailure>>) {
         let (spec, timeout) = match self.spec(event, None, Speaks::AsOperator) {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
@@ -231,17 +250,17 @@ impl InstalledHook<'_> {
             };
             (made, ran)
         });
-        (made, ran.and_then(|ran| self.conclude(session, event, timeout, ran)))
+        (made, ran.and_then(|ran| self.conclude(event, timeout, ran)))
     }
 
     /// Records how the hook ended.
     fn conclude(
         &self,
-        session: &Session,
         event: &HookEvent,
         timeout: Option<Span>,
-        (ended, said): (TurnResult, String),
-    ) -> Result<HookResult> {
+        (ended, output): (TurnResult, String),
+    ) -> Result<Option<HookFailure>> {
+        let session = self.context.session;
         session.cancelled_by.set(session.cancelled_by.get().or(ended.cancelled_by));
         let failure = failure(&ended, timeout).map(|how| HookFailure {
             agent: event.agent.clone(),
@@ -250,11 +269,19 @@ impl InstalledHook<'_> {
             said: ended.stderr.last_line.clone(),
             was_killed: !ended.timed_out && matches!(ended.exit, Exit::Signal { .. }),
         });
-        let unheard = self.log(event).is_none() && !said.is_empty();
-        if failure.is_some() || unheard {
-            self.record(session, event, failure.as_ref(), unheard.then_some(said.as_str()))?;
+        let is_unlogged = !output.is_empty() && self.log(event).is_none();
+        if failure.is_some() || is_unlogged {
+            let mut data = json!({ "hook": self.name, "success": failure.is_none() });
+            if let Some(failure) = &failure {
+                data["reason"] = json!(failure.how);
+                data["last_line"] = json!(failure.said);
+            }
+            if is_unlogged {
+                data["output"] = json!(end_of(&output));
+            }
+            self.context.update(|draft| draft.event(EventKind::HookEnded, event.run_id, data))?;
         }
-        Ok(HookResult { failure })
+        Ok(failure)
     }
 
     /// Returns the program of the hook, and its timeout.
@@ -264,7 +291,7 @@ impl InstalledHook<'_> {
         limit: Option<Limit>,
         speaks: Speaks,
     ) -> Result<(HookSpec, Option<Span>)> {
-        let InstalledHook { store, agent, .. } = self;
+        let agent = self.context.agent;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook act as its turn only while the run is the current one.
@@ -273,19 +300,18 @@ impl InstalledHook<'_> {
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
         }
-        let log = self.log(event);
-        let mut env = environment(store, agent, &policy, current.as_ref());
+        let mut env = environment(agent, &policy, current.as_ref());
         if let Some(fence) = self.fence.filter(|_| current.is_some()) {
             set(&mut env, FENCE, fence.to_string().into());
         }
         let spec = HookSpec {
             name: self.name,
             program: self.program.clone(),
-            workdir: workspace_path(store, &policy),
+            workdir: workspace_path(agent.store(), &policy),
             env,
             document: document(self.name, event),
             tmp: agent.workdir().tmp(),
-            log,
+            log: self.log(event),
             timeout: timeout.map(Span::as_std),
         };
         Ok((spec, timeout))
@@ -294,60 +320,34 @@ impl InstalledHook<'_> {
     /// Returns the log of its run; `None` if the hook has no run, or the directory of the run is
     /// gone.
     fn log(&self, event: &HookEvent) -> Option<Spot> {
-        let dir = self.agent.workdir().run(event.run_id?);
+        let dir = self.context.agent.workdir().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
-    }
-
-    fn record(
-        &self,
-        session: &Session,
-        event: &HookEvent,
-        failure: Option<&HookFailure>,
-        said: Option<&str>,
-    ) -> Result<()> {
-        let mut data = json!({ "hook": self.name, "success": failure.is_none() });
-        if let Some(failure) = failure {
-            data["reason"] = json!(failure.how);
-            data["last_line"] = json!(failure.said);
-        }
-        if let Some(said) = said {
-            data["output"] = json!(end_of(said));
-        }
-        let mut open = Context::new(session, self.agent).open()?;
-        open.draft.event(EventKind::HookEnded, event.run_id, data);
-        open.commit().map(drop)
     }
 }
 
+/// Returns the JSON document on the standard input of a hook.
 fn document(hook: &str, event: &HookEvent) -> Vec<u8> {
-    if let Some(attention) = &event.attention {
-        let mut document = json!({ "hook": hook, "agent": event.agent, "at": attention.at });
-        document["subject"] = json!(attention.subject);
-        document["reason"] = json!(attention.reason);
-        document["count"] = json!(attention.count);
-        if let Some(command) = &attention.answer_with {
-            document["options"] = json!(attention.options);
-            document["answer_with"] = json!(command);
+    let mut document = json!({ "hook": hook });
+    let mut extend = |value: Value| {
+        if let (Value::Object(document), Value::Object(fields)) = (&mut document, value) {
+            document.extend(fields);
         }
-        if let (Value::Object(document), Value::Object(ids)) = (&mut document, json!(attention.about)) {
-            document.extend(ids);
+    };
+    match &event.attention {
+        None => extend(json!(event)),
+        Some(attention) => {
+            extend(json!({
+                "agent": event.agent,
+                "at": attention.at,
+                "subject": attention.subject,
+                "reason": attention.reason,
+                "count": attention.count,
+            }));
+            if let Some(command) = &attention.answer_with {
+                extend(json!({ "options": attention.options, "answer_with": command }));
+            }
+            extend(json!(attention.about));
         }
-        return format!("{document}\n").into_bytes();
-    }
-    let mut document = json!({
-        "hook": hook,
-        "agent": event.agent,
-        "from": event.from,
-        "to": event.to,
-        "task_id": event.task_id,
-        "reason": event.reason,
-        "run_id": event.run_id,
-    });
-    if let Some(failure) = &event.failure {
-        document["failure"] = json!(failure);
-    }
-    if let Some(success) = event.success {
-        document["success"] = json!(success);
     }
     format!("{document}\n").into_bytes()
 }
@@ -368,4 +368,65 @@ fn end_of(said: &str) -> &str {
     let from = said.len().saturating_sub(OUTPUT_MAX);
     let from = (from..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(said.len());
     &said[from..]
+}
+
+/// Returns the agent's files that have the name of a hook but are not executable, so that they are
+/// never run.
+pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
+    let places =
+        agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
+    places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
+}
+
+/// Returns which installed hooks run before a turn is `running`.
+pub fn onlookers(agent: &Agent<'_>, state: &State) -> InstalledHooks {
+    let is_there = |name| !is_nested() && program(agent, name).is_some();
+    let goes_on = state.execution.state == ExecutionState::Suspended
+        || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
+    InstalledHooks {
+        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
+        on_resume: goes_on && is_there(ON_RESUME),
+        on_state_change: is_there(ON_STATE_CHANGE),
+    }
+}
+
+/// True if this command was called from a hook, so that it runs no hooks.
+pub fn is_nested() -> bool {
+    std::env::var_os(HOOK).is_some_and(|outer| !outer.is_empty())
+}
+
+/// Returns the path of a hook of an agent, if it is installed.
+pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
+    agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
+}
+
+/// A hook that is installed for an agent; `in_effect` is false if it never runs.
+#[derive(Debug, Serialize)]
+pub struct Installed {
+    pub hook: &'static str,
+    /// `agent`, or `shared` with all agents of the state directory.
+    pub place: &'static str,
+    pub path: PathBuf,
+    pub in_effect: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<&'static str>,
+}
+
+/// Returns the hooks of an agent, in the order of an agent's life.
+pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
+    let mut found = Vec::new();
+    for hook in NAMES {
+        let program = program(agent, hook);
+        for (place, dir) in agent.workdir().hooks() {
+            let path = dir.join(hook);
+            let why_not = match &program {
+                Some(program) if *program == path => None,
+                _ if path.symlink_metadata().is_err() => continue,
+                _ if !hook::is_there(&path) => Some("not an executable file"),
+                _ => Some("the agent's own runs instead"),
+            };
+            found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });
+        }
+    }
+    found
 }

@@ -1,6 +1,5 @@
-//! Loading of one agent's records for the rules.
+//! Loading of one agent's records for the rules, and of the history for the context of a turn.
 
-use super::owner::away_run;
 use crate::error::Result;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId, TriggerId};
@@ -14,10 +13,13 @@ use crate::model::timer::Timer;
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
+use crate::report::context::{self, History};
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::{Needed, needed};
 use crate::store::{Agent, Dropped, Snapshot, Subject};
+
+use super::owner::away_run;
 
 /// Maximum number of stale messages that one transaction drops.
 const STALE_MAX: usize = 64;
@@ -35,17 +37,26 @@ pub enum Purpose {
     Step,
 }
 
+/// Circumstances in which the records are loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct Loading {
+    /// State of the lease of the current run. The caller knows it, or asks the store.
+    pub lease: LeaseState,
+    pub now: Time,
+    pub purpose: Purpose,
+}
+
+impl Loading {
+    /// Loading by a process that has the lease itself, or to which it makes no difference.
+    pub fn unleased(now: Time, purpose: Purpose) -> Loading {
+        Loading { lease: LeaseState::Free, now, purpose }
+    }
+}
+
 /// Loads the open records at one revision, around the `state` of that revision.
-pub fn records(
-    agent: &Agent<'_>,
-    seen: &Snapshot<'_>,
-    state: State,
-    lease: LeaseState,
-    now: Time,
-    purpose: Purpose,
-) -> Result<Records> {
+pub fn records(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, at: Loading) -> Result<Records> {
     let open = open(seen, &state)?;
-    around(agent, seen, (state, open), lease, now, purpose)
+    around(agent, seen, state, open, at)
 }
 
 /// Open records without the inbox.
@@ -72,10 +83,9 @@ pub fn open(seen: &Snapshot<'_>, state: &State) -> Result<OpenRecordSet> {
 pub fn around(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
-    (state, open): (State, OpenRecordSet),
-    lease: LeaseState,
-    now: Time,
-    purpose: Purpose,
+    state: State,
+    open: OpenRecordSet,
+    Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
     let OpenRecordSet { works, waits, timers, tasks } = open;
     let policy = agent.policy()?;
@@ -263,11 +273,14 @@ pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
 
 /// Loads all records at one revision, without a lock.
 pub fn look(agent: &Agent<'_>, now: Time) -> Result<Records> {
-    agent.look(|seen, state| {
-        let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
-        let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
-        records(agent, &seen.without_passed_over(&state), state, lease, now, Purpose::Look)
-    })
+    agent.look(|seen, state| look_at(agent, &seen.without_passed_over(&state), state, now))
+}
+
+/// Loads the records of a snapshot that was taken without a lock.
+pub fn look_at(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: Time) -> Result<Records> {
+    let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
+    let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
+    records(agent, seen, state, Loading { lease, now, purpose: Purpose::Look })
 }
 
 /// Loads all records at one revision for a dry run, with the hand-written files in the inbox.
@@ -275,6 +288,42 @@ pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> 
     agent.look(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
         let seen = seen.without_unchanged(&state);
-        Ok((records(agent, &seen, state, lease, now, Purpose::Preview)?, seen.dropped()?))
+        let at = Loading { lease, now, purpose: Purpose::Preview };
+        Ok((records(agent, &seen, state, at)?, seen.dropped()?))
+    })
+}
+
+/// Returns the earlier messages and briefs for the context of a turn. Must be called under the lock
+/// of its claim.
+pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: Time) -> Result<History> {
+    let state = &records.state;
+    let interjected = if message.interjected.is_empty() {
+        Vec::new()
+    } else {
+        let was_handed_over = |other: &Message| message.interjected.contains(&other.id);
+        seen.recent(now, context::INTERJECTED, was_handed_over)?
+    };
+    Ok(History {
+        briefs: seen.recent(now, context::BRIEFS, |_| true)?,
+        reduced: reduced(seen, state, now)?,
+        reduced_count: state.counters.reduced_since_turn,
+        interjected,
+        plan: match state.focus {
+            Some(item) => seen.plan(item)?,
+            None => None,
+        },
+    })
+}
+
+/// Returns the messages that were reduced since the last completed turn, newest first, up to the
+/// maximum for the context of a turn.
+pub fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<Message>> {
+    let count =
+        usize::try_from(state.counters.reduced_since_turn).unwrap_or(usize::MAX).min(context::REDUCED);
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    seen.recent(now, count, |message: &Message| {
+        message.settlement.as_ref().is_some_and(|settlement| settlement.is_reduced())
     })
 }

@@ -1,53 +1,37 @@
 //! Steps, turns and changes of an agent: the only code that uses rules, store and processes
 //! together.
 
-pub mod arrivals;
-pub mod attention;
 pub mod authority;
-pub mod background;
 pub mod checks;
-pub mod chronicle;
-pub mod closeup;
 pub mod context;
 pub mod delegate;
 pub mod delivery;
-pub mod due;
 pub mod effects;
 pub mod environment;
 pub mod follow;
 pub mod gate;
 pub mod hooks;
-pub mod installed;
-pub mod litter;
 pub mod load;
 pub mod lookup;
-pub mod make_way;
-pub mod merging;
 pub mod monitor;
 pub mod new_agent;
 pub mod new_file;
 pub mod notifications;
 pub mod outbox;
 pub mod outcome;
-pub mod outside;
 pub mod owner;
-pub mod past;
-pub mod patience;
 pub mod preview;
-pub mod program;
 pub mod recover;
 pub mod resources;
 pub mod secret;
-pub mod sections;
 pub mod session;
 pub mod step;
 pub mod stop;
 pub mod submissions;
-pub mod summaries;
 pub mod sync;
-pub mod tail;
 pub mod task_input;
+pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod turn;
-pub mod untold;
+pub mod views;

@@ -18,10 +18,11 @@ use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::transition::preemption::{force, request, tell_to_end};
 use crate::store::{Agent, HeldLease, StoreVersion};
 
-use super::context::Context;
+use super::context::{Context, has_command_section};
 use super::resources::making_way_when_low;
-use super::sections;
-use super::session::Session;
+
+/// Default time between SIGTERM and SIGKILL.
+pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Pause between two looks at the record. Watching files by inotify would cost every step more,
 /// because removing a watch is slow.
@@ -56,13 +57,8 @@ impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
         if !self.lease.is_none_or(HeldLease::beat) {
             return Fate::Ends;
         }
-        let fate = self.inner.ask();
-        let Fate::GoesOn { ask_again } = fate else { return fate };
-        if self.lease.and_then(HeldLease::fence).is_none() {
-            return fate;
-        }
-        let soon = Instant::now() + BEATS;
-        Fate::GoesOn { ask_again: Some(ask_again.map_or(soon, |at| at.min(soon))) }
+        let beats = self.lease.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
+        self.inner.ask().asked_by(beats)
     }
 
     fn late(&mut self) -> Fate {
@@ -106,8 +102,7 @@ impl<'a, O> TaskMonitor<'a, O> {
 impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
         let fate = self.inner.ask();
-        let Fate::GoesOn { ask_again } = fate else { return fate };
-        if !self.agent.store().is_remote() {
+        if !self.agent.store().is_remote() || matches!(fate, Fate::Ends) {
             return fate;
         }
         if Instant::now() >= self.next {
@@ -116,7 +111,7 @@ impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
             }
             self.next = Instant::now() + LOOKS_BESIDE;
         }
-        Fate::GoesOn { ask_again: Some(ask_again.map_or(self.next, |at| at.min(self.next))) }
+        fate.asked_by(Some(self.next))
     }
 
     fn late(&mut self) -> Fate {
@@ -175,20 +170,15 @@ impl<L: FnMut(&State) -> Fate> Monitor for RecordMonitor<'_, L> {
 /// §6), but not in a section with time left. `stop` ends the run itself; this ends it if the
 /// process of the stop is gone. `max_section`: maximum time for which a section is respected, even
 /// if the clock was set.
-pub fn of_run<'a>(
-    session: &'a Session,
-    agent: &'a Agent<'a>,
-    run_id: RunId,
-    max_section: Span,
-) -> impl Monitor + 'a {
+pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
-    RecordMonitor::new(agent, move |state: &State| {
-        let settled = sections::settled(session, agent, state.clone());
+    RecordMonitor::new(context.agent, move |state: &State| {
+        let settled = context.end_abandoned_sections(state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Another process has settled the run as one that never started.
         let Some(run) = run else { return Fate::Ends };
-        let now = session.clock.now();
+        let now = context.session.clock.now();
         let section = protected_until(run, now);
         let (own, over) = match (&run.condemned, &run.stopping, &run.preemption) {
             (Some(_), _, _) => match section {
@@ -201,13 +191,13 @@ pub fn of_run<'a>(
         };
         let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
         if end.is_none_or(|end| Instant::now() < end) {
-            let unseen = sections::end_unseen(run).then(|| Instant::now() + LOOKS);
+            let unseen = has_command_section(run).then(|| Instant::now() + LOOKS);
             return Fate::GoesOn { ask_again: end.into_iter().chain(unseen).min() };
         }
         if run.condemned.is_some() || run.stopping.is_some() {
             return Fate::Ends;
         }
-        match force_under_lock(session, agent, run_id, over) {
+        match force_under_lock(context, run_id, over) {
             Ok(true) => Fate::Ends,
             // A section was opened, or another process has the lock; the next look reads its
             // changes.
@@ -219,10 +209,8 @@ pub fn of_run<'a>(
 /// Ends the command of a turn for the reasons of another monitor, and after its own timeout.
 pub struct TurnMonitor<'a, O> {
     run: O,
-    session: &'a Session,
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     run_id: RunId,
-    max_section: Span,
     section: Grace,
     age: Age,
     preemption: PreemptionPolicy,
@@ -231,25 +219,18 @@ pub struct TurnMonitor<'a, O> {
 }
 
 pub fn of_turn<'a>(
-    session: &'a Session,
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     run_id: RunId,
     preemption: PreemptionPolicy,
 ) -> TurnMonitor<'a, impl Monitor + 'a> {
-    let max_section = preemption.max_section;
-    let run = of_run(session, agent, run_id, max_section);
-    let age = Age::new(agent.name(), session.out.is_quiet());
-    let measured_at = (preemption.critical != Critical::default()).then(Instant::now);
     TurnMonitor {
-        run,
-        session,
-        agent,
+        run: of_run(context, run_id, preemption.max_section),
+        context,
         run_id,
-        max_section,
         section: Grace::default(),
-        age,
+        age: Age::new(context.agent.name(), context.session.out.is_quiet()),
         preemption,
-        measured_at,
+        measured_at: (preemption.critical != Critical::default()).then(Instant::now),
     }
 }
 
@@ -267,15 +248,14 @@ impl<O> TurnMonitor<'_, O> {
             return;
         }
         self.measured_at = Instant::now().checked_add(MEASURES);
-        let store = self.agent.store();
+        let store = self.context.store();
         let dir = store.anchor().path();
         let left = FreeResources { memory: machine::available_memory(), disk: machine::free_disk(dir) };
         let Some(reason) = lacks(&self.preemption.critical, &left) else { return };
-        let turns = making_way_when_low(store, self.session.clock.now()).unwrap_or_default();
+        let turns = making_way_when_low(store, self.context.session.clock.now()).unwrap_or_default();
         if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {
             let grace = self.preemption.grace;
-            let _ = Context::new(self.session, self.agent)
-                .try_change(|draft| request(draft, reason, grace, Some(RELIEF)));
+            let _ = self.context.try_change(|draft| request(draft, reason, grace, Some(RELIEF)));
         }
     }
 
@@ -283,7 +263,7 @@ impl<O> TurnMonitor<'_, O> {
     /// If another process keeps the record locked, the signal is sent without the note.
     fn tell(&self, why: &str) {
         for _ in 0..TRIES_TO_TELL {
-            let told = Context::new(self.session, self.agent).try_change(|draft| {
+            let told = self.context.try_change(|draft| {
                 tell_to_end(draft, self.run_id, why);
                 Ok::<_, Error>(())
             });
@@ -300,26 +280,23 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
         // The tick looks at the records often enough to need no timer for this.
         self.age.show();
         self.make_way_if_low();
-        let fate = self.run.ask();
-        let Fate::GoesOn { ask_again } = fate else { return fate };
-        Fate::GoesOn { ask_again: ask_again.into_iter().chain(self.measured_at).min() }
+        self.run.ask().asked_by(self.measured_at)
     }
 
     /// Ends a turn after its timeout. An open section is still respected, and no other can begin.
     fn late(&mut self) -> Fate {
         self.tell("turn.timeout was reached");
-        let now = self.session.clock.now();
-        let state =
-            self.agent.peek().and_then(|state| sections::settled(self.session, self.agent, state)).ok();
+        let context = self.context;
+        let now = context.session.clock.now();
+        let state = context.agent.peek().and_then(|state| context.end_abandoned_sections(state)).ok();
         let run = state.as_ref().and_then(|state| state.current_run.as_ref());
         let run = run.filter(|run| run.run_id == self.run_id);
         let Some(until) = run.and_then(|run| protected_until(run, now)) else { return Fate::Ends };
-        let end = self.section.end(until, until.min(now.after(self.max_section)), now);
+        let end = self.section.end(until, until.min(now.after(self.preemption.max_section)), now);
         if is_past(end) {
             return Fate::Ends;
         }
-        let soon = Instant::now() + LOOKS;
-        Fate::GoesOn { ask_again: Some(end.map_or(soon, |end| end.min(soon))) }
+        Fate::GoesOn { ask_again: end }.asked_by(Some(Instant::now() + LOOKS))
     }
 
     fn signalled(&mut self, signal: i32) {
@@ -351,8 +328,7 @@ impl Grace {
 
 /// Commits that the run is forced to end, before any signal is sent; after that no section can
 /// begin.
-fn force_under_lock(session: &Session, agent: &Agent<'_>, run_id: RunId, over: Time) -> Result<bool> {
-    let forced =
-        Context::new(session, agent).try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
+fn force_under_lock(context: Context<'_>, run_id: RunId, over: Time) -> Result<bool> {
+    let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)))?;
     Ok(forced.is_some_and(|forced| forced.made))
 }

@@ -19,53 +19,49 @@ use super::session::Session;
 const UNDER_ONE_LOCK: usize = 1000;
 
 impl Context<'_> {
-    /// Delivers the messages in the outbox to other agents. Must be called without the lock.
+    /// Delivers the messages in the outbox of an agent to other agents. Must be called without the
+    /// lock. Idempotent: a message that the receiver has or had is not delivered again.
     pub fn deliver(self) -> Result<()> {
-        let outbox = self.agent.look(|seen, _| seen.open::<Message>())?;
-        deliver(self.session, self.store(), self.agent, &outbox)
-    }
-}
-
-/// Delivers the outbox of an agent. Idempotent: a message that the receiver has or had is not
-/// delivered again.
-fn deliver(session: &Session, store: &Store, agent: &Agent<'_>, outbox: &[Message]) -> Result<()> {
-    let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
-    for message in outbox {
-        by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
-    }
-    let (mut dealt_with, mut unheard) = (HashSet::new(), Vec::new());
-    for ((to, _), messages) in by_ends {
-        for some in messages.chunks(UNDER_ONE_LOCK) {
-            match put_or_follow(session, store, to, some) {
-                Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
-                // Another try would be refused in the same way.
-                Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
-                    unheard.extend(some.iter().map(|message| (*message, error.to_string())));
-                }
-                // The messages stay in the outbox, and the next step retries.
-                Err(error) => {
-                    let what = match some {
-                        [one] => format!("{} is", one.id),
-                        several => format!("{} and {} more are", several[0].id, several.len() - 1),
-                    };
-                    session.out.note(&format!("{}: {what} not delivered yet: {error}", agent.name()));
-                    break;
+        let Context { session, agent } = self;
+        let outbox = agent.look(|seen, _| seen.open::<Message>())?;
+        let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
+        for message in &outbox {
+            by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
+        }
+        let (mut dealt_with, mut unheard) = (HashSet::new(), Vec::new());
+        for ((to, _), messages) in by_ends {
+            for some in messages.chunks(UNDER_ONE_LOCK) {
+                match put_or_follow(session, self.store(), to, some) {
+                    Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
+                    // Another try would be refused in the same way.
+                    Err(error @ (Error::Refused { .. } | Error::NoEdge { .. } | Error::NoAgent { .. })) => {
+                        unheard.extend(some.iter().map(|message| (*message, error.to_string())));
+                    }
+                    // The messages stay in the outbox, and the next step retries.
+                    Err(error) => {
+                        let what = match some {
+                            [one] => format!("{} is", one.id),
+                            several => format!("{} and {} more are", several[0].id, several.len() - 1),
+                        };
+                        session.out.note(&format!("{}: {what} not delivered yet: {error}", agent.name()));
+                        break;
+                    }
                 }
             }
         }
+        if dealt_with.is_empty() && unheard.is_empty() && !outbox.is_empty() {
+            return Ok(());
+        }
+        self.update(|draft| {
+            for (message, reason) in unheard {
+                not_delivered(draft, message, &reason);
+                dealt_with.insert(message.id);
+            }
+            // Only the process that holds the lease adds to the outbox, and that is this one.
+            let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
+            draft.forget_delivered(dealt_with, left);
+        })
     }
-    if dealt_with.is_empty() && unheard.is_empty() && !outbox.is_empty() {
-        return Ok(());
-    }
-    let mut open = Context::new(session, agent).open()?;
-    for (message, reason) in unheard {
-        not_delivered(&mut open.draft, message, &reason);
-        dealt_with.insert(message.id);
-    }
-    // Only the process that holds the lease adds to the outbox, and that is this one.
-    let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
-    open.draft.forget_delivered(dealt_with, left);
-    open.commit().map(drop)
 }
 
 /// Puts messages into the inbox of the agent to which they are addressed, or of the one that was

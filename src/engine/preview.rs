@@ -1,45 +1,26 @@
 //! Dry run of the next step, for `tick --dry-run`, `tick --follow`, `explain` and `next-wake`.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use crate::error::Result;
-use crate::model::decision::{Decision, DecisionReport};
+use crate::model::decision::Decision;
 use crate::model::id::RunId;
 use crate::model::records::LeaseState;
-use crate::model::state::State;
 use crate::model::time::Time;
+use crate::report::step::StepReport;
 use crate::rules::due::next_due;
+use crate::rules::posture::posture;
 use crate::rules::step::{self, Before, Beside, Drops, Next, Tried};
 use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, Store, moved_away};
+use crate::store::moved_away;
 
-use super::due;
-use super::load;
+use super::context::Context;
 use super::owner::{TICK_GONE, given_up_at, is_elsewhere};
 use super::recover::account_for;
-use super::resources;
-use super::session::Session;
-use super::submissions;
-
-/// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
-/// arrived and nothing is due. Costs one small read and one look into the inbox. Error when the
-/// agent was moved away.
-pub fn at_rest(store: &Store, agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
-    let state = agent.peek()?;
-    if let Some(moved) = &state.moved {
-        return Err(moved_away(agent, moved));
-    }
-    let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // Due tasks are looked for below.
-    let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
-    let is_due = state.next_due_at.is_some_and(|due| due <= now);
-    if comes_first || is_due || !agent.is_quiet(&state)? {
-        return Ok(None);
-    }
-    let nothing_is_due = due::due(store, agent, &agent.glimpse(), &state, now)?.is_empty();
-    Ok(nothing_is_due.then_some((state, resting)))
-}
+use super::step::{at_rest, report_beside};
+use super::{load, resources, submissions, tasks};
 
 /// Expected next step of an agent.
 pub struct NextStep {
@@ -54,12 +35,13 @@ pub struct NextStep {
 }
 
 /// Returns the expected next step, without a lock and without changing a file.
-pub fn forecast(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<NextStep> {
-    if let Some((state, _)) = at_rest(store, agent, now)? {
+pub fn forecast(context: Context<'_>, now: Time) -> Result<NextStep> {
+    let agent = context.agent;
+    if let Some((state, _)) = at_rest(agent, now)? {
         let has_tasks = state.open_tasks > 0;
         return Ok(NextStep { due: state.next_due_at, is_at_rest: true, is_beside: false, has_tasks });
     }
-    let expected = preview(session, store, agent, now)?;
+    let expected = preview(context, now)?;
     let records = &expected.draft.records;
     let given_up_at = given_up_at(agent, &records.state, now)?;
     let due = next_due(records).or(given_up_at);
@@ -69,6 +51,23 @@ pub fn forecast(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) 
         is_beside: records.lease == LeaseState::Held || given_up_at.is_some(),
         has_tasks: records.state.open_tasks > 0,
     })
+}
+
+/// Returns the report of a dry run of a step.
+pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
+    let agent = context.agent;
+    context.store().refuse_other_pool(agent)?;
+    let started = Instant::now();
+    let now = context.session.clock.now();
+    let Preview { decision, draft, recovered, overdue, .. } = preview(context, now)?;
+    if let Some(moved) = &draft.records.state.moved {
+        return Err(moved_away(agent, moved));
+    }
+    let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
+    report.scheduling_posture = Some(posture(&draft.records).posture);
+    report.recovered_run_id = recovered;
+    report.failure = overdue;
+    Ok(report)
 }
 
 /// Result of a dry run.
@@ -94,10 +93,11 @@ impl Preview {
 }
 
 /// Runs a step on a copy of the records, without a lock and without changing a file.
-pub fn preview(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -> Result<Preview> {
+pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
+    let agent = context.agent;
     let (records, waiting) = load::preview(agent, now)?;
     let mut waiting = VecDeque::from(waiting);
-    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let mut draft = Draft::new(records, context.session.clock.stamp()?);
     let mut tried = Tried::default();
     let (mut recovered, mut overdue, mut has_effects) = (None, None, false);
     loop {
@@ -120,25 +120,25 @@ pub fn preview(session: &Session, store: &Store, agent: &Agent<'_>, now: Time) -
                 Before::Settle(run_id) => {
                     let noted = agent.workdir().run(run_id).noted_end()?;
                     let seen = agent.snapshot()?;
-                    account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
+                    account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
                 // A message that was not delivered before the agent came to rest needs no own step.
                 Before::Deliver => has_effects |= state.resting.is_none(),
-                Before::LookAfterTasks => has_effects |= due::preview(store, agent, &mut draft)?,
+                Before::LookAfterTasks => has_effects |= tasks::preview(agent, &mut draft)?,
             }
             continue;
         }
         // Files must be taken into the records as they were before the decision changed the draft.
         let untouched = (draft.records.inbox.drops > 0).then(|| draft.clone());
-        let (step, _) = resources::step(store, agent, draft, tried, resources::Intent::Look)?;
+        let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;
         overdue = step.overdue.or(overdue);
         match step.next {
             Next::TakeInDrops => {
                 tried.drops = Drops::Some;
                 draft = untouched.unwrap_or(draft);
-                submissions::preview(session, agent, &mut draft, &mut waiting)?;
+                submissions::preview(context, &mut draft, &mut waiting)?;
             }
             Next::SetAside => draft.records.inbox.misfits.clear(),
             Next::DropStale => {}

@@ -16,15 +16,13 @@ use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
-use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Store};
+use crate::store::{AgentTxn, HeldLease, Snapshot};
 
 use super::context::{Context, OpenTxn};
 use super::effects::{Effect, after_settlement};
 use super::hooks::{self, HookEvent, HookFailure};
-use super::installed;
 use super::monitor::{LeaseKeeper, RecordMonitor};
 use super::owner::TICK_GONE;
-use super::session::Session;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 
 /// Time that leftover processes of an interrupted run have to end by themselves.
@@ -32,14 +30,7 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 
 /// Corrects the lease of a run on another machine that was claimed by a clock that ran ahead,
 /// because no process may be left there to end it.
-pub fn repair_lease(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &AgentTxn<'_>,
-    state: State,
-    run_id: RunId,
-) -> Result<()> {
-    let context = Context::new(session, agent);
+pub fn repair_lease(context: Context<'_>, locked: &AgentTxn<'_>, state: State, run_id: RunId) -> Result<()> {
     let mut draft = context.draft(locked, state)?;
     set_lease_right(&mut draft, run_id);
     context.commit(locked, draft).map(drop)
@@ -48,17 +39,12 @@ pub fn repair_lease(
 /// Settles a run whose tick is gone; the caller holds its lease. Ends its leftover processes first,
 /// because after the settlement its message may be claimed again. Uses the noted end, if there is
 /// one. Returns the effects that follow; `None` if its own tick has settled it meanwhile.
-pub fn settle_abandoned(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    run_id: RunId,
-) -> Result<Option<Vec<Effect>>> {
+pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
+    let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
     Remains::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
-    before_suspension(session, store, agent, run_id, None)?;
-    let context = Context::new(session, agent);
-    let locked = agent.change(session.clock.now())?;
+    before_suspension(context, run_id, None)?;
+    let locked = agent.change(context.session.clock.now())?;
     let state = locked.state()?;
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
@@ -67,7 +53,7 @@ pub fn settle_abandoned(
     let make = |locked: &AgentTxn<'_>, state: State, noted: Option<TurnEnd>| {
         let mut draft = context.draft(locked, state)?;
         let seen = locked.look_past_inbox();
-        account_for(session, store, agent, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
+        account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
         let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
         Ok((context.commit(locked, draft)?.state, run, retention))
     };
@@ -84,9 +70,7 @@ pub fn settle_abandoned(
 /// Ends a run in a draft, whose processes are gone or belong to another agent: with its noted end,
 /// else as interrupted for the reason `why`. A refused end fails the run.
 pub fn account_for(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     seen: &Snapshot<'_>,
     draft: &mut Draft,
     (run_id, noted): (RunId, Option<TurnEnd>),
@@ -94,7 +78,7 @@ pub fn account_for(
 ) -> Result<()> {
     let Some(end) = noted else { return Ok(interrupt(draft, why)?) };
     let make = |end: TurnEnd| {
-        let around = surroundings(session, store, agent, seen, &end)?;
+        let around = surroundings(context, seen, &end)?;
         let mut settled = draft.clone();
         settle(&mut settled, run_id, end, None, &around)?;
         Ok(settled)
@@ -116,23 +100,21 @@ pub struct Recovery {
 
 /// Recovers a failed agent, or continues to: at once, or by its hook, which runs without the lock.
 /// If there is a hook, the caller must hold the lease.
-pub fn carry_out(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
+pub fn recover(
+    context: Context<'_>,
     locked: AgentTxn<'_>,
     mut draft: Draft,
     cause: &str,
     lease: Option<&HeldLease>,
 ) -> Result<Recovery> {
-    let Some(hook) = hooks::find(store, agent, installed::ON_RECOVERY_START) else {
+    let agent = context.agent;
+    let Some(hook) = hooks::find(context, hooks::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
-        let records = ended(Context::new(session, agent), locked, draft)?;
+        let records = ended(context, locked, draft)?;
         return Ok(Recovery { records, failure: None });
     };
     recovery::begin(&mut draft, cause)?;
     let limit = Some(draft.records.policy.timeouts.recovery);
-    let context = Context::new(session, agent);
     let begun = context.commit(&locked, draft)?.state;
     drop(locked);
     context.tell();
@@ -142,7 +124,7 @@ pub fn carry_out(
         if state.execution == begun.execution { Fate::GoesOn { ask_again: None } } else { Fate::Ends }
     };
     let mut monitor = LeaseKeeper::new(RecordMonitor::new(agent, lasts), lease);
-    let failure = hook.run_within(session, &event, limit, &mut monitor)?.failure;
+    let failure = hook.run_within(&event, limit, &mut monitor)?;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let OpenTxn { locked, mut draft, .. } = context.open()?;
     if draft.records.state.execution != begun.execution {

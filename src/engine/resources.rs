@@ -11,22 +11,22 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::policy::{Policy, WorkspaceMode};
 use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
-use crate::model::state::CurrentRun;
+use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
-use crate::process::ProcessMark;
 use crate::process::remains::Remains;
+use crate::process::{ProcessMark, wait_until};
 use crate::rules::preemption::is_leaving;
-use crate::rules::priority::Occupying;
+use crate::rules::priority::{Occupying, to_make_way};
 use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
+use crate::rules::transition::preemption as rules;
 use crate::rules::transition::resources::released;
 use crate::store::anchor::Workspace;
 use crate::store::{Agent, HeldLease, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
 use super::context::Context;
+use super::hooks::{self, HookEvent};
 use super::owner::away;
-use super::patience::wait_until;
-use super::session::Session;
 
 /// Resources of one turn. They are released when this is dropped, or its process ends.
 #[derive(Debug, Default)]
@@ -54,31 +54,25 @@ pub enum Intent {
 
 /// Runs a step up to its decision. For a claim, looks for the resources of the turn; if one is
 /// missing, the step decides again with that fact.
-pub fn step(
-    store: &Store,
-    agent: &Agent<'_>,
-    draft: Draft,
-    tried: Tried,
-    purpose: Intent,
-) -> Result<(Step, TurnResources)> {
+pub fn step(agent: &Agent<'_>, draft: Draft, tried: Tried, purpose: Intent) -> Result<(Step, TurnResources)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
     if !is_claim {
         return Ok((step, TurnResources::default()));
     }
-    Ok(match take(store, agent, &step.draft.records, step.draft.now(), purpose)? {
+    Ok(match take(agent, &step.draft.records, step.draft.now(), purpose)? {
         Ok(grant) => (step, grant),
         Err(shortage) => (step.lacking(shortage, tried), TurnResources::default()),
     })
 }
 
 fn take(
-    store: &Store,
     agent: &Agent<'_>,
     records: &Records,
     now: Time,
     purpose: Intent,
 ) -> Result<std::result::Result<TurnResources, Shortage>> {
+    let store = agent.store();
     let policy = &records.policy;
     let mut grant = TurnResources::default();
     if policy.turn.command.is_none() {
@@ -92,14 +86,14 @@ fn take(
         return Ok(Err(Shortage { resource, evidence, back_at: None, is_occupied: true }));
     }
     if let Some(mode) = policy.workspace.mode {
-        match workspace(store, agent, &policy.workspace.path, mode, now, purpose)? {
+        match workspace(agent, &policy.workspace.path, mode, now, purpose)? {
             Ok(held) => grant._workspace = held,
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
     // The slot is taken last, so that an agent that waits for its workspace blocks no slot.
     if let Some(slots) = store.local().max_running() {
-        match slot(store, agent, slots, now, purpose)? {
+        match slot(agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
         }
@@ -111,13 +105,13 @@ fn take(
 type GrantedResource<T> = std::result::Result<Option<T>, Shortage>;
 
 fn workspace(
-    store: &Store,
     agent: &Agent<'_>,
     path: &str,
     mode: WorkspaceMode,
     now: Time,
     purpose: Intent,
 ) -> Result<GrantedResource<LockGuard>> {
+    let store = agent.store();
     let lacks = |evidence, is_occupied| Shortage {
         resource: Resource::Workspace,
         evidence,
@@ -159,13 +153,8 @@ fn workspace(
     Ok(Ok(held))
 }
 
-fn slot(
-    store: &Store,
-    agent: &Agent<'_>,
-    slots: u32,
-    now: Time,
-    purpose: Intent,
-) -> Result<GrantedResource<Slot>> {
+fn slot(agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<GrantedResource<Slot>> {
+    let store = agent.store();
     let (is_free, held) = match purpose {
         Intent::Take => {
             let held = store.take_slot(slots, agent.name(), now)?;
@@ -208,7 +197,8 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
 
 /// Returns the turns that hold what an agent lacks, as far as is known. Of several agents in a
 /// shared workspace only the latest is known.
-pub fn occupying(store: &Store, agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
+pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
+    let store = agent.store();
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
             let Some(slots) = store.local().max_running() else { return Ok(Vec::new()) };
@@ -315,7 +305,9 @@ const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
 /// Checks after a stop that no process works in the agent's workspace, and records that. Error when
 /// the tick of the stopped run still holds it.
-pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunId) -> Result<()> {
+pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
+    let agent = context.agent;
+    let store = context.store();
     let policy = agent.policy()?.workspace;
     // A missing workspace is not held, and no agent releases a shared one.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
@@ -335,7 +327,42 @@ pub fn release(session: &Session, store: &Store, agent: &Agent<'_>, run_id: RunI
         ))
         .with_hint("the agent is stopped; end that process"));
     }
-    let mut open = Context::new(session, agent).open()?;
-    released(&mut open.draft, run_id, &workspace.path().to_string_lossy());
-    open.commit().map(drop)
+    context.update(|draft| released(draft, run_id, &workspace.path().to_string_lossy()))
+}
+
+/// Asks the least urgent turn that holds the lacked resource to yield, if the agent is more urgent
+/// by the margin. Must be called without a lock. The request takes the other agent's lock; if that
+/// is busy, the next step retries.
+pub fn ask_for(context: Context<'_>, priority: i32, lacked: Resource) {
+    let asked = try_to_ask(context, priority, lacked);
+    if let Err(error) = asked {
+        context.session.out.note(&format!("{}: {error}", context.agent.name()));
+    }
+}
+
+fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<()> {
+    let Context { session, agent } = context;
+    let store = context.store();
+    let Some(margin) = store.local().preempt_margin() else { return Ok(()) };
+    let turns = occupying(agent, lacked, session.clock.now())?;
+    let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
+    let other = store.agent(&turn.agent)?;
+    let asked = Context::new(session, &other).try_change(|draft| {
+        let grace = draft.records.policy.preemption.grace;
+        rules::request_resource(draft, turn.run_id, agent.name(), lacked, grace)
+    })?;
+    let Some(asked) = asked.filter(|asked| asked.made) else { return Ok(()) };
+    session.out.detail(&format!("{}: asked {} for its {lacked}", agent.name(), turn.agent));
+    requested(Context::new(session, &other), &asked.state);
+    Ok(())
+}
+
+/// Runs the hook of a request that has been committed.
+pub fn requested(context: Context<'_>, state: &State) {
+    let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
+    if let Some(hook) = hooks::find(context, hooks::ON_PREEMPT_REQUEST) {
+        let reason = request.map(|request| request.reason.clone());
+        let event = HookEvent::of(state, ExecutionState::Suspended, reason);
+        hooks::report_failure(context.session, hook.run(&event));
+    }
 }

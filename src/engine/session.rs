@@ -20,26 +20,24 @@ use crate::store::anchor::Anchor;
 use crate::store::elsewhere::Claim;
 use crate::store::{Opener, Store, Subject, is_url};
 
-use super::untold::{Moves, ToTell};
+use super::notifications::Notifications;
 
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
-    /// Committed transitions of which no hook was notified yet.
-    pub moves: RefCell<Moves>,
-    /// Committed attentions that were not reported yet.
-    pub to_tell: RefCell<ToTell>,
+    /// Notifications of this command's commits that were not sent yet.
+    pub pending: RefCell<Notifications>,
     /// Attentions that this command has raised, for its result and its exit status.
     pub raised: RefCell<Vec<Attention>>,
     /// Message whose turns print their output to stderr while they run.
-    pub listens_to: Cell<Option<MessageId>>,
+    pub listens_to: Option<MessageId>,
     /// Signal that this process got during a turn or a hook; it then starts nothing more.
     pub cancelled_by: Cell<Option<i32>>,
     /// Shortage of the machine that kept a turn from starting; reported by this command, in
     /// addition to the turn.
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which a claim is pushed before its turn runs.
-    pub publishes_to: RefCell<Option<RemoteBranch>>,
+    pub publishes_to: Option<RemoteBranch>,
     /// Agent of the command, once it is known; JSON errors name it.
     subject: RefCell<Option<AgentName>>,
     said: GlobalOptions,
@@ -71,13 +69,12 @@ impl Session {
         Session {
             clock,
             out,
-            moves: RefCell::default(),
-            to_tell: RefCell::default(),
+            pending: RefCell::default(),
             raised: RefCell::default(),
-            listens_to: Cell::default(),
+            listens_to: None,
             cancelled_by: Cell::default(),
             lacked: RefCell::default(),
-            publishes_to: RefCell::default(),
+            publishes_to: None,
             subject: RefCell::default(),
             said,
         }

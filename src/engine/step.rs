@@ -7,7 +7,7 @@ use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, DuplicateTick};
 use crate::model::id::MessageId;
 use crate::model::message::Message;
-use crate::model::records::{LeaseState, Records};
+use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::time::Time;
@@ -21,83 +21,74 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::turn::claim;
-use crate::store::{Agent, AgentTxn, Store, Subject, moved_away};
+use crate::store::{Agent, AgentTxn, Subject, moved_away};
 
 use super::context::Context;
-use super::effects;
-use super::environment;
-use super::installed;
-use super::litter;
-use super::load::{self, Purpose};
-use super::make_way;
+use super::load::{self, Loading, Purpose};
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
-use super::past;
-use super::preview::{Preview, at_rest, preview};
-use super::recover::{Recovery, carry_out, repair_lease};
+use super::recover::{Recovery, recover, repair_lease};
 use super::resources::{self, ResourceLocks, TurnResources};
-use super::session::Session;
-use super::submissions;
-use super::sync;
 use super::turn::{self, Turn};
+use super::{effects, environment, hooks, submissions, sync, tasks};
 
 /// Runs one step.
-pub fn step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
-    match quiet_step(session, store, agent, Instant::now())? {
+pub fn step(context: Context<'_>) -> Result<StepReport> {
+    match quiet_step(context, Instant::now())? {
         Some(report) => Ok(report),
-        None => busy_step(session, store, agent),
+        None => busy_step(context),
     }
 }
 
 /// Runs a step under the lock. The lock is released for effects that may take seconds, and after
 /// each change the step looks again.
-pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
+pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
+    let Context { session, agent } = context;
     let started = Instant::now();
     let mut tried = Tried::default();
     let (mut recovered, mut overdue) = (None, None);
     // Names of unmovable files, which this step does not try again.
     let mut stuck = Vec::<String>::new();
     loop {
-        let context = Context::new(session, agent);
         let now = session.clock.now();
         let locked = agent.change(now)?;
         let state = locked.state()?;
         let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::beside(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
-                Beside::SetLeaseRight(run_id) => repair_lease(session, agent, &locked, state, run_id)?,
+                Beside::SetLeaseRight(run_id) => repair_lease(context, &locked, state, run_id)?,
                 Beside::Leave(decision) => return report_beside(agent, &state, decision, now, started),
             }
             continue;
         };
         if let Some(before) = step::first(&state, tried) {
             tried.note(before);
-            let effects = effects::before(store, agent, &locked.look_past_inbox(), &state, now, before)?;
+            let effects = effects::before(agent, &locked.look_past_inbox(), &state, now, before)?;
             if !effects.is_empty() {
                 drop(locked);
-                recovered = context.carry_out(effects)?.or(recovered);
+                recovered = context.run_effects(effects)?.or(recovered);
                 continue;
             }
         }
         let seen = locked.look_for_step(&state, &stuck)?;
-        let records = load::records(agent, &seen, state, LeaseState::Free, now, Purpose::Step)?;
+        let records = load::records(agent, &seen, state, Loading::unleased(now, Purpose::Step))?;
         drop(seen);
         let draft = Draft::new(records, session.clock.stamp()?);
-        let (step, grant) = resources::step(store, agent, draft, tried, resources::Intent::Take)?;
+        let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
             // A decision has changed this draft, so the records are loaded again.
             Next::TakeInDrops if tried.drops == Drops::Some => tried.drops = Drops::NotYet,
             Next::TakeInDrops => {
-                let taken = submissions::take_in(session, agent, &locked, step.draft)?;
+                let taken = submissions::take_in(context, &locked, step.draft)?;
                 tried.drops = if taken.any { Drops::Some } else { Drops::NoMore };
                 stuck.extend(taken.stuck);
             }
-            Next::SetAside => stuck.extend(submissions::set_aside(session, agent, &locked, step.draft)?),
+            Next::SetAside => stuck.extend(submissions::set_aside(context, &locked, step.draft)?),
             Next::DropStale => drop(context.commit(&locked, step.draft)?),
             Next::Decided(decision) => {
                 let hold = ResourceLocks { lease, grant };
-                let mut report = act(session, store, agent, locked, step.draft, decision, hold)?;
-                Context::new(session, agent).tell();
+                let mut report = act(context, locked, step.draft, decision, hold)?;
+                context.tell();
                 report.recovered_run_id = recovered;
                 report.failure = report.failure.or(overdue);
                 report.duration_ms = millis_since(started);
@@ -108,21 +99,37 @@ pub fn busy_step(session: &mut Session, store: &Store, agent: &Agent<'_>) -> Res
 }
 
 /// Runs the step of an agent at rest. Error when other machines tick the agent.
-pub fn quiet_step(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    started: Instant,
-) -> Result<Option<StepReport>> {
-    store.refuse_other_pool(agent)?;
-    Ok(at_rest(store, agent, session.clock.now())?.map(|(state, resting)| {
+pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
+    let agent = context.agent;
+    context.store().refuse_other_pool(agent)?;
+    Ok(at_rest(agent, context.session.clock.now())?.map(|(state, resting)| {
         let mut report = report(&state, resting);
         report.duration_ms = millis_since(started);
         report
     }))
 }
 
-fn report_beside(
+/// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
+/// arrived and nothing is due. Costs one small read and one look into the inbox. Error when the
+/// agent was moved away.
+pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
+    let state = agent.peek()?;
+    if let Some(moved) = &state.moved {
+        return Err(moved_away(agent, moved));
+    }
+    let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
+    // Due tasks are looked for below.
+    let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
+    let is_due = state.next_due_at.is_some_and(|due| due <= now);
+    if comes_first || is_due || !agent.is_quiet(&state)? {
+        return Ok(None);
+    }
+    let nothing_is_due = tasks::due(agent, &agent.glimpse(), &state, now)?.is_empty();
+    Ok(nothing_is_due.then_some((state, resting)))
+}
+
+/// Returns the report of a decision that leaves the agent to another process.
+pub fn report_beside(
     agent: &Agent<'_>,
     state: &State,
     decision: Decision,
@@ -138,50 +145,50 @@ fn report_beside(
 
 /// Carries out a decision, without a condition of its own.
 fn act(
-    session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     locked: AgentTxn<'_>,
     mut draft: Draft,
     decision: Decision,
     hold: ResourceLocks,
 ) -> Result<StepReport> {
+    let agent = context.agent;
     let decision_report = decision.report();
     match decision {
         Decision::StartTurn { message_id, continuation, .. }
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
-            let mut claimed = claim(&mut draft, message, continuation, environment::claimant(store)?)?;
-            turn::look_for_checkpoint(session, agent, &mut draft, &mut claimed)?;
+            draft.records.onlookers = hooks::onlookers(agent, &draft.records.state);
+            let mut claimed =
+                claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
+            turn::look_for_checkpoint(context, &mut draft, &mut claimed)?;
             // Read before the claim is committed, because a database releases the lock with the
             // commit.
-            let past = past::past(session, &locked.look_past_inbox(), &draft.records, &claimed.message);
-            let context = Context::new(session, agent);
+            let now = context.session.clock.now();
+            let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
             let records = context.commit(&locked, draft)?;
             let touched = locked.look_past_inbox().touched(&records.state);
             drop(locked);
             context.tell();
-            sync::publish(session, store, &format!("{}: {message_id} is claimed", agent.name()));
+            sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
             let ResourceLocks { lease, grant } = hold;
-            let turn = Turn { store, agent, claimed, records, touched, lease };
-            run_turn(session, turn, past, decision_report, grant)
+            let turn = Turn { context, claimed, records, touched, lease };
+            run_turn(turn, history, decision_report, grant)
         }
         Decision::Lack { message_id, continuation, shortage } => {
             hold.lease.release_along();
             let message = take(&draft.records, message_id)?;
             lack(&mut draft, &message, continuation, &shortage, &decision_report)?;
             let priority = i32::from(draft.records.policy.scheduler.priority);
-            let report = commit(Context::new(session, agent), &locked, draft, decision_report)?;
+            let report = commit(context, &locked, draft, decision_report)?;
             drop(locked);
-            make_way::ask_for(session, store, agent, priority, shortage.resource);
+            resources::ask_for(context, priority, shortage.resource);
             Ok(report)
         }
         Decision::StartRecovery { .. } => {
             decided(&mut draft, &decision_report);
             let Recovery { records, failure } =
-                carry_out(session, store, agent, locked, draft, &decision_report.reason, Some(&hold.lease))?;
+                recover(context, locked, draft, &decision_report.reason, Some(&hold.lease))?;
             let posture = posture(&records).posture;
             let report = report(&records.state, decision_report);
             Ok(StepReport { scheduling_posture: Some(posture), failure, ..report })
@@ -191,7 +198,7 @@ fn act(
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
             arrivals::reduce(&mut draft, message, continuation);
-            let mut records = Context::new(session, agent).commit(&locked, draft)?;
+            let mut records = context.commit(&locked, draft)?;
             records.inbox.head = None;
             load::offer_first(&locked.look_again()?, &mut records.inbox)?;
             let posture = posture(&records).posture;
@@ -201,13 +208,13 @@ fn act(
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             arrivals::emit_tick(&mut draft, &tick);
-            commit(Context::new(session, agent), &locked, draft, decision_report)
+            commit(context, &locked, draft, decision_report)
         }
         Decision::Duplicate(DuplicateTick::WakeHint) => {
             hold.lease.release_along();
             decided(&mut draft, &decision_report);
             ignore_duplicate_hint(&mut draft);
-            commit(Context::new(session, agent), &locked, draft, decision_report)
+            commit(context, &locked, draft, decision_report)
         }
         Decision::Stop
         | Decision::NotStarted
@@ -222,8 +229,8 @@ fn act(
             hold.lease.release_along();
             rest(&mut draft, &decision);
             let retention = draft.records.policy.retention;
-            let report = commit(Context::new(session, agent), &locked, draft, decision_report)?;
-            litter::sweep(agent, locked, retention, session.clock.now());
+            let report = commit(context, &locked, draft, decision_report)?;
+            context.sweep(locked, retention);
             Ok(report)
         }
     }
@@ -249,22 +256,20 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 
 /// Runs a claimed turn without the lock, and settles it.
 fn run_turn(
-    session: &mut Session,
     turn: Turn<'_>,
-    past: Result<History>,
+    history: Result<History>,
     decision: DecisionReport,
     grant: TurnResources,
 ) -> Result<StepReport> {
-    let agent = turn.agent;
+    let (context, session) = (turn.context, turn.context.session);
     let run_id = turn.claimed.run.run_id;
     let attempt = turn.claimed.run.attempt;
-    let end = turn::run(session, &turn, past)?;
+    let end = turn::run(&turn, history)?;
     let cancelled_by = end.cancelled_by;
-    let (settled, after, run) = turn::settle(session, turn, end)?;
+    let (settled, after, run) = turn::settle(turn, end)?;
     drop(grant);
-    let context = Context::new(session, agent);
     // After a signal the tick runs no hook, so the hooks are called first.
-    context.carry_out(effects::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
+    context.run_effects(effects::after_turn(&after.state, &after.tasks, run, after.policy.retention))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let brief = after
         .state
@@ -315,20 +320,4 @@ fn report(state: &State, decision: DecisionReport) -> StepReport {
 
 fn millis_since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Returns the report of a dry run of a step.
-pub fn would_do(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<StepReport> {
-    store.refuse_other_pool(agent)?;
-    let started = Instant::now();
-    let now = session.clock.now();
-    let Preview { decision, draft, recovered, overdue, .. } = preview(session, store, agent, now)?;
-    if let Some(moved) = &draft.records.state.moved {
-        return Err(moved_away(agent, moved));
-    }
-    let mut report = report_beside(agent, &draft.records.state, decision, now, started)?;
-    report.scheduling_posture = Some(posture(&draft.records).posture);
-    report.recovered_run_id = recovered;
-    report.failure = overdue;
-    Ok(report)
 }

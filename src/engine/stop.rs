@@ -10,15 +10,15 @@ use crate::model::task::{ChildEnd, Task, TaskStatus};
 use crate::model::time::Span;
 use crate::rules::authority as rights;
 use crate::rules::transition::task::TaskEnding;
-use crate::store::{Agent, Store};
+use crate::store::Agent;
 
-use super::background::{self, KILL_GRACE};
 use super::context::Context;
 use super::delegate::{self, Withdrawn};
 use super::gate::{EndedRun, Halted, Stop, halt};
+use super::monitor::KILL_GRACE;
 use super::owner::away_task;
-use super::resources;
 use super::session::Session;
+use super::{resources, tasks};
 
 /// Result of a stop.
 pub struct Stopped {
@@ -34,47 +34,37 @@ pub struct Stopped {
 
 /// Closes the gate of an agent, and ends its run and tasks, and stops the children of its
 /// delegations.
-pub fn stop_agent(session: &Session, store: &Store, agent: &Agent<'_>, how: &Stop) -> Result<Stopped> {
-    let (ending, halted) = begin_stop(session, store, store.agent(agent.name())?, how)?;
-    conclude(session, store, carry_out(session, store, ending), halted).map(|(_, stopped)| stopped)
+pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
+    let agent = context.store().agent(context.agent.name())?;
+    let (ending, halted) = begin_stop(context.session, agent, how)?;
+    ending.end_children().conclude(halted).map(|(_, stopped)| stopped)
 }
 
 /// Ends open tasks: commands in parallel, then one child after the other. Errors are returned after
 /// all were tried.
-pub fn stop_tasks(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    tasks: &[Task],
-    grace: Span,
-) -> Result<()> {
-    let mut ending = EndingTasks::new(store.agent(agent.name())?, grace);
-    ending.begin(session, tasks);
-    carry_out(session, store, ending).ended
+pub fn stop_tasks(context: Context<'_>, tasks: &[Task], grace: Span) -> Result<()> {
+    let mut ending = EndingTasks::of(context, grace)?;
+    ending.begin(tasks);
+    ending.end_children().ended
 }
 
 /// Stops the child of a delegation, which then ends in this way.
-pub fn stop_child(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    task: Task,
-    end: ChildEnd,
-) -> Result<()> {
-    let mut ending = EndingTasks::new(store.agent(agent.name())?, Span::from_secs(KILL_GRACE.as_secs()));
+pub fn stop_child(context: Context<'_>, task: Task, end: ChildEnd) -> Result<()> {
+    let mut ending = EndingTasks::of(context, Span::from_secs(KILL_GRACE.as_secs()))?;
     ending.children.push_back((task, end));
-    carry_out(session, store, ending).ended
+    ending.end_children().ended
 }
 
 /// Ends every task of an agent that its own failure has stopped.
-pub fn end_tasks(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
-    let mut ending = EndingTasks::new(store.agent(agent.name())?, agent.policy()?.timeouts.shutdown);
-    ending.begin_all(session)?;
-    carry_out(session, store, ending).ended
+pub fn end_tasks(context: Context<'_>) -> Result<()> {
+    let mut ending = EndingTasks::of(context, context.agent.policy()?.timeouts.shutdown)?;
+    ending.begin_all()?;
+    ending.end_children().ended
 }
 
 /// Tasks of an agent that are being ended.
 struct EndingTasks<'s> {
+    session: &'s Session,
     agent: Agent<'s>,
     grace: Span,
     tasks: Vec<TaskId>,
@@ -92,135 +82,132 @@ struct Awaited {
     halted: Halted,
 }
 
-/// Stops the children, and before them their own children. Each parent stops one child at a time.
-fn carry_out<'s>(session: &Session, store: &'s Store, ending: EndingTasks<'s>) -> EndingTasks<'s> {
-    let mut current = ending;
-    let mut parents: Vec<(EndingTasks<'s>, Awaited)> = Vec::new();
-    loop {
-        if let Some((task, end)) = current.children.pop_front() {
-            match current.begin_child(session, store, &task) {
-                Ok(Some((child, withdrawn, halted))) => {
-                    let parent = std::mem::replace(&mut current, child);
-                    parents.push((parent, Awaited { task: task.id, end, withdrawn, halted }));
-                }
-                Ok(None) => current.finish(session, task.id, end, Ok(())),
-                Err(error) => current.note(Err(error)),
-            }
-            continue;
-        }
-        let Some((parent, Awaited { task, end, withdrawn, halted })) = parents.pop() else { return current };
-        let child = std::mem::replace(&mut current, parent);
-        let stopped = conclude(session, store, child, halted).and_then(|(child, stopped)| {
-            withdrawn.end(session, &child)?;
-            Ok(stopped.cleared)
-        });
-        match stopped {
-            Ok(cleared) => current.finish(session, task, end, cleared),
-            Err(error) => current.note(Err(error)),
-        }
-    }
-}
-
 /// Closes the gate of an agent and ends its run and the commands of its tasks. Its children come
 /// next.
-fn begin_stop<'s>(
-    session: &Session,
-    store: &Store,
-    agent: Agent<'s>,
-    how: &Stop,
-) -> Result<(EndingTasks<'s>, Halted)> {
-    let halted = halt(session, store, &agent, how)?;
-    let mut ending = EndingTasks::new(agent, halted.grace);
+fn begin_stop<'s>(session: &'s Session, agent: Agent<'s>, how: &Stop) -> Result<(EndingTasks<'s>, Halted)> {
+    let halted = halt(Context::new(session, &agent), how)?;
+    let mut ending = EndingTasks::new(session, agent, halted.grace);
     if halted.is_stopped() {
-        ending.begin_all(session)?;
+        ending.begin_all()?;
     }
     Ok((ending, halted))
 }
 
-/// Completes the stop after the children: notifies hooks, and releases the workspace.
-fn conclude<'s>(
-    session: &Session,
-    store: &Store,
-    ending: EndingTasks<'s>,
-    halted: Halted,
-) -> Result<(Agent<'s>, Stopped)> {
-    let EndingTasks { agent, tasks, ended, .. } = ending;
-    let is_stopped = halted.is_stopped();
-    let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
-    // The hooks are notified only now, because they would use up the turn's grace, and other
-    // processes could start work meanwhile.
-    Context::new(session, &agent).tell();
-    let mut cleared = Ok(());
-    if is_stopped {
-        if !tasks.is_empty() {
-            state = agent.peek()?;
-        }
-        let released = run.as_ref().map_or(Ok(()), |run| resources::release(session, store, &agent, run.id));
-        cleared = run_ended.and(ended).and(released);
-    }
-    Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
-}
-
 impl<'s> EndingTasks<'s> {
-    fn new(agent: Agent<'s>, grace: Span) -> EndingTasks<'s> {
-        EndingTasks { agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
+    fn of(context: Context<'s>, grace: Span) -> Result<EndingTasks<'s>> {
+        let agent = context.store().agent(context.agent.name())?;
+        Ok(EndingTasks::new(context.session, agent, grace))
+    }
+
+    fn new(session: &'s Session, agent: Agent<'s>, grace: Span) -> EndingTasks<'s> {
+        EndingTasks { session, agent, grace, tasks: Vec::new(), children: VecDeque::new(), ended: Ok(()) }
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context::new(self.session, &self.agent)
+    }
+
+    /// Stops the children, and before them their own children. Each parent stops one child at a
+    /// time.
+    fn end_children(self) -> EndingTasks<'s> {
+        let mut current = self;
+        let mut parents: Vec<(EndingTasks<'s>, Awaited)> = Vec::new();
+        loop {
+            if let Some((task, end)) = current.children.pop_front() {
+                match current.begin_child(&task) {
+                    Ok(Some((child, withdrawn, halted))) => {
+                        let parent = std::mem::replace(&mut current, child);
+                        parents.push((parent, Awaited { task: task.id, end, withdrawn, halted }));
+                    }
+                    Ok(None) => current.finish(task.id, end, Ok(())),
+                    Err(error) => current.note(Err(error)),
+                }
+                continue;
+            }
+            let Some((parent, Awaited { task, end, withdrawn, halted })) = parents.pop() else {
+                return current;
+            };
+            let child = std::mem::replace(&mut current, parent);
+            let stopped = child.conclude(halted).and_then(|(child, stopped)| {
+                withdrawn.end(Context::new(current.session, &child))?;
+                Ok(stopped.cleared)
+            });
+            match stopped {
+                Ok(cleared) => current.finish(task, end, cleared),
+                Err(error) => current.note(Err(error)),
+            }
+        }
+    }
+
+    /// Completes the stop after the children: notifies hooks, and releases the workspace.
+    fn conclude(self, halted: Halted) -> Result<(Agent<'s>, Stopped)> {
+        let is_stopped = halted.is_stopped();
+        let Halted { mut state, previous, changed, run, ended: run_ended, .. } = halted;
+        // The hooks are notified only now, because they would use up the turn's grace, and other
+        // processes could start work meanwhile.
+        self.context().tell();
+        if is_stopped && !self.tasks.is_empty() {
+            state = self.agent.peek()?;
+        }
+        let released = match &run {
+            Some(run) if is_stopped => resources::release(self.context(), run.id),
+            Some(_) | None => Ok(()),
+        };
+        let EndingTasks { agent, tasks, ended, .. } = self;
+        let cleared = if is_stopped { run_ended.and(ended).and(released) } else { Ok(()) };
+        Ok((agent, Stopped { state, previous, changed, run, tasks, cleared }))
     }
 
     /// Begins to end every task. Results are kept.
-    fn begin_all(&mut self, session: &Session) -> Result<()> {
+    fn begin_all(&mut self) -> Result<()> {
         let open = self.agent.look(|seen, _| seen.open::<Task>())?;
         let is_shared = self.agent.store().is_remote();
         let mut ours = Vec::new();
         for task in open {
-            match away_task(&self.agent, &task, session.clock.now())?.filter(|_| !is_shared) {
+            match away_task(&self.agent, &task, self.session.clock.now())?.filter(|_| !is_shared) {
                 None => ours.push(task),
                 Some(away) => {
                     let (name, id) = (self.agent.name(), task.id);
-                    session.out.note(&format!("{name}: {id} goes on: it runs {away}"));
+                    self.session.out.note(&format!("{name}: {id} goes on: it runs {away}"));
                 }
             }
         }
-        self.begin(session, &ours);
+        self.begin(&ours);
         Ok(())
     }
 
     /// Ends the commands among these tasks, and queues the delegations.
-    fn begin(&mut self, session: &Session, tasks: &[Task]) {
+    fn begin(&mut self, tasks: &[Task]) {
         self.tasks = tasks.iter().map(|task| task.id).collect();
         if tasks.is_empty() {
             return;
         }
-        if let Err(error) = background::cancel(session, &self.agent, &self.tasks) {
+        if let Err(error) = tasks::cancel(self.context(), &self.tasks) {
             return self.note(Err(error));
         }
         let (children, commands): (Vec<&Task>, Vec<&Task>) =
             tasks.iter().partition(|task| task.child().is_some());
         let commands: Vec<TaskId> = commands.iter().map(|task| task.id).collect();
-        self.note(background::end(session, &self.agent, &commands, self.grace.as_std()));
+        self.note(tasks::end(self.context(), &commands, self.grace.as_std()));
         let cancelled = || ChildEnd::without_brief(TaskStatus::Cancelled, None);
         self.children = children.into_iter().map(|task| (task.clone(), cancelled())).collect();
     }
 
     /// Begins to stop the child of a delegation. `None` if no child has to be stopped.
-    fn begin_child(
-        &self,
-        session: &Session,
-        store: &'s Store,
-        task: &Task,
-    ) -> Result<Option<(EndingTasks<'s>, Withdrawn, Halted)>> {
-        let Some((child, withdrawn)) = delegate::begin_withdrawal(session, store, &self.agent, task)? else {
+    fn begin_child(&self, task: &Task) -> Result<Option<(EndingTasks<'s>, Withdrawn, Halted)>> {
+        let Some((child, withdrawn)) = delegate::begin_withdrawal(self.session, &self.agent, task)? else {
             return Ok(None);
         };
         let reason = Some(format!("its parent has stopped {}", task.id));
         let by = rights::agent(self.agent.name());
         let how = Stop { grace: Some(self.grace), now: false, requeue: false, reason, by };
-        let (ending, halted) = begin_stop(session, store, child, &how)?;
+        let (ending, halted) = begin_stop(self.session, child, &how)?;
         Ok(Some((ending, withdrawn, halted)))
     }
 
     /// Ends a delegation whose child is stopped. `cleared`: error of that stop.
-    fn finish(&mut self, session: &Session, task: TaskId, end: ChildEnd, cleared: Result<()>) {
-        let finished = background::finish(session, &self.agent, task, TaskEnding::Child(end));
+    fn finish(&mut self, task: TaskId, end: ChildEnd, cleared: Result<()>) {
+        let finished = tasks::finish(self.context(), task, TaskEnding::Child(end));
         self.note(finished.and(cleared));
     }
 

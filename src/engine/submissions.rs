@@ -18,24 +18,18 @@ use crate::store::{Agent, AgentTxn, Aside, Dropped, HandWritten, Snapshot, Taken
 use super::context::Context;
 use super::load;
 use super::lookup::check_named;
-use super::session::Session;
 
 /// Admits the messages of hand-written files to a draft, as many as one step takes in, without
 /// changing a file.
-pub fn preview(
-    session: &Session,
-    agent: &Agent<'_>,
-    draft: &mut Draft,
-    waiting: &mut VecDeque<Dropped>,
-) -> Result<()> {
-    let seen = agent.snapshot()?;
+pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
+    let seen = context.agent.snapshot()?;
     let most = at_once(&draft.records.policy);
     let (mut count, mut bytes) = (0, 0);
     while count < most && bytes < AT_ONCE {
         let Some(file) = &waiting.pop_front() else { break };
         count += 1;
         let Records { state, policy, .. } = &draft.records;
-        let Some(Ok(message)) = read_drop(session, agent, &seen, policy, file)? else { continue };
+        let Some(Ok(message)) = read_drop(context, &seen, policy, file)? else { continue };
         let first = load::first_of_its_key(&seen, &message, state, policy, draft.now())?;
         bytes += message.body.bytes();
         if first.is_none_or(|first| first == message.id) {
@@ -65,12 +59,8 @@ pub struct TakenIn {
 
 /// Admits hand-written files from the inbox, and quarantines those that can't be admitted: in one
 /// transaction, and at most `limits.max_drops_per_step`.
-pub fn take_in(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &AgentTxn<'_>,
-    mut draft: Draft,
-) -> Result<TakenIn> {
+pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<TakenIn> {
+    let agent = context.agent;
     forget_changed(agent, &mut draft);
     let most = at_once(&draft.records.policy);
     let mut admitted = Vec::new();
@@ -90,7 +80,7 @@ pub fn take_in(
                 continue;
             }
         };
-        match read_drop(session, agent, &seen, &draft.records.policy, &taken)? {
+        match read_drop(context, &seen, &draft.records.policy, &taken)? {
             None => continue,
             Some(Ok(message)) => {
                 let Records { state, policy, .. } = &draft.records;
@@ -104,7 +94,7 @@ pub fn take_in(
         count += 1;
     }
     let any = count > 0 || !stuck.is_empty() || !draft.is_empty();
-    Context::new(session, agent).commit(locked, draft)?;
+    context.commit(locked, draft)?;
     admitted.iter().try_for_each(|taken| locked.local().remove_drop(taken))?;
     Ok(TakenIn { any, stuck })
 }
@@ -112,19 +102,15 @@ pub fn take_in(
 /// Quarantines files in the inbox that have the name of a message or a hint but are none of this
 /// agent: in one transaction, and at most `limits.max_drops_per_step`. Returns the names of those
 /// that can't be moved.
-pub fn set_aside(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &AgentTxn<'_>,
-    mut draft: Draft,
-) -> Result<Vec<String>> {
+pub fn set_aside(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Vec<String>> {
+    let agent = context.agent;
     forget_changed(agent, &mut draft);
     let mut stuck = Vec::new();
     let most = at_once(&draft.records.policy);
     for misfit in std::mem::take(&mut draft.records.inbox.misfits).into_iter().take(most) {
         stuck.extend(reject(agent, locked, &mut draft, &Dropped::from(&misfit), &misfit.reason)?);
     }
-    Context::new(session, agent).commit(locked, draft)?;
+    context.commit(locked, draft)?;
     Ok(stuck)
 }
 
@@ -164,8 +150,7 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
 /// Reads a hand-written file: its message, or the reason why it is malformed; `None` if the file is
 /// gone. The id is derived from the file, so that admitting it again after a crash is idempotent.
 pub fn read_drop(
-    session: &Session,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     seen: &Snapshot<'_>,
     policy: &Policy,
     file: &Dropped,
@@ -184,12 +169,12 @@ pub fn read_drop(
     };
     let speaker = user.as_deref().map_or(Speaker::File(&policy.inbox.drops_as.0), Speaker::User);
     let admitted = admission::admit(
-        agent.name(),
+        context.agent.name(),
         submission,
         DeliverySurface::FileDrop,
         speaker,
         &policy.limits,
-        &mut session.clock.stamp()?,
+        &mut context.session.clock.stamp()?,
     );
     let message = match admitted {
         Ok(message) => message,

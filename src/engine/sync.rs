@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::state::TickedBy;
@@ -22,10 +22,10 @@ use crate::process::jobs::{self, JobEnd, Work};
 use crate::rules::transition::taken::take;
 use crate::store::Store;
 use crate::store::git::{
-    self, Around, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,
+    self, Around, MERGED, MergedFile, RemoteFile, ScratchStore, agent_of, converge, refuse_foreign,
 };
 
-use super::merging;
+use super::context::Context;
 use super::session::Session;
 
 /// Maximum pause before that. The length is random, so that two clones don't collide again.
@@ -85,7 +85,7 @@ impl<'s> RemoteSync<'s> {
         let repository = repository(store);
         repository.check()?;
         let line = repository.line(remote)?;
-        merging::register(store)?;
+        register(store)?;
         Ok(RemoteSync { store, repository, line })
     }
 
@@ -352,10 +352,11 @@ impl<'s> RemoteSync<'s> {
 
 /// Pushes a claim before its turn runs, if the command asks for it. On failure the turn runs all
 /// the same, and the settlement pushes the claim.
-pub fn publish(session: &Session, store: &Store, subject: &str) {
-    let Some(line) = session.publishes_to.borrow().clone() else { return };
+pub fn publish(context: Context<'_>, subject: &str) {
+    let session = context.session;
+    let Some(line) = session.publishes_to.clone() else { return };
     let terms = SyncOptions { message: (subject, ""), ..SyncOptions::default() };
-    let exchange = RemoteSync::again(store, line);
+    let exchange = RemoteSync::again(context.store(), line);
     if let Err(error) = exchange.run(session, &terms) {
         let remote = &exchange.line.remote;
         session.out.note(&format!("{subject}, and {remote} has not heard of it yet: {error}"));
@@ -415,4 +416,12 @@ impl Around for FromGit<'_> {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Registers `merge-driver` in this clone for the files of the state directory. Returns true if it
+/// was not registered before.
+pub fn register(store: &Store) -> Result<bool> {
+    let program = std::env::current_exe().context("find", Path::new("this program"))?;
+    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
+        .merge_by(&program, MERGED)
 }

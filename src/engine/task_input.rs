@@ -11,8 +11,8 @@ use crate::process::turn::{Fate, Monitor};
 use crate::store::Agent;
 use crate::store::elsewhere::input::{InputAnswer, TaskInput};
 
+use super::context::Context;
 use super::monitor::LOOKS_BESIDE;
-use super::session::Session;
 
 /// Pause between two looks of the sender.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -28,8 +28,9 @@ const AT_A_TIME: Duration = Duration::from_millis(500);
 
 /// Sends input to a task whose supervisor is on another machine, and waits until that has taken it.
 /// Error when it is not taken; then the rest is withdrawn too.
-pub fn say(session: &Session, agent: &Agent<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
-    let Some(input) = agent.task_input(task.id)? else { return Ok(()) };
+pub fn say(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
+    let session = context.session;
+    let Some(input) = context.agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
     match input.say(words, bytes)? {
         InputAnswer::Waits => {}
@@ -149,11 +150,13 @@ impl<'a> InputReceiver<'a> {
 impl Monitor for InputReceiver<'_> {
     fn ask(&mut self) -> Fate {
         let fate = self.input.ask();
-        let Fate::GoesOn { ask_again } = fate else { return fate };
+        if matches!(fate, Fate::Ends) {
+            return fate;
+        }
         let Ok(Some(input)) = self.agent.task_input(self.id) else { return fate };
         if Instant::now() >= self.next {
             self.next = Instant::now() + self.hear(&*input);
         }
-        Fate::GoesOn { ask_again: Some(ask_again.map_or(self.next, |at| at.min(self.next))) }
+        fate.asked_by(Some(self.next))
     }
 }

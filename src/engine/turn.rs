@@ -35,23 +35,18 @@ use crate::workdir::Stream;
 
 use super::authority;
 use super::context::Context;
-use super::due;
 use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, HookEvent};
-use super::installed;
-use super::load::{self, Purpose};
+use super::load::{self, Loading, Purpose};
 use super::lookup::{check_named, ended_task};
-use super::monitor::{self, LeaseKeeper};
+use super::monitor::{self, KILL_GRACE, LeaseKeeper};
 use super::outcome;
 use super::session::Session;
-
-/// Default time between SIGTERM and SIGKILL.
-pub const KILL_GRACE: Duration = Duration::from_secs(5);
+use super::tasks;
 
 /// A claimed turn with its locks.
 pub struct Turn<'a> {
-    pub store: &'a Store,
-    pub agent: &'a Agent<'a>,
+    pub context: Context<'a>,
     pub claimed: Claimed,
     /// Records after the claim.
     pub records: Records,
@@ -63,42 +58,42 @@ pub struct Turn<'a> {
 
 /// Restarts a turn from the beginning if its checkpoint is missing, because it could otherwise
 /// never continue.
-pub fn look_for_checkpoint(
-    session: &Session,
-    agent: &Agent<'_>,
-    draft: &mut Draft,
-    claimed: &mut Claimed,
-) -> Result<()> {
+pub fn look_for_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
+    let agent = context.agent;
     let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
     if agent.bring_checkpoint(checkpoint)? {
         return Ok(());
     }
     let path = agent.workdir().checkpoint(checkpoint);
     let shown = path.to_string_lossy();
-    session.out.note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
+    context
+        .session
+        .out
+        .note(&format!("{}: the checkpoint {shown} is missing: the turn begins anew", agent.name()));
     lose_checkpoint(draft, claimed, &shown);
     Ok(())
 }
 
 /// Runs the turn command to its end. A failure to start is an end like any other. It counts as
 /// external, unless the settings of the turn are invalid.
-pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<TurnEnd> {
+pub fn run(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
+    let session = turn.context.session;
     let run_id = turn.claimed.run.run_id;
     let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
-    let ended = entered(session, turn).and_then(|()| prepare(session, turn, &past?)).and_then(|spec| {
+    let ended = entered(turn).and_then(|()| prepare(turn, &history?)).and_then(|spec| {
         let spec = match spec {
             Ok(spec) => spec,
             Err(unfit) => return Ok(Err(unfit)),
         };
-        let monitor = monitor::of_turn(session, turn.agent, run_id, preemption);
+        let monitor = monitor::of_turn(turn.context, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
             turn.lease.outlast();
         }
         process::turn::run(&spec, &mut LeaseKeeper::new(monitor, &turn.lease)).map(Ok)
     });
     let end = match ended {
-        Ok(Ok(ended)) => end_of(session, turn, ended),
+        Ok(Ok(ended)) => end_of(turn, ended),
         Ok(Err(unfit)) => not_run(session, unfit.to_string(), started.elapsed()),
         Err(error) => {
             let end = not_run(session, error.to_string(), started.elapsed());
@@ -109,11 +104,11 @@ pub fn run(session: &Session, turn: &Turn<'_>, past: Result<History>) -> Result<
     };
     // The note is a hint for the step that recovers this run; without it the run counts as
     // interrupted.
-    if let Err(error) = turn.agent.workdir().run(run_id).note_end(&end) {
-        session.out.note(&format!("{}: {error}", turn.agent.name()));
+    if let Err(error) = turn.context.agent.workdir().run(run_id).note_end(&end) {
+        session.out.note(&format!("{}: {error}", turn.context.agent.name()));
     }
     turn.lease.refuse_lost(&run_id.to_string())?;
-    before_suspension(session, turn.store, turn.agent, run_id, Some(&turn.lease))?;
+    before_suspension(turn.context, run_id, Some(&turn.lease))?;
     turn.lease.refuse_lost(&run_id.to_string())?;
     Ok(end)
 }
@@ -138,28 +133,29 @@ fn not_run(session: &Session, error: String, took: Duration) -> TurnEnd {
 
 /// Runs the hook of a turn that was scheduled or resumed, and then commits `running`. A failed hook
 /// keeps the turn from starting, and so does a signal that has ended one.
-fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
+fn entered(turn: &Turn<'_>) -> Result<()> {
+    let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
-            (installed::ON_RESUME, ExecutionState::Suspended)
+            (hooks::ON_RESUME, ExecutionState::Suspended)
         } else {
-            (installed::ON_SCHEDULED, ExecutionState::Runnable)
+            (hooks::ON_SCHEDULED, ExecutionState::Runnable)
         };
-        let hook = hooks::find(turn.store, turn.agent, name).filter(|_| session.cancelled_by.get().is_none());
+        let hook = hooks::find(turn.context, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
             let mut event = HookEvent::of(&turn.records.state, to, None);
             event.from = Some(from);
             let max_section = turn.records.policy.preemption.max_section;
-            let monitor = monitor::of_run(session, turn.agent, turn.claimed.run.run_id, max_section);
+            let monitor = monitor::of_run(turn.context, turn.claimed.run.run_id, max_section);
             let mut monitor = LeaseKeeper::new(monitor, &turn.lease);
             let hook = hook.under(turn.lease.fence());
-            if let Some(failure) = hook.run_within(session, &event, None, &mut monitor)?.failure {
+            if let Some(failure) = hook.run_within(&event, None, &mut monitor)? {
                 return Err(Error::failed(failure.to_string()));
             }
             turn.lease.refuse_lost(&turn.claimed.run.run_id.to_string())?;
         }
         if session.cancelled_by.get().is_none() {
-            begin(session, turn)?;
+            begin(turn)?;
         }
     }
     let why_not = match session.cancelled_by.get() {
@@ -172,10 +168,9 @@ fn entered(session: &Session, turn: &Turn<'_>) -> Result<()> {
 }
 
 /// Commits that the agent is `running`, after the hooks of a claim.
-fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
-    let context = Context::new(session, turn.agent);
-    if context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
-        context.tell();
+fn begin(turn: &Turn<'_>) -> Result<()> {
+    if turn.context.change(|draft| start::begin(draft, turn.claimed.run.run_id))?.is_changed {
+        turn.context.tell();
     }
     Ok(())
 }
@@ -183,36 +178,28 @@ fn begin(session: &Session, turn: &Turn<'_>) -> Result<()> {
 /// True if no command has ended the run since its claim, even if its hook ended well after a
 /// signal. A command that ends the run later finds its processes.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
-    let current = turn.agent.peek()?.current_run;
+    let current = turn.context.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
 }
 
 /// Runs the hook of a run that has ended and is about to be suspended. The run is still current, so
 /// that the hook can save a checkpoint by `yield`.
-pub fn before_suspension(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    lease: Option<&HeldLease>,
-) -> Result<()> {
-    let Some(hook) = hooks::find(store, agent, installed::ON_SUSPEND) else { return Ok(()) };
+pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&HeldLease>) -> Result<()> {
+    let Context { session, agent } = context;
+    let Some(hook) = hooks::find(context, hooks::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {
         let reason = why_suspended(run).to_owned();
         let event = HookEvent::of(&state, ExecutionState::Suspended, Some(reason));
         let hook = hook.under(lease.and_then(HeldLease::fence));
-        hooks::recorded(
-            session,
-            hook.run_within(session, &event, None, &mut LeaseKeeper::new(Nobody, lease)),
-        );
+        hooks::report_failure(session, hook.run_within(&event, None, &mut LeaseKeeper::new(Nobody, lease)));
     }
     Ok(())
 }
 
-fn end_of(session: &Session, turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
-    let path = turn.agent.workdir().run(turn.claimed.run.run_id).outcome();
+fn end_of(turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
+    let path = turn.context.agent.workdir().run(turn.claimed.run.run_id).outcome();
     let (outcome, notes) = match outcome::read(&path, &turn.records.policy.limits) {
         Ok((outcome, notes)) => (Ok(outcome), notes),
         Err(why) => (Err(why), Vec::new()),
@@ -223,7 +210,7 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
         cancelled_by: ended.cancelled_by,
         by_itself: ended.by_itself,
         is_prevented: false,
-        ended_at: session.clock.now(),
+        ended_at: turn.context.session.clock.now(),
         duration_ms: u64::try_from(ended.duration.as_millis()).unwrap_or(u64::MAX),
         outcome,
         notes,
@@ -242,13 +229,14 @@ fn end_of(session: &Session, turn: &Turn<'_>, ended: TurnResult) -> TurnEnd {
 ///
 /// A refused settlement is repeated as that of a failed turn with this reason, because an unsettled
 /// run would block every later step.
-pub fn settle(session: &Session, turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    let Turn { store, agent, claimed, records, touched, lease } = turn;
+pub fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
+    let Turn { context, claimed, records, touched, lease } = turn;
     let run_id = claimed.run.run_id;
     let known = touched.map(|touched| (records, touched));
-    let settlement = TurnSettlement { session, store, agent, run_id, lease: &lease };
-    let settled = match settlement.make(known, end.clone()) {
-        Err(error) if is_refusal(&error) => settlement.make(None, without_outcome(end, &error)),
+    let settled = match try_to_settle(context, run_id, &lease, known, end.clone()) {
+        Err(error) if is_refusal(&error) => {
+            try_to_settle(context, run_id, &lease, None, without_outcome(end, &error))
+        }
         settled => settled,
     };
     drop(lease);
@@ -267,48 +255,42 @@ pub fn without_outcome(end: TurnEnd, why: &Error) -> TurnEnd {
     TurnEnd { outcome: Err(format!("the outcome can't be committed: {why}")), ..end }
 }
 
-struct TurnSettlement<'a> {
-    session: &'a Session,
-    store: &'a Store,
-    agent: &'a Agent<'a>,
+/// Settles a run in one transaction. `known`: its records after the claim, which are used again if
+/// nothing has changed since.
+fn try_to_settle(
+    context: Context<'_>,
     run_id: RunId,
-    lease: &'a HeldLease,
-}
-
-impl TurnSettlement<'_> {
-    fn make(
-        &self,
-        known: Option<(Records, Touched)>,
-        end: TurnEnd,
-    ) -> Result<(Settled, Records, Option<Run>)> {
-        let TurnSettlement { session, store, agent, run_id, lease } = *self;
-        let now = session.clock.now();
-        let locked = agent.change(now)?;
-        let state = locked.state()?;
-        let seen = locked.look(&state)?;
-        // If nothing has changed since the claim, its loaded records are reused.
-        let is_as_left = |known: &(Records, Touched)| {
-            state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
-        };
-        let open = match known.filter(is_as_left) {
-            Some((records, _)) => records.into(),
-            None => load::open(&seen, &state)?,
-        };
-        let records = load::around(agent, &seen, (state, open), LeaseState::Held, now, Purpose::Look)?;
-        let mut draft = Draft::new(records, session.clock.stamp()?);
-        let around = surroundings(session, store, agent, &seen, &end)?;
-        let current = draft.records.state.current_run.as_ref();
-        let is_current = current.is_some_and(|run| run.run_id == run_id);
-        let previous = if is_current { None } else { seen.run(run_id)? };
-        if !is_current && previous.is_none() && lease.fence().is_some() {
-            return Err(unknown(agent, run_id));
-        }
-        let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
-        let run = draft.settled_run().cloned();
-        lease.release_along();
-        let after = Context::new(session, agent).commit(&locked, draft)?;
-        Ok((settled, after, run))
+    lease: &HeldLease,
+    known: Option<(Records, Touched)>,
+    end: TurnEnd,
+) -> Result<(Settled, Records, Option<Run>)> {
+    let Context { session, agent } = context;
+    let now = session.clock.now();
+    let locked = agent.change(now)?;
+    let state = locked.state()?;
+    let seen = locked.look(&state)?;
+    let is_as_left = |known: &(Records, Touched)| {
+        state == known.0.state && Some(&known.1) == seen.touched(&state).as_ref()
+    };
+    let open = match known.filter(is_as_left) {
+        Some((records, _)) => records.into(),
+        None => load::open(&seen, &state)?,
+    };
+    let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
+    let records = load::around(agent, &seen, state, open, at)?;
+    let mut draft = Draft::new(records, session.clock.stamp()?);
+    let around = surroundings(context, &seen, &end)?;
+    let current = draft.records.state.current_run.as_ref();
+    let is_current = current.is_some_and(|run| run.run_id == run_id);
+    let previous = if is_current { None } else { seen.run(run_id)? };
+    if !is_current && previous.is_none() && lease.fence().is_some() {
+        return Err(unknown(agent, run_id));
     }
+    let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
+    let run = draft.settled_run().cloned();
+    lease.release_along();
+    let after = context.commit(&locked, draft)?;
+    Ok((settled, after, run))
 }
 
 /// Returns the error for a run that is missing in the records: a database server took over before
@@ -322,13 +304,9 @@ fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
 }
 
 /// Returns the facts that the rules need for the actions of an outcome; nothing if there are none.
-pub fn surroundings(
-    session: &Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    seen: &Snapshot<'_>,
-    end: &TurnEnd,
-) -> Result<Surroundings> {
+pub fn surroundings(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<Surroundings> {
+    let agent = context.agent;
+    let store = context.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
     let mut around = Surroundings { at: claimant(store)?, ..Surroundings::default() };
     for (at, action) in actions.iter().enumerate() {
@@ -349,16 +327,18 @@ pub fn surroundings(
                     around.objections.push((at, objection(error)?));
                 }
             }
-            Action::TimerAdd { cron: Some(_), time_zone: None, .. } => match session.clock.time_zone() {
-                Ok(zone) => around.time_zone = zone,
-                Err(error) => around.objections.push((at, objection(error)?)),
-            },
+            Action::TimerAdd { cron: Some(_), time_zone: None, .. } => {
+                match context.session.clock.time_zone() {
+                    Ok(zone) => around.time_zone = zone,
+                    Err(error) => around.objections.push((at, objection(error)?)),
+                }
+            }
             Action::WorkComplete { id, .. } => {
                 around.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
             }
             Action::TaskStart { delegate: Some(child), .. } => {
                 around.policy = agent.policy_text()?;
-                if let Err(error) = due::check(store, agent.name(), child, &around.policy) {
+                if let Err(error) = tasks::check(store, agent.name(), child, &around.policy) {
                     around.objections.push((at, objection(error)?));
                 }
             }
@@ -406,8 +386,9 @@ fn objection(error: Error) -> Result<Refusal> {
 
 /// Writes the context of the turn, and returns the specification of its command. The inner error is
 /// one of the turn's settings; the outer one is a failure of the machine.
-fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<TurnSpec>> {
-    let Turn { store, agent, claimed, records, .. } = turn;
+fn prepare(turn: &Turn<'_>, history: &History) -> Result<Result<TurnSpec>> {
+    let Turn { context: Context { session, agent }, claimed, records, .. } = turn;
+    let store = agent.store();
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = match argv(policy, agent) {
@@ -425,7 +406,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<
         workspace: &workspace,
         ingress: default_ingress(&triggers, served),
     };
-    let document = context::document(&places, claimed, records, past);
+    let document = context::document(&places, claimed, records, history);
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
     let context = dir.write_context(&bytes)?;
@@ -444,7 +425,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<
         }
         StdinForm::None => Stdin::Null,
     };
-    let mut env = environment(store, agent, policy, Some(&claimed.run));
+    let mut env = environment(agent, policy, Some(&claimed.run));
     set(&mut env, "DORMOUSE_CONTEXT", context.path().into());
     set(&mut env, "DORMOUSE_OUTCOME", dir.outcome().path().into());
     if let Some(fence) = turn.lease.fence() {
@@ -459,7 +440,7 @@ fn prepare(session: &Session, turn: &Turn<'_>, past: &History) -> Result<Result<
         stdout: dir.stream(Stream::Stdout),
         stderr: dir.stream(Stream::Stderr),
         leader: dir.leader(),
-        listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(output::listener),
+        listener: (session.listens_to == Some(claimed.message.id)).then_some(output::listener),
         max_output: policy.turn.max_output.0,
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,

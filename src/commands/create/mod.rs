@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::engine::authority;
+use crate::engine::context::Context;
 use crate::engine::new_agent::{AgentRequest, Made, make};
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
@@ -163,7 +164,7 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&parse("AGENT", &args.agent)?)?;
     // The copy contains settings and hooks, whose environment variables may be secrets.
-    authority::reach_records(session, &store, &model, "clone")?;
+    authority::reach_records(Context::new(session, &model), "clone")?;
     let name: AgentName = parse("NEW", &args.new)?;
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;

@@ -6,9 +6,8 @@ use serde_json::json;
 
 use crate::cli::LogsArgs;
 use crate::commands::words::{several_agents, time_or_ago};
-use crate::engine::follow::{Beginning, Follower};
+use crate::engine::follow::{Beginning, Follower, OutputTail};
 use crate::engine::session::{Chosen, Session};
-use crate::engine::tail::OutputTail;
 use crate::error::{Result, Status};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, RunId};

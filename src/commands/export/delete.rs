@@ -15,7 +15,7 @@ use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, is_taken, refuse_within};
 use crate::engine::session::{Session, agents};
-use crate::engine::summaries::children_of;
+use crate::engine::views::children_of;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::moved::Leave;
@@ -232,8 +232,8 @@ fn prepare(
     agent: &Agent<'_>,
     request: &DeleteRequest<'_>,
 ) -> Result<Option<MarkedAgent>> {
-    refuse_from_inside(session, store, agent, "remove")?;
-    authority::reach(session, store, agent, "remove")?;
+    refuse_from_inside(Context::new(session, agent), "remove")?;
+    authority::reach(Context::new(session, agent), "remove")?;
     let going = request.going()?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;

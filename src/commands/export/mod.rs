@@ -15,12 +15,12 @@ use crate::commands::words::parse_optional;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::context::Context;
-use crate::engine::due::unseen;
 use crate::engine::environment::claimant;
 use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_taken_elsewhere;
 use crate::engine::recover::account_for;
 use crate::engine::session::Session;
+use crate::engine::tasks::unseen;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::authority::Reach;
 use crate::model::id::AgentName;
@@ -71,7 +71,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     names.dedup();
     for name in &names {
         let agent = store.agent(name)?;
-        authority::reach(session, &store, &agent, "export")?;
+        authority::reach(Context::new(session, &agent), "export")?;
     }
     if names.is_empty() {
         return Err(Error::NoAgent { agent: "*".to_owned(), known: Some(Vec::new()), renamed: None });
@@ -386,7 +386,7 @@ fn arrive(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
         let noted = agent.workdir().run(run).noted_end()?;
-        account_for(session, store, agent, &seen, &mut draft, (run, noted), WENT_ON)?;
+        account_for(Context::new(session, agent), &seen, &mut draft, (run, noted), WENT_ON)?;
     }
     for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {
         task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;

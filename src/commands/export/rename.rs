@@ -78,12 +78,12 @@ pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
     session.is_about(&names.former);
     let (mark, size) = match begun(&store, &names.former, &names.name)? {
         Some(mark) => {
-            refuse_to_others(session, &store, &store.agent(&names.name)?)?;
+            refuse_to_others(session, &store.agent(&names.name)?)?;
             (mark, None)
         }
         None => {
             let agent = store.agent(&names.former)?;
-            refuse_to_others(session, &store, &agent)?;
+            refuse_to_others(session, &agent)?;
             begin(session, &store, &agent, &names)?
         }
     };
@@ -93,9 +93,9 @@ pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-fn refuse_to_others(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
-    refuse_from_inside(session, store, agent, "rename")?;
-    authority::reach(session, store, agent, "rename")
+fn refuse_to_others(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    refuse_from_inside(Context::new(session, agent), "rename")?;
+    authority::reach(Context::new(session, agent), "rename")
 }
 
 /// Returns the mark of an interrupted rename, if the agent exists under its new name.

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::commands::words::{parse, parse_optional};
-use crate::engine::context::Context;
+use crate::engine::context::{Context, has_command_section};
 use crate::engine::load;
 use crate::engine::monitor::{RecordMonitor, instant_of};
-use crate::engine::sections;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::{MessageId, RunId};
@@ -118,7 +117,7 @@ fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings>
         let said = said(session, agent, &seen, &state)?;
         Ok((state, said))
     })?;
-    let state = sections::settled(session, agent, state)?;
+    let state = Context::new(session, agent).end_abandoned_sections(state)?;
     let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
     Ok(Findings { state, reason, said })
 }
@@ -145,7 +144,7 @@ fn wait_for_something(
         let section = protected_until(current(&found.state, run_id)?, now);
         let section = section.and_then(|until| instant_of(until, now));
         let section = section.map(|end| end.saturating_duration_since(Instant::now()));
-        let unseen = sections::end_unseen(current(&found.state, run_id)?).then_some(LISTENS);
+        let unseen = has_command_section(current(&found.state, run_id)?).then_some(LISTENS);
         watch.wait(left.into_iter().chain(section).chain(unseen).min());
     }
 }
@@ -223,7 +222,7 @@ fn run_command(
     // If this process dies, no other process would end the command.
     let ending = foreground::EndOptions { signal, grace: grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
-        let state = sections::settled(session, agent, state.clone())?;
+        let state = Context::new(session, agent).end_abandoned_sections(state.clone())?;
         let (run, now) = (current(&state, run_id)?, session.clock.now());
         if let Some(reason) = asks_to_yield(run, now) {
             return Ok(Some(reason.to_owned()));

@@ -11,17 +11,17 @@ use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::effects::{Effect, after_failure};
+use crate::engine::environment;
 use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
-use crate::engine::patience::wait_until;
-use crate::engine::program;
+use crate::engine::monitor::KILL_GRACE;
 use crate::engine::session::Session;
 use crate::engine::stop::{Stopped, stop_agent};
-use crate::engine::turn::KILL_GRACE;
 use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::state::State;
 use crate::model::time::Span;
+use crate::process::wait_until;
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
 use crate::store::{Agent, Store, Subject};
@@ -34,17 +34,17 @@ pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
 
 pub fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
     let agent = store.agent(name)?;
-    authority::reach(session, store, &agent, "start")?;
-    let (previous, state) = open_gate(session, store, &agent, &authority::actor(session, store)?)?;
+    authority::reach(Context::new(session, &agent), "start")?;
+    let (previous, state) = open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
     report(session, &state, "start", previous, true, None, &[]);
-    say_fault(session, store, &agent)?;
+    say_fault(session, &agent)?;
     Ok(Status::Done)
 }
 
 /// Warns that the turn command can't be started at present. This is no error, because the program
 /// may be installed later.
-fn say_fault(session: &Session, store: &Store, agent: &Agent<'_>) -> Result<()> {
-    if let Some(fault) = program::fault(store, agent, &agent.policy()?) {
+fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
+    if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
     }
     Ok(())
@@ -94,10 +94,10 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     let stop = Stop { grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
         let agent = store.agent(name)?;
-        refuse_from_inside(session, &store, &agent, "stop")?;
-        authority::reach(session, &store, &agent, "stop")?;
+        refuse_from_inside(Context::new(session, &agent), "stop")?;
+        authority::reach(Context::new(session, &agent), "stop")?;
         let Stopped { state, previous, changed, run, tasks, cleared } =
-            stop_agent(session, &store, &agent, &stop)?;
+            stop_agent(Context::new(session, &agent), &stop)?;
         Context::new(session, &agent).tell_parent();
         report(session, &state, "stop", previous, changed, run.as_ref(), &tasks);
         cleared.map(|()| Status::Done)
@@ -107,8 +107,8 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
 pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
-    refuse_from_inside(session, &store, &agent, "fail")?;
-    authority::reach(session, &store, &agent, "fail")?;
+    refuse_from_inside(Context::new(session, &agent), "fail")?;
+    authority::reach(Context::new(session, &agent), "fail")?;
     let by = authority::actor(session, &store)?;
     let desk = Context::new(session, &agent);
     let mut open = desk.open()?;
@@ -122,7 +122,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
         Some(run) => {
             // The grace of the stop has already passed.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
-            wait_for_section(session, &agent, &run, &preemption)?;
+            wait_for_section(Context::new(session, &agent), &run, &preemption)?;
             if run.stopping.is_none() {
                 // The agent's tick ends the turn, because many programs handle a second signal
                 // differently. If it does not do so in time, this command ends the turn.
@@ -130,11 +130,11 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
                     Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
                 })?;
             }
-            end_run(session, &store, &agent, &run, grace, preemption.signal)?
+            end_run(Context::new(session, &agent), &run, grace, preemption.signal)?
         }
         None => state,
     };
-    desk.carry_out([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
+    desk.run_effects([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
     let mut object = json!({
         "agent": agent.name(),
         "action": "fail",

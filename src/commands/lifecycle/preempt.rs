@@ -6,8 +6,8 @@ use crate::cli;
 use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::make_way::requested;
 use crate::engine::owner::away;
+use crate::engine::resources::requested;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
@@ -27,7 +27,7 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     let resume_after: Option<Span> = parse_optional("--for", args.resume_after.as_deref())?;
     let store = session.store()?;
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
-    authority::reach_records(session, &store, &agent, "preempt")?;
+    authority::reach_records(Context::new(session, &agent), "preempt")?;
     let mut open = Context::new(session, &agent).open()?;
     let now = open.draft.now();
     if !is_live(&agent, &open.draft.records.state, now)? {
@@ -41,7 +41,7 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     else {
         return Ok(Status::Done);
     };
-    requested(session, &store, &agent, &state);
+    requested(Context::new(session, &agent), &state);
     let object = json!({
         "agent": agent.name(),
         "run_id": run.run_id,
@@ -93,7 +93,7 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
         session.out.note("`resume` of a stopped agent is deprecated: this is `start`");
         return start_one(session, store, name);
     }
-    authority::reach_records(session, store, &agent, "resume")?;
+    authority::reach_records(Context::new(session, &agent), "resume")?;
     let state = Context::new(session, &agent).change(rules::resume)?.state;
     let message_id = state.held.as_ref().map(|held| held.message_id);
     let object = json!({

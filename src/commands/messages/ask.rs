@@ -33,14 +33,14 @@ pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
     let agent = store.agent(&parse("AGENT", &args.agent)?)?;
     session.is_about(agent.name());
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
-    refuse_from_inside(session, &store, &agent, "ask")?;
-    authority::reach(session, &store, &agent, "ask")?;
+    refuse_from_inside(Context::new(session, &agent), "ask")?;
+    authority::reach(Context::new(session, &agent), "ask")?;
     refuse_closed(&agent.peek()?, None)?;
     let deadline = AnswerDeadline::after(timeout);
     let message = super::take(session, &store, &agent, &args.said, None)?;
     let id = message.id;
     if !session.out.is_json() && !session.out.is_quiet() {
-        session.listens_to.set(Some(id));
+        session.listens_to = Some(id);
     }
     let mut question = PendingAnswer { store: &store, agent: &agent, id, deadline, live: None };
     let end = question.follow(session).inspect_err(|_| stays(session, &agent, id))?;
@@ -69,7 +69,7 @@ impl PendingAnswer<'_> {
                 return Ok(end);
             }
             let left = go_on(session, self.agent, self.id, &self.deadline)?;
-            let report = step(session, self.store, self.agent)?;
+            let report = step(Context::new(session, self.agent))?;
             if report.did_something() {
                 Context::new(session, self.agent).tell_parent();
                 tell_of_failure(session, &report);
@@ -95,7 +95,7 @@ impl PendingAnswer<'_> {
 
     /// Shows the output of a turn of the message that another tick runs.
     fn listen(&mut self, session: &Session) -> Result<()> {
-        if session.listens_to.get().is_none() {
+        if session.listens_to.is_none() {
             return Ok(());
         }
         let run = self.agent.peek()?.current_run.filter(|run| run.message_id == self.id);

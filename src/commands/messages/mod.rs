@@ -1,24 +1,19 @@
 //! `enqueue` and `wake`: write a message or hint into the inbox.
 
-mod answer;
-pub mod ask;
-pub mod awaiting;
-mod guests;
-mod unseen;
-
 use std::io::{BufRead, Read};
 use std::path::Path;
 
+use answer::{AnswerDeadline, await_all, refuse_closed};
+use guests::surface;
 use serde_json::json;
 
 use crate::cli;
 use crate::commands::words::{json_body, moment, open_id, parse, parse_optional, text};
-use crate::engine::arrivals::{AdmittedArrival, admit_each_once};
-use crate::engine::authority;
-use crate::engine::delivery;
-use crate::engine::load;
+use crate::engine::context::Context;
+use crate::engine::delivery::{self, AdmittedArrival, admit_each_once};
 use crate::engine::lookup::{ACTIVE_TRIGGER, active_trigger, check_named};
 use crate::engine::session::Session;
+use crate::engine::{authority, load};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::author::is_users;
@@ -42,8 +37,11 @@ use crate::rules::admission::{admit, one_further};
 use crate::rules::overdue::overdue;
 use crate::store::{Agent, Store};
 
-use answer::{AnswerDeadline, await_all, refuse_closed};
-use guests::surface;
+mod answer;
+pub mod ask;
+pub mod awaiting;
+mod guests;
+mod unseen;
 
 /// Maximum size of a batch line beyond that of its body, in bytes.
 const LINE_MARGIN: u64 = 64 << 10;
@@ -65,7 +63,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     let timeout: Option<Span> = parse_optional("--timeout", args.timeout.as_deref())?;
     if args.awaits {
         authority::owners(&store, "--await")?;
-        authority::refuse_from_inside(session, &store, &agent, "wait for")?;
+        authority::refuse_from_inside(Context::new(session, &agent), "wait for")?;
         // A message with a dedupe key may already be admitted and ended, even if the agent is
         // stopped now.
         if args.said.dedupe_key.is_none() {
@@ -163,7 +161,8 @@ pub fn take(
     }
     if message.dedupe_key.is_some() || later.is_some() {
         let admitted = AdmittedArrival::anew(message.id);
-        let answer = admit_each_once(session, agent, &voice.policy, vec![message], later)?.pop();
+        let answer =
+            admit_each_once(Context::new(session, agent), &voice.policy, vec![message], later)?.pop();
         return Ok(answer.unwrap_or(admitted));
     }
     agent.arrive(&message)?;
@@ -288,7 +287,7 @@ fn admit_batch(
     let mut progress = session.out.progress(Unit::Messages, Some(once.len() as u64));
     for some in once.chunks(TOGETHER) {
         let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
-        answers.extend(admit_each_once(session, agent, &voice.policy, messages, None)?);
+        answers.extend(admit_each_once(Context::new(session, agent), &voice.policy, messages, None)?);
         progress.advance(some.len() as u64);
     }
     drop(progress);
@@ -429,7 +428,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
         Some(user) => hint.said_by(user),
         None => hint,
     };
-    let forecast = delivery::forecast(session, &agent, &hint);
+    let forecast = delivery::forecast(Context::new(session, &agent), &hint);
     agent.arrive_hint(&hint)?;
     let mut object = json!({ "agent": agent.name(), "hint_id": hint.id });
     if let Some(forecast) = &forecast {

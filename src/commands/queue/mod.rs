@@ -1,7 +1,5 @@
 //! `queue`: queued and ended messages, and actions on dead letters.
 
-mod rejected;
-
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
@@ -10,8 +8,7 @@ use crate::cli::QueueCommand;
 use crate::commands::words::{agents_behind, optional_agent, several_agents};
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::lookup::matches_id;
-use crate::engine::lookup::{self, ResolvedId};
+use crate::engine::lookup::{self, ResolvedId, matches_id};
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
 use crate::model::id::{AgentName, MessageId};
@@ -25,6 +22,8 @@ use crate::rules::transition::inbox as rules;
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
 use crate::store::{Agent, Snapshot, Store};
+
+mod rejected;
 
 pub fn queue(session: &mut Session, command: QueueCommand) -> Result<Status> {
     let store = session.store()?;
@@ -206,7 +205,7 @@ fn dead(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status
 /// Acknowledges all marks of an agent, or those that the words name.
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
-    authority::reach(session, store, &agent, "acknowledge for")?;
+    authority::reach(Context::new(session, &agent), "acknowledge for")?;
     let done = Context::new(session, &agent).change(|draft| {
         if words.is_empty() {
             return Ok(draft.acknowledge_all());
@@ -247,7 +246,7 @@ fn change(
     rule: impl FnOnce(&mut Draft, Message, &State) -> std::result::Result<(), Refusal>,
 ) -> Result<Status> {
     let agent: Agent<'_> = store.agent(&found.agent)?;
-    authority::reach_records(session, store, &agent, "settle messages of")?;
+    authority::reach_records(Context::new(session, &agent), "settle messages of")?;
     let desk = Context::new(session, &agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;

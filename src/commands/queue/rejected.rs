@@ -54,7 +54,7 @@ pub fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArg
         return Err(Error::usage(format!("--{}: {said}", verdict.flag()))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
-    decide(session, store, &agent, verdict, &named)
+    decide(session, &agent, verdict, &named)
 }
 
 impl FileDecision {
@@ -100,12 +100,11 @@ fn list(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
 /// Accepts or drops the named files, or all.
 fn decide(
     session: &mut Session,
-    store: &Store,
     agent: &Agent<'_>,
     verdict: FileDecision,
     named: &[OsString],
 ) -> Result<Status> {
-    authority::reach(session, store, agent, "decide about the files of")?;
+    authority::reach(Context::new(session, agent), "decide about the files of")?;
     let chosen = agent.look(|seen, state| {
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
@@ -187,7 +186,9 @@ fn judge(
         Reads::Gone => None,
         Reads::Fits => Some(Ok(())),
         Reads::Not(why) => Some(Err(why)),
-        Reads::Dropped(file) => read_drop(session, agent, &seen, policy, &file)?.map(|made| made.map(drop)),
+        Reads::Dropped(file) => {
+            read_drop(Context::new(session, agent), &seen, policy, &file)?.map(|made| made.map(drop))
+        }
     })
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::AsFd;
 
 use crate::cli;
 use crate::engine::authority;
+use crate::engine::context::Context;
 use crate::engine::preview::forecast;
 use crate::engine::session::{Session, agents};
 use crate::error::{Error, Result, Status};
@@ -304,7 +305,7 @@ impl TickFollower<'_> {
             }
             let found = self.store.agent(&name).and_then(|found| {
                 let is_watched = self.news.follow(found.local());
-                Ok((forecast(session, &self.store, &found, now)?, is_watched))
+                Ok((forecast(Context::new(session, &found), now)?, is_watched))
             });
             let due = match found {
                 Ok((expected, is_watched)) => {

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Instant;
 
 use crate::cli;
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::engine::step::quiet_step;
 use crate::error::{Error, Result, Status};
@@ -45,7 +46,7 @@ impl Round<'_> {
             match self
                 .store
                 .agent(&name)
-                .and_then(|agent| quiet_step(session, self.store, &agent, Instant::now()))
+                .and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now()))
             {
                 Ok(Some(report)) => resting.push((name, report)),
                 // The agent was moved away, so it has no steps here.
@@ -79,7 +80,10 @@ impl Round<'_> {
         let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
         for name in names {
             // An agent with nothing to do needs no process.
-            match store.agent(name).and_then(|agent| quiet_step(session, store, &agent, Instant::now())) {
+            match store
+                .agent(name)
+                .and_then(|agent| quiet_step(Context::new(session, &agent), Instant::now()))
+            {
                 Ok(Some(report)) => session.out.result(&report, |out| step::text(&report, out)),
                 // The agent was moved away, so it has no steps here.
                 Err(error) if args.all && error.has_left() => {}

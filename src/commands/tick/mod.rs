@@ -12,8 +12,9 @@ use std::time::Instant;
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::context::Context;
+use crate::engine::preview::report_preview;
 use crate::engine::session::Session;
-use crate::engine::step::{busy_step, quiet_step, would_do};
+use crate::engine::step::{busy_step, quiet_step};
 use crate::engine::sync::RemoteSync;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
@@ -162,19 +163,19 @@ impl Round<'_> {
             let mut before = None;
             let mut has_taken = false;
             let mut report = if args.dry_run {
-                would_do(session, store, &agent)?
+                report_preview(Context::new(session, &agent))?
             } else if let Some(exchange) = exchange {
-                let stepped = pushing::step(session, store, &agent, exchange)?;
+                let stepped = pushing::step(session, &agent, exchange)?;
                 has_taken = stepped.has_taken;
                 stepped.report
-            } else if let Some(report) = quiet_step(session, store, &agent, Instant::now())? {
+            } else if let Some(report) = quiet_step(Context::new(session, &agent), Instant::now())? {
                 report
             } else {
                 before = repository
                     .as_ref()
                     .map(|repository| committing::BeforeStep::step(repository, &agent))
                     .transpose()?;
-                busy_step(session, store, &agent)?
+                busy_step(Context::new(session, &agent))?
             };
             let raised_failure = session.has_raised_failure();
             report.attention = session.raised.take();

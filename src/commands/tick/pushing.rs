@@ -5,9 +5,9 @@
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 
 use crate::engine::context::Context;
-use crate::engine::preview::preview;
+use crate::engine::preview::{preview, report_preview};
 use crate::engine::session::Session;
-use crate::engine::step::{busy_step, would_do};
+use crate::engine::step::busy_step;
 use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::Result;
 use crate::model::refusal::Refusal;
@@ -25,12 +25,12 @@ const MARGIN: Span = Span::from_secs(10 * 60);
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// Fetches the changes of other clones, and pushes those of this one.
-pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
+pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
     let exchange = RemoteSync::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
     let terms = SyncOptions { message: ("dormouse tick --push", ""), begins: true, ..SyncOptions::default() };
     let found = exchange.run(session, &terms)?;
     found.say_aside(session);
-    session.publishes_to.replace(Some(exchange.line.clone()));
+    session.publishes_to = Some(exchange.line.clone());
     Ok(exchange)
 }
 
@@ -42,15 +42,10 @@ pub struct Stepped {
 }
 
 /// Runs one step, if there is something to do and no other clone has taken the agent.
-pub fn step(
-    session: &mut Session,
-    store: &Store,
-    agent: &Agent<'_>,
-    exchange: &RemoteSync<'_>,
-) -> Result<Stepped> {
+pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>) -> Result<Stepped> {
     let now = session.clock.now();
-    if !preview(session, store, agent, now)?.is_due() {
-        return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
+    if !preview(Context::new(session, agent), now)?.is_due() {
+        return Ok(Stepped { report: report_preview(Context::new(session, agent))?, has_taken: false });
     }
     let time = agent.policy()?.turn.timeout.0.unwrap_or(WITHOUT_TIMEOUT);
     let by = TickedBy {
@@ -65,9 +60,9 @@ pub fn step(
         ..SyncOptions::default()
     };
     if exchange.run(session, &takes)?.is_taken {
-        return Ok(Stepped { report: would_do(session, store, agent)?, has_taken: false });
+        return Ok(Stepped { report: report_preview(Context::new(session, agent))?, has_taken: false });
     }
-    let stepped = busy_step(session, store, agent);
+    let stepped = busy_step(Context::new(session, agent));
     let released = Context::new(session, agent).change(|draft| {
         let_go(draft, Some(&by.id));
         Ok::<(), Refusal>(())

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use crate::engine::closeup::last_dead;
 use crate::engine::session::Session;
+use crate::engine::views::last_dead;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::json;

@@ -3,18 +3,16 @@
 //! The screen follows changes of records. Without changes nothing is read or drawn, except for the
 //! age of a visible running turn.
 
-mod acts;
-mod fleet;
-mod keys;
-
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use acts::{Act, result_text};
+use fleet::Fleet;
+
 use crate::cli;
-use crate::engine::closeup::{LastOutput, close_up};
 use crate::engine::session::{Session, agents};
-use crate::engine::summaries;
+use crate::engine::views::{self, LastOutput, close_up};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
@@ -29,8 +27,9 @@ use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, RecordWatch, Store, Told};
 
-use acts::{Act, result_text};
-use fleet::Fleet;
+mod acts;
+mod fleet;
+mod keys;
 
 /// Maximum time of reading agents before keys are handled.
 const SLICE: Duration = Duration::from_millis(40);
@@ -307,7 +306,7 @@ impl Dashboard {
         let now = session.clock.now();
         let found = self.store.agent(name).and_then(|agent| {
             let is_watched = self.news.follow(agent.local());
-            Ok((summaries::line(&agent, None, now)?, is_watched))
+            Ok((views::line(&agent, None, now)?, is_watched))
         });
         let known = match found {
             Ok((line, is_watched)) => {

@@ -64,7 +64,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
                 message: None,
                 hops,
             };
-            let (timer, action) = change(session, &store, &agent, |draft| timer::add(draft, new))?;
+            let (timer, action) = change(session, &agent, |draft| timer::add(draft, new))?;
             let shown = AddedTimer::new(&timer, action);
             let next = relative(timer.next_at, session.clock.now());
             session.out.result(&shown, |out| {
@@ -87,8 +87,7 @@ pub fn timer(session: &mut Session, command: TimerCommand) -> Result<Status> {
         TimerCommand::Cancel { id, agent } => {
             let found: ResolvedId<TimerId> =
                 lookup::open::<Timer>(&store, optional_agent(&agent)?, "active timer", &id)?;
-            let timer =
-                change(session, &store, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
+            let timer = change(session, &store.agent(&found.agent)?, |draft| timer::cancel(draft, found.id))?;
             session.out.result(&timer, |_| format!("cancelled {}", timer.id));
             Ok(Status::Done)
         }

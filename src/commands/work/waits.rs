@@ -37,8 +37,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
         Some(WaitCommand::Cancel { id, agent }) => {
             let found: ResolvedId<WaitId> =
                 lookup::open::<Wait>(&store, optional_agent(&agent)?, "active wait", &id)?;
-            let wait =
-                change(session, &store, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
+            let wait = change(session, &store.agent(&found.agent)?, |draft| wait::cancel(draft, found.id))?;
             let object = json!({ "agent": found.agent, "wait_id": wait.id, "action": "cancelled" });
             session.out.result(&object, |_| format!("cancelled {}", wait.id));
             Ok(Status::Done)
@@ -112,7 +111,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
         hops: caller.and_then(|caller| caller.hops),
         resource: args.resource,
     };
-    authority::reach_records(session, store, &agent, CHANGE)?;
+    authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let open = Context::new(session, &agent).open()?;
     // The trigger may have been revoked since it was looked up.
     new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;

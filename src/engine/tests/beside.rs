@@ -7,12 +7,12 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::alone::alone;
-use crate::engine::background::cancel;
 use crate::engine::context::Context;
 use crate::engine::environment::claimant;
 use crate::engine::monitor::TaskMonitor;
 use crate::engine::step::step;
 use crate::engine::task_input::InputReceiver;
+use crate::engine::tasks::cancel;
 use crate::error::{Error, Status};
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::{InboxKey, Priority};
@@ -101,7 +101,7 @@ fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
     play.arrives("hello").expect("arrived");
     memory.lose_leases(&ada());
     let begun = Instant::now();
-    let error = step(&mut play.session, &store, &play.agent).map(drop).expect_err("it lost its lease");
+    let error = step(Context::new(&play.session, &play.agent)).map(drop).expect_err("it lost its lease");
     assert!(begun.elapsed() < Duration::from_secs(20));
     assert_eq!((error.kind(), error.exit_status()), (Error::FENCED, Status::Busy));
     let state = play.agent.peek().expect("read");
@@ -127,7 +127,7 @@ fn a_turn_that_is_cut_off_ends_unless_it_is_to_finish() {
         assert!(play.agent.replace_policy(&before, &after, play.now).expect("replaced"));
         play.arrives("hello").expect("arrived");
         memory.cut_off(&ada());
-        let stepped = step(&mut play.session, &store, &play.agent);
+        let stepped = step(Context::new(&play.session, &play.agent));
         let state = play.agent.peek().expect("read");
         assert_eq!(stepped.as_ref().err().map(|error| error.kind()), ends.then_some(Error::FENCED), "{word}");
         assert_eq!(state.current_run.is_some(), ends, "{word}");
@@ -194,7 +194,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
         last
     };
     assert_ne!(asked(1), Fate::Ends);
-    cancel(&play.session, &play.agent, &[id]).expect("marked");
+    cancel(Context::new(&play.session, &play.agent), &[id]).expect("marked");
     assert_eq!(asked(1), Fate::Ends);
 }
 

@@ -92,7 +92,7 @@ impl<'s> Play<'s> {
         };
         make(&session, store, new)?;
         let agent = store.agent(&name)?;
-        open_gate(&session, store, &agent, &OPERATOR)?;
+        open_gate(Context::new(&session, &agent), &OPERATOR)?;
         Ok(Play { session, store, agent, said: Vec::new(), now })
     }
 
@@ -154,8 +154,8 @@ impl<'s> Play<'s> {
 
     /// Runs one step after a dry run. Returns both reports, and whether the step did anything.
     pub fn one_step(&mut self) -> Result<(String, bool)> {
-        let expected = preview(&self.session, self.store, &self.agent, self.now)?.decision.report();
-        let report = step(&mut self.session, self.store, &self.agent)?;
+        let expected = preview(Context::new(&self.session, &self.agent), self.now)?.decision.report();
+        let report = step(Context::new(&self.session, &self.agent))?;
         let terminal = report.terminal.map(|terminal| terminal.name()).unwrap_or("-");
         let brief = report.brief.as_deref().unwrap_or("-");
         let line = format!(
@@ -238,7 +238,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     a_signed_trigger(&mut play)?;
     // Stopped, nothing is taken up.
     let how = Stop { grace: None, now: false, requeue: false, reason: None, by: OPERATOR };
-    stop_agent(&play.session, store, &play.agent, &how)?.cleared?;
+    stop_agent(Context::new(&play.session, &play.agent), &how)?.cleared?;
     play.arrives("later")?;
     play.steps()?;
     play.count()?;

@@ -13,7 +13,8 @@ use crate::alone::alone;
 use crate::clock::seed;
 use crate::engine::context::Context;
 use crate::engine::gate::{Stop, open_gate};
-use crate::engine::preview::{at_rest, forecast};
+use crate::engine::preview::forecast;
+use crate::engine::step::at_rest;
 use crate::engine::stop::stop_agent;
 use crate::error::{Error, Result};
 use crate::model::message::Message;
@@ -103,9 +104,9 @@ impl Play<'_> {
             }
             Act::Stop { requeue } => {
                 let how = Stop { grace: None, now: true, requeue: *requeue, reason: None, by: OPERATOR };
-                said(stop_agent(&self.session, self.store, &self.agent, &how))
+                said(stop_agent(Context::new(&self.session, &self.agent), &how))
             }
-            Act::Start => said(open_gate(&self.session, self.store, &self.agent, &OPERATOR)),
+            Act::Start => said(open_gate(Context::new(&self.session, &self.agent), &OPERATOR)),
             Act::Block(at) => self.on_open(*at, |draft, item: &WorkItem| {
                 work::block(draft, item.id, "why".to_owned(), None).map(drop)
             })?,
@@ -330,8 +331,8 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn Backend>) -> std::result::Resu
         for later in [0, 1, 60, 3600, 86_400, 864_000] {
             play.passes(Span::from_secs(later));
             let at = play.now;
-            let is_at_rest = at_rest(&store, &play.agent, at).expect("looked at").is_some();
-            let would = forecast(&play.session, &store, &play.agent, at).expect("foreseen").due;
+            let is_at_rest = at_rest(&play.agent, at).expect("looked at").is_some();
+            let would = forecast(Context::new(&play.session, &play.agent), at).expect("foreseen").due;
             let due = store.due(at).expect("due").expect("the store tells");
             let named = due.names().any(|name| name == play.agent.name());
             prop_assert!(is_at_rest || named, "it does not rest {later} s after {act:?}");

@@ -1,21 +1,155 @@
-//! Pending work for the open tasks of an agent, as seen from outside the tasks. Changes nothing.
+//! Background tasks and delegations, seen from processes other than their supervisors: the actions
+//! that they need, and how to start, cancel and settle one (contract, semantics §12).
+
+use std::ffi::OsString;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::place::Away;
+use crate::model::policy::FirstTold;
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
+use crate::process::remains::Remains;
+use crate::process::supervisor::{self, SupervisorSpec};
+use crate::process::{Patience, ProcessMark, wait_until};
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, Snapshot, Store, Subject};
+use crate::store::{Agent, HeldLease, Snapshot, Store, Subject};
 
+use super::context::Context;
 use super::load;
 use super::lookup::{Whereabouts, whereabouts};
+use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
+
+/// Time that a supervisor has to start its task, in addition to its wait for the agent's lock.
+const BEGINS_IN: Duration = Duration::from_secs(10);
+/// Time that a supervisor has to settle a task whose processes have ended. After that this process
+/// settles it.
+const SETTLES_IN: Duration = Duration::from_secs(10);
+
+/// Starts the supervisor of a queued task, unless it was started already. If the supervisor fails
+/// to start, the task ends and the error has the reason.
+pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
+    let Context { session, agent } = context;
+    let store = context.store();
+    let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
+    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+    if task.is_none_or(|task| task.status != TaskStatus::Queued) {
+        return Ok(());
+    }
+    let arguments = [
+        OsString::from("--dir"),
+        store.anchor().path().into(),
+        "supervise".into(),
+        agent.name().as_str().into(),
+        id.to_string().into(),
+    ];
+    let patience = session.patience().as_std().saturating_add(BEGINS_IN);
+    let dir = store.anchor().path();
+    let place = store.local().state_place()?.id;
+    let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
+    let lock = agent.workdir().task(id).make().and_then(|()| held.share());
+    let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
+    let trouble = match begun {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(why)) => Error::failed(format!("{id} has not begun: {why}")),
+        Err(error) => error,
+    };
+    settle(context, id, &held, &format!("it has not begun: {trouble}"))?;
+    Err(trouble)
+}
+
+/// Ends a task whose supervisor is gone: first its leftover processes, then the record and its
+/// result. The end that the supervisor noted is used, if there is one.
+pub fn settle(context: Context<'_>, id: TaskId, _held: &HeldLease, why: &str) -> Result<Option<Task>> {
+    let agent = context.agent;
+    remains(agent, id)?.end(KILL_GRACE)?;
+    finish(context, id, unseen(agent, id, why)?)
+}
+
+fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
+    Remains::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
+}
+
+/// Commits the end of a task. Returns `None` if another process has done that.
+pub fn finish(context: Context<'_>, id: TaskId, end: TaskEnding) -> Result<Option<Task>> {
+    Ok(context.change(|draft| rules::finish(draft, id, end))?.made)
+}
+
+/// Commits that a task which may still run on another machine is lost. Its processes are not
+/// touched.
+pub fn give_up(context: Context<'_>, id: TaskId, away: &Away) -> Result<()> {
+    context.session.out.note(&format!("{id} runs {away}: its processes are left alone"));
+    finish(context, id, TaskEnding::Lost(format!("given up for lost: it ran {away}"))).map(drop)
+}
+
+/// Marks those of the tasks that are still open as cancelled, in one transaction.
+pub fn cancel(context: Context<'_>, ids: &[TaskId]) -> Result<()> {
+    let mark = |draft: &mut Draft| {
+        ids.iter().try_for_each(|id| {
+            let is_open = draft.records.tasks.iter().any(|task| task.id == *id);
+            if is_open { rules::cancel(draft, *id).map(drop) } else { Ok(()) }
+        })
+    };
+    context.change(mark).map(drop)
+}
+
+/// Ends the processes of cancelled tasks in parallel, and waits until each task is settled. If its
+/// supervisor takes too long, this process settles the task.
+pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
+    let mut patience = Patience::of(grace);
+    let mut found = ids.iter().map(|id| remains(context.agent, *id)).collect::<Result<Vec<_>>>()?;
+    found.iter_mut().try_for_each(|remains| remains.ask(FirstTold::Group))?;
+    for remains in found {
+        remains.end_by(&mut patience)?;
+    }
+    ids.iter().try_for_each(|id| see_settled(context, *id, grace))
+}
+
+fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> {
+    let Context { session, agent } = context;
+    let mut looks = 0;
+    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+    let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
+    // A supervisor on another machine notices the cancellation later and then gives its command the
+    // usual grace.
+    let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
+    let is_settled = wait_until(patience, || {
+        if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
+            return Ok(true);
+        }
+        if let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? {
+            settle(context, id, &held, SUPERVISOR_GONE)?;
+            return Ok(true);
+        }
+        looks += 1;
+        if looks % 20 == 0 {
+            // The supervisor may have started the command after the first look for its processes.
+            remains(agent, id)?.end(grace)?;
+        }
+        Ok(false)
+    })?;
+    if let Some(away) = elsewhere.filter(|_| !is_settled) {
+        return Err(Error::failed(format!(
+            "{id} has not ended yet: it runs {away}, and its supervisor does not answer"
+        ))
+        .with_hint(
+            "it is marked: it ends when that machine looks, or is interrupted when its lease has run out",
+        ));
+    }
+    if !is_settled {
+        let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
+        finish(context, id, end)?;
+    }
+    Ok(())
+}
 
 /// Reason for which a task is recorded as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
@@ -37,7 +171,6 @@ pub enum TaskAction {
 
 /// Returns the actions that the open tasks need. Reads no record if no task is open.
 pub fn due(
-    store: &Store,
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
     state: &State,
@@ -46,11 +179,10 @@ pub fn due(
     if state.open_tasks == 0 {
         return Ok(Vec::new());
     }
-    due_with(store, agent, seen.open()?, state, now)
+    due_with(agent, seen.open()?, state, now)
 }
 
 fn due_with(
-    store: &Store,
     agent: &Agent<'_>,
     tasks: Vec<Task>,
     state: &State,
@@ -60,7 +192,7 @@ fn due_with(
     for task in tasks {
         let due = match &task.job {
             TaskJob::Command { .. } => due_with_command(agent, state, &task, now)?,
-            TaskJob::ChildAgent { .. } => due_with_child(store, &task, now)?,
+            TaskJob::ChildAgent { .. } => due_with_child(agent.store(), &task, now)?,
         };
         // A stopped agent sends nothing new to a child.
         let due = due.filter(|due| *due != TaskAction::HandOver || state.status != Status::Stopped);
@@ -191,13 +323,13 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
 
 /// Applies the changes that the next step would make to open tasks to a draft. Returns false if
 /// there are none.
-pub fn preview(store: &Store, agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
-    let due = due_with(store, agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
+pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
+    let due = due_with(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let is_any = !due.is_empty();
     for (task, due) in due {
         let end = match due {
             TaskAction::Begin => continue,
-            TaskAction::HandOver => match hindrance(store, agent.name(), &task)? {
+            TaskAction::HandOver => match hindrance(agent.store(), agent.name(), &task)? {
                 None => continue,
                 Some(error) => TaskEnding::Child(never_begun(&error)),
             },

@@ -1,0 +1,334 @@
+//! Views of an agent for people and scripts: its summary, its line in a list, its detail, its
+//! metrics, and its activity in a period. Each is read without a lock, at one revision.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::message::{Message, MessageKind};
+use crate::model::record::Record;
+use crate::model::records::Records;
+use crate::model::state::State;
+use crate::model::time::Time;
+use crate::model::timer::Timer;
+use crate::model::trigger::Trigger;
+use crate::model::wait::Wait;
+use crate::model::work::WorkItem;
+use crate::report::dashboard::AgentDetail;
+use crate::report::list::{Lineage, ListRow};
+use crate::report::log;
+use crate::report::metrics::{Reading, Readings};
+use crate::report::summary::{ActiveChild, AgentPaths, Arrivals, ChildAgent, Facts};
+use crate::report::timeline::{Activity, Pause, ShownTurn, Stay};
+use crate::store::{Agent, RecordWatch, Snapshot, Store};
+
+use super::follow::OutputTail;
+use super::{environment, load};
+
+/// Data of the summary of one agent.
+pub struct Summary {
+    identity: Identity,
+    records: Records,
+    arrivals: Arrivals,
+    triggers: Vec<Trigger>,
+    at_work: Vec<ActiveChild>,
+    children: Option<Vec<ChildAgent>>,
+    places: AgentPaths,
+    now: Time,
+}
+
+impl Summary {
+    /// Reads the data without a lock. `all_children`: also reads all children, for which it must
+    /// look at every agent.
+    pub fn of(agent: &Agent<'_>, now: Time, past: ArchiveSearch, all_children: bool) -> Result<Summary> {
+        let store = agent.store();
+        let (records, arrivals) = look(agent, now, past)?;
+        let identity = agent.identity()?;
+        let triggers = agent.triggers()?;
+        let at_work = children(store, &records);
+        let children = if all_children { Some(self::all_children(store, agent.name())?) } else { None };
+        let places = AgentPaths {
+            cwd: store.anchor().leads_to(&records.policy.turn.workdir),
+            workspace: environment::workspace_path(store, &records.policy),
+        };
+        Ok(Summary { identity, records, arrivals, triggers, at_work, children, places, now })
+    }
+
+    pub fn facts<'a>(&'a self, store: &'a Store) -> Facts<'a> {
+        Facts {
+            identity: &self.identity,
+            records: &self.records,
+            arrivals: &self.arrivals,
+            triggers: &self.triggers,
+            ingress: store.local().ingress(),
+            at_work: &self.at_work,
+            children: self.children.as_deref(),
+            places: &self.places,
+            now: self.now,
+        }
+    }
+}
+
+/// Returns the line of an agent in a list. `identity` is `None` if the line is not to show it.
+pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
+    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
+    Ok(ListRow::new(&records, &arrivals, identity.map(Lineage::from), now))
+}
+
+/// Returns the metrics of agents. For an unreadable agent `failed` is called with the error, and
+/// the others follow.
+pub fn readings(
+    store: &Store,
+    names: &[AgentName],
+    now: Time,
+    mut failed: impl FnMut(&AgentName, Error),
+) -> Readings {
+    let mut readings = Readings::default();
+    for name in names {
+        match store.agent(name).and_then(|agent| reading(&agent, now)) {
+            Ok(reading) => readings.readable.push(reading),
+            // The agent was removed after the names were listed.
+            Err(Error::NoAgent { .. }) => {}
+            Err(error) => {
+                readings.unreadable.push(name.clone());
+                failed(name, error);
+            }
+        }
+    }
+    readings
+}
+
+fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
+    let visibility = agent.identity()?.visibility;
+    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
+    Ok(Reading::new(visibility, records, &arrivals, now))
+}
+
+/// Loads the records and all arrivals at one revision. `past`: also which messages were reduced.
+fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
+    agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        let mut queued = seen.keys()?;
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        queued.retain(|key| Some(key.id) != claimed);
+        let reduced = match past {
+            ArchiveSearch::Counted => Vec::new(),
+            ArchiveSearch::Named => reduced(&seen, &state, now)?,
+        };
+        let rejected = seen.count_rejected(&state)?;
+        let records = load::look_at(agent, &seen, state, now)?;
+        Ok((records, Arrivals { queued, rejected, reduced }))
+    })
+}
+
+/// Tells whether the archive is searched for reduced messages.
+#[derive(Debug, Clone, Copy)]
+pub enum ArchiveSearch {
+    Counted,
+    Named,
+}
+
+/// Returns the ids of the messages that were reduced since the last completed turn, up to the
+/// maximum for the context of a turn.
+fn reduced(seen: &Snapshot<'_>, state: &State, now: Time) -> Result<Vec<MessageId>> {
+    let messages = load::reduced(seen, state, now)?;
+    Ok(messages.iter().rev().map(|message| message.id).collect())
+}
+
+/// Returns all children of an agent, with their states.
+fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
+    let status =
+        |name: &AgentName| store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+    let children = children_of(store, parent)?.into_iter();
+    Ok(children.map(|agent| ChildAgent { status: status(&agent), agent }).collect())
+}
+
+/// Returns the names of all children of an agent. Reads every agent's identity, so call it only if
+/// the user asks for children.
+pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> {
+    let mut names = store.agents()?;
+    // An unreadable agent counts as no child.
+    let identity = |name: &AgentName| store.agent(name).and_then(|agent| agent.identity());
+    names.retain(|name| identity(name).is_ok_and(|identity| identity.parent.as_ref() == Some(parent)));
+    Ok(names)
+}
+
+/// Returns the children at work for an agent, with their states.
+fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
+    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
+    at_work
+        .map(|(task_id, child)| {
+            // An unreadable agent must not hide the others.
+            let status = store.agent(child).and_then(|agent| agent.peek()).ok().map(|state| state.status);
+            ActiveChild { task_id, agent: child.clone(), status }
+        })
+        .collect()
+}
+
+/// Maximum number of records of a kind.
+const SHOWN: usize = 20;
+
+/// Maximum of earlier output that is read, in bytes, and of lines that are kept.
+const SAID: u64 = 16 << 10;
+const LINES: usize = 200;
+
+/// Reads the detail view of one agent, without a lock.
+pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
+    let line = line(agent, None, now)?;
+    agent.look(|seen, state| {
+        let seen = seen.without_passed_over(&state);
+        let claimed = state.current_run.as_ref().map(|run| run.message_id);
+        let current = match claimed.map(|id| seen.waiting(id)).transpose()?.flatten() {
+            Some(waiting) => seen.try_read(&waiting)?.and_then(std::result::Result::ok),
+            None => None,
+        };
+        let mut queue = Vec::new();
+        for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
+            // Files that are no messages are counted with the rejected files.
+            queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
+        }
+        Ok(AgentDetail {
+            line: line.clone(),
+            execution: state.execution.clone(),
+            run: state.current_run.as_ref().map(|run| run.run_id),
+            current,
+            last_turn: state.last_turn.clone(),
+            queue,
+            waits: seen.open::<Wait>()?,
+            timers: seen.open::<Timer>()?,
+            work: seen.open::<WorkItem>()?,
+            events: seen.last_events(SHOWN, |event| log::words(event).is_some())?,
+        })
+    })
+}
+
+/// Returns the message that was dead-lettered last.
+pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
+    agent.look(|seen, state| {
+        let (mut known, mut found) = (HashSet::new(), None);
+        if state.counters.dead == 0 {
+            return Ok(None);
+        }
+        seen.ended(|message: Message| {
+            // The newest archive line of a message has its present state.
+            let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
+            found = Some(message.id).filter(|id| known.insert(*id) && is_dead);
+            found.is_none()
+        })?;
+        Ok(found)
+    })
+}
+
+/// Last output lines of a run.
+pub struct LastOutput {
+    run: RunId,
+    tail: OutputTail,
+    watch: RecordWatch,
+    lines: VecDeque<String>,
+}
+
+impl LastOutput {
+    pub fn of(agent: &Agent<'_>, run: RunId) -> LastOutput {
+        let tail = OutputTail::of(agent, run, Some(SAID));
+        LastOutput { run, tail, watch: RecordWatch::new(), lines: VecDeque::new() }
+    }
+
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Returns descriptors that are readable when the run has written more.
+    pub fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.watch.readable()
+    }
+
+    /// True if the run has written more since the last call.
+    pub fn has_news(&mut self) -> bool {
+        self.watch.has_news()
+    }
+
+    /// Reads the output since the last call. `is_live`: the run may write more.
+    pub fn look(&mut self, agent: &Agent<'_>, is_live: bool) -> Result<()> {
+        if is_live {
+            self.watch.follow_output(&agent.workdir().run(self.run));
+        }
+        for (_, line) in self.tail.news(!is_live)? {
+            if self.lines.len() == LINES {
+                self.lines.pop_front();
+            }
+            self.lines.push_back(line);
+        }
+        Ok(())
+    }
+
+    /// Returns the last lines, and those without a line end yet.
+    pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let unfinished: Vec<&str> = self.tail.unfinished().collect();
+        self.lines.iter().map(String::as_str).chain(unfinished)
+    }
+}
+
+/// Returns the activity of an agent since `since`, and its state at `now`. Takes no lock. Ended
+/// records are read only from the month of `since` on.
+pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
+    let line = line(agent, None, now)?;
+    agent.look(|seen, state| {
+        let mut turns: Vec<ShownTurn> = seen.runs_since(since)?.into_iter().map(ShownTurn::from).collect();
+        turns.extend(state.current_run.as_ref().map(|run| ShownTurn::live(run, now)));
+        turns.retain(|turn| turn.ended_at >= since);
+        turns.sort_by_key(|turn| turn.started_at);
+        let mut waits = seen.open::<Wait>()?;
+        ended_since(&seen, since, |wait: &Wait| wait.ended_at, |wait| waits.push(wait))?;
+        let mut known = HashSet::new();
+        let mut pauses: Vec<Pause> = waits
+            .into_iter()
+            .filter(|wait| known.insert(wait.id))
+            .map(|wait| Pause::new(wait, now))
+            .collect();
+        pauses.retain(|pause| pause.until >= since);
+        pauses.sort_by_key(|pause| (pause.since, pause.until));
+        let mut taken_up: HashMap<MessageId, Time> = HashMap::new();
+        for turn in turns.iter().rev() {
+            taken_up.insert(turn.message_id, turn.started_at);
+        }
+        let mut stays = Vec::new();
+        let mut told = HashSet::new();
+        let ended = |message: &Message| message.settlement.as_ref().map(|end| end.at);
+        ended_since(&seen, since, ended, |message| {
+            let left = ended(&message);
+            // The next step takes up the scheduler's own messages at once; their waits would hide
+            // those of other messages.
+            if message.kind != MessageKind::SystemTick && told.insert(message.id) {
+                let taken = taken_up.get(&message.id).copied().or(left);
+                stays.push(Stay { arrived: message.created_at, taken_up: taken, left });
+            }
+        })?;
+        for key in seen.keys()?.into_iter().filter(|key| !told.contains(&key.id)) {
+            let arrived = key.id.minted_at().unwrap_or(now);
+            stays.push(Stay { arrived, taken_up: taken_up.get(&key.id).copied(), left: None });
+        }
+        stays.retain(|stay| stay.left.is_none_or(|left| left >= since));
+        stays.sort_by_key(|stay| (stay.arrived, stay.left));
+        Ok(Activity { line: line.clone(), turns, pauses, stays })
+    })
+}
+
+/// Returns the ended records of a kind, newest first, from the month of `since` on. Some may have
+/// ended before `since`.
+fn ended_since<T: Record>(
+    seen: &Snapshot<'_>,
+    since: Time,
+    ended_at: impl Fn(&T) -> Option<Time>,
+    mut each: impl FnMut(T),
+) -> Result<()> {
+    let first_month = since.month();
+    seen.ended(|record: T| {
+        let goes_on = ended_at(&record).is_none_or(|at| at.month() >= first_month);
+        if goes_on {
+            each(record);
+        }
+        goes_on
+    })
+}
