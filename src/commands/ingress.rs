@@ -12,7 +12,7 @@ use crate::engine::checks;
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, DeliveryProof};
 use crate::engine::session::Session;
-use crate::engine::views::{self, ArchiveSearch, Summary};
+use crate::engine::views::{self, ArchiveSearch};
 use crate::error::{Error, IoContext, Result, Status as Exit};
 use crate::http::{HttpAnswer, HttpRequest, HttpStatus, IoDeadline, cgi, connection};
 use crate::model::agent::Visibility;
@@ -199,8 +199,8 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     if agent.identity()?.visibility != Visibility::Public {
         return Ok(None);
     }
-    let seen = Summary::of(&agent, session.clock.now(), ArchiveSearch::Named, false)?;
-    Ok(Some(shown(summary(&seen.facts(store)))))
+    let facts = views::facts(&agent, session.clock.now(), ArchiveSearch::Named, false)?;
+    Ok(Some(shown(summary(&facts))))
 }
 
 /// Returns the execution state of a summary, with the agent's name.

@@ -8,7 +8,7 @@ use crate::engine::hooks::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::preview::{Preview, preview};
 use crate::engine::session::Session;
-use crate::engine::views::{self, ArchiveSearch, Summary};
+use crate::engine::views::{self, ArchiveSearch};
 use crate::error::{Error, Result, Status};
 use crate::model::agent::{AgentKind, Status as AgentStatus};
 use crate::model::event::{Event, EventKind};
@@ -37,8 +37,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
     // The text does not list children.
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
-    let seen = Summary::of(&agent, now, past, all_children)?;
-    let facts = seen.facts(&store);
+    let facts = views::facts(&agent, now, past, all_children)?;
     let Some(path) = &args.field else {
         session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
         return Ok(Status::Done);

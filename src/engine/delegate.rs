@@ -12,7 +12,7 @@ use crate::store::{Agent, HeldLease, Store, Subject};
 
 use super::context::Context;
 use super::gate::open_gate;
-use super::lookup::{Whereabouts, whereabouts};
+use super::lookup::{Whereabouts, existing, whereabouts};
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
@@ -113,12 +113,8 @@ pub fn begin_withdrawal<'s>(
 ) -> Result<Option<(Agent<'s>, Withdrawn)>> {
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
     let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
-    let child = match parent.store().agent(child) {
-        Ok(agent) => agent,
-        Err(Error::NoAgent { .. }) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    if !has_got(&child, *message_id)? {
+    let Some(child) = existing(parent.store(), child)? else { return Ok(None) };
+    if matches!(whereabouts(&child, *message_id)?, Whereabouts::Unknown) {
         return Ok(None);
     }
     // The message is dropped before the stop, so that the child does not claim it.
@@ -131,10 +127,6 @@ impl Withdrawn {
     pub fn end(self, child: Context<'_>) -> Result<()> {
         if self.is_back { Ok(()) } else { withdraw(child, self.message_id).map(drop) }
     }
-}
-
-fn has_got(agent: &Agent<'_>, id: MessageId) -> Result<bool> {
-    Ok(!matches!(whereabouts(agent, id)?, Whereabouts::Unknown))
 }
 
 /// Drops the message of a cancelled delegation. Returns false if a run has claimed it.
@@ -168,11 +160,7 @@ fn try_to_tell(context: Context<'_>) -> Result<()> {
     let Context { session, agent: child } = context;
     let store = context.store();
     let Some(name) = child.identity()?.parent else { return Ok(()) };
-    let parent = match store.agent(&name) {
-        Ok(parent) => parent,
-        Err(Error::NoAgent { .. }) => return Ok(()),
-        Err(error) => return Err(error),
-    };
+    let Some(parent) = existing(store, &name)? else { return Ok(()) };
     if parent.peek()?.open_tasks == 0 {
         return Ok(());
     }

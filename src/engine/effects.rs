@@ -83,8 +83,8 @@ pub fn after_turn(state: &State, tasks: &[Task], run: Option<Run>, retention: Re
     effects
 }
 
-/// Returns the effects that follow the settlement of a run, for a step that then looks at
-/// everything else again.
+/// Returns the effects that follow the settlement of a run, for a step that then loads
+/// the records again.
 pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Effect> {
     let clear = run.map(|run| Effect::Clear(Box::new(run), retention));
     [Effect::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()

@@ -35,7 +35,7 @@ pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
 /// Time that `stop` waits before it looks for processes of the run again.
 const LOOKS_AGAIN: Duration = Duration::from_millis(100);
 
-/// Number of looks without a result after which `stop` continues without the tick.
+/// Number of searches without a result after which `stop` continues without the tick.
 const QUIET_LOOKS: u32 = 20;
 
 /// Time that a killed stop leaves for a hook without a timeout.

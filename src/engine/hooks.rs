@@ -59,7 +59,7 @@ const NAMES: [&str; 10] = [
 /// Maximum of a hook's output that is logged in the ledger, in bytes, from its end.
 const OUTPUT_MAX: usize = 4096;
 
-/// Event that a hook is told of.
+/// Event for which a hook is called.
 #[derive(Debug, Clone, Serialize)]
 pub struct HookEvent {
     agent: AgentName,

@@ -94,6 +94,15 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     }
 }
 
+/// Returns an agent, if it exists.
+pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'s>>> {
+    match store.agent(name) {
+        Ok(agent) => Ok(Some(agent)),
+        Err(Error::NoAgent { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// State of a message that an agent has received.
 pub enum Whereabouts {
     Unknown,

@@ -24,11 +24,11 @@ use super::resources::making_way_when_low;
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Pause between two looks at the record. Watching files by inotify would cost every step more,
+/// Pause between two reads of the record. Watching files by inotify would cost every step more,
 /// because removing a watch is slow.
 const LOOKS: Duration = Duration::from_millis(200);
 
-/// Pause between two looks if each is a query to a database.
+/// Pause between two reads of a record if each is a query to a database.
 pub const LOOKS_BESIDE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether a lease is due for renewal.
@@ -77,7 +77,7 @@ pub struct TaskMonitor<'a, O> {
     inner: O,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// Version of the record at the last look.
+    /// Version of the record at the last read.
     seen: Option<StoreVersion>,
     next: Instant,
 }
@@ -123,13 +123,13 @@ impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
     }
 }
 
-/// Looks at an agent's record when it has changed, and when something in it is due.
+/// Reads an agent's record when it has changed, and when something in it is due; `look` decides.
 pub struct RecordMonitor<'a, L> {
     agent: &'a Agent<'a>,
     look: L,
-    /// Version of the record at the last look.
+    /// Version of the record at the last read.
     seen: Option<StoreVersion>,
-    /// Time of the next look if nothing changes.
+    /// Time of the next read if nothing changes.
     due: Option<Instant>,
     next: Instant,
 }
@@ -199,7 +199,7 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         }
         match force_under_lock(context, run_id, over) {
             Ok(true) => Fate::Ends,
-            // A section was opened, or another process has the lock; the next look reads its
+            // A section was opened, or another process has the lock; the next call reads its
             // changes.
             Ok(false) | Err(_) => Fate::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) },
         }
@@ -277,7 +277,7 @@ impl<O> TurnMonitor<'_, O> {
 
 impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
-        // The tick looks at the records often enough to need no timer for this.
+        // The tick asks often enough to need no timer for this.
         self.age.show();
         self.make_way_if_low();
         self.run.ask().asked_by(self.measured_at)
@@ -309,7 +309,7 @@ pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }
 
-/// End of a run's grace on the monotonic clock, counted from the first look.
+/// End of a run's grace on the monotonic clock, counted from the first call.
 #[derive(Default)]
 pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,

@@ -12,7 +12,6 @@ use crate::process::ProcessMark;
 use crate::process::remains::Remains;
 use crate::process::turn::Fate;
 use crate::rules::execution::{deadline, is_over};
-use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::turn::{interrupt, settle};
@@ -27,14 +26,6 @@ use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
 
 /// Time that leftover processes of an interrupted run have to end by themselves.
 const LAST_GRACE: Duration = Duration::from_secs(5);
-
-/// Corrects the lease of a run on another machine that was claimed by a clock that ran ahead,
-/// because no process may be left there to end it.
-pub fn repair_lease(context: Context<'_>, locked: &AgentTxn<'_>, state: State, run_id: RunId) -> Result<()> {
-    let mut draft = context.draft(locked, state)?;
-    set_lease_right(&mut draft, run_id);
-    context.commit(locked, draft).map(drop)
-}
 
 /// Settles a run whose tick is gone; the caller holds its lease. Ends its leftover processes first,
 /// because after the settlement its message may be claimed again. Uses the noted end, if there is

@@ -119,7 +119,7 @@ impl Session {
         Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }
     }
 
-    /// Limits the wait for locks further.
+    /// Lowers the maximum wait for a lock to `patience`, if it is longer.
     pub fn hurry(&mut self, patience: Span) {
         self.said.patience = self.said.patience.min(patience);
     }

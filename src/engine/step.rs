@@ -15,6 +15,7 @@ use crate::report::context::History;
 use crate::report::step::StepReport;
 use crate::rules::posture::posture;
 use crate::rules::step::{self, Beside, Drops, Next, Tried};
+use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::hints::ignore_duplicate_hint;
 use crate::rules::transition::inbox as arrivals;
@@ -26,7 +27,7 @@ use crate::store::{Agent, AgentTxn, Subject, moved_away};
 use super::context::Context;
 use super::load::{self, Loading, Purpose};
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
-use super::recover::{Recovery, recover, repair_lease};
+use super::recover::{Recovery, recover};
 use super::resources::{self, ResourceLocks, TurnResources};
 use super::turn::{self, Turn};
 use super::{effects, environment, hooks, submissions, sync, tasks};
@@ -40,7 +41,7 @@ pub fn step(context: Context<'_>) -> Result<StepReport> {
 }
 
 /// Runs a step under the lock. The lock is released for effects that may take seconds, and after
-/// each change the step looks again.
+/// each change the step loads the records again.
 pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     let Context { session, agent } = context;
     let started = Instant::now();
@@ -55,7 +56,13 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let is_elsewhere = is_elsewhere(agent, &state, now)?;
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::beside(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
-                Beside::SetLeaseRight(run_id) => repair_lease(context, &locked, state, run_id)?,
+                // The run was claimed by a clock that ran ahead. No process may be left on that
+                // machine to end it.
+                Beside::SetLeaseRight(run_id) => {
+                    let mut draft = context.draft(&locked, state)?;
+                    set_lease_right(&mut draft, run_id);
+                    context.commit(&locked, draft)?;
+                }
                 Beside::Leave(decision) => return report_beside(agent, &state, decision, now, started),
             }
             continue;
@@ -110,7 +117,7 @@ pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepR
 }
 
 /// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
-/// arrived and nothing is due. Costs one small read and one look into the inbox. Error when the
+/// arrived and nothing is due. Costs one small read and one listing of the inbox. Error when the
 /// agent was moved away.
 pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
@@ -118,7 +125,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
         return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // Due tasks are looked for below.
+    // The due tasks are found below.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {

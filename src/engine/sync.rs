@@ -26,9 +26,11 @@ use crate::store::git::{
 };
 
 use super::context::Context;
+use super::lookup::existing;
 use super::session::Session;
 
-/// Maximum pause before that. The length is random, so that two clones don't collide again.
+/// Maximum pause between two attempts. The length is random, so that two clones don't collide
+/// again.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Sync of this clone with the branch of a remote.
@@ -410,11 +412,7 @@ impl Around for FromGit<'_> {
     }
 
     fn is_own(&self, agent: &AgentName, id: &str) -> Result<bool> {
-        match self.exchange.store.agent(agent) {
-            Ok(agent) => agent.local().has_taken(id),
-            Err(Error::NoAgent { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        existing(self.exchange.store, agent)?.map_or(Ok(false), |agent| agent.local().has_taken(id))
     }
 }
 

@@ -14,20 +14,20 @@ use crate::store::elsewhere::input::{InputAnswer, TaskInput};
 use super::context::Context;
 use super::monitor::LOOKS_BESIDE;
 
-/// Pause between two looks of the sender.
+/// Pause of the sender between two queries.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// Time that a supervisor has to take the input, in addition to the time that its command has to
 /// read.
 const HEARD_IN: Duration = Duration::from_secs(5);
 
-/// Pause between two looks of a supervisor that receives input, and the time after which it looks
-/// after the task again.
+/// Pause of a supervisor between two queries for input, and the maximum time of one query, after
+/// which it checks its task again.
 const SOON: Duration = Duration::from_millis(100);
 const AT_A_TIME: Duration = Duration::from_millis(500);
 
 /// Sends input to a task whose supervisor is on another machine, and waits until that has taken it.
-/// Error when it is not taken; then the rest is withdrawn too.
+/// Error when the supervisor does not take it; then the rest is withdrawn.
 pub fn say(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let session = context.session;
     let Some(input) = context.agent.task_input(task.id)? else { return Ok(()) };
@@ -101,7 +101,7 @@ impl<'a> InputReceiver<'a> {
         }
     }
 
-    /// Takes new input, as far as the command reads it. Returns the pause before the next look.
+    /// Takes new input, as far as the command reads it. Returns the pause before the next query.
     fn hear(&mut self, input: &dyn TaskInput) -> Duration {
         let begun = Instant::now();
         let mut has_heard = false;
@@ -121,7 +121,7 @@ impl<'a> InputReceiver<'a> {
                     self.at = 0;
                     self.taken = parts.into_iter().flat_map(|(_, bytes)| bytes).collect();
                 }
-                // An error is ignored; the next look asks again.
+                // An error is ignored; the next query repeats this one.
                 Ok(_) | Err(_) => return if has_heard { SOON } else { LOOKS_BESIDE },
             }
         }

@@ -23,7 +23,7 @@ use crate::store::{Agent, HeldLease, Snapshot, Store, Subject};
 
 use super::context::Context;
 use super::load;
-use super::lookup::{Whereabouts, whereabouts};
+use super::lookup::{Whereabouts, existing, whereabouts};
 use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
@@ -131,7 +131,7 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
         }
         looks += 1;
         if looks % 20 == 0 {
-            // The supervisor may have started the command after the first look for its processes.
+            // The supervisor may have started the command after the first search for its processes.
             remains(agent, id)?.end(grace)?;
         }
         Ok(false)
@@ -210,7 +210,7 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
     Ok(Some(if begins { TaskAction::Begin } else { TaskAction::Settle }))
 }
 
-/// True if this machine may look after the task: where machines share a store, its lease says
+/// True if this machine may settle the task: where machines share a store, its lease says
 /// whether its supervisor lives, and a supervisor on another machine sees in the records that its
 /// task is to end.
 pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
@@ -219,26 +219,21 @@ pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
 
 /// Error when an agent is not a child of `parent`, or its `agent.toml` is invalid.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
-    match store.agent(child) {
-        Ok(found) if found.identity()?.parent.as_ref() == Some(parent) => {
-            // Delegating to a stopped child starts it again, unless its parent may not start it.
-            let state = found.peek()?;
-            match state.status {
-                Status::Stopped => Ok(rights::may_start(&state, &rights::agent(parent))?),
-                Status::Booting
-                | Status::AwakeIdle
-                | Status::AwakeRunning
-                | Status::AwaitingTask
-                | Status::Asleep => Ok(()),
-            }
-        }
-        Ok(_) => Err(Error::refused("not_a_child", format!("`{child}` is not a child of `{parent}`"))
+    let Some(found) = existing(store, child)? else {
+        return store.local().policy_from(SETTINGS, policy).map(drop);
+    };
+    if found.identity()?.parent.as_ref() != Some(parent) {
+        return Err(Error::refused("not_a_child", format!("`{child}` is not a child of `{parent}`"))
             .with_hint(format!(
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
-            ))),
-        Err(Error::NoAgent { .. }) => store.local().policy_from(SETTINGS, policy).map(drop),
-        Err(error) => Err(error),
+            )));
     }
+    // Delegating to a stopped child starts it again, unless its parent may not start it.
+    let state = found.peek()?;
+    if state.status == Status::Stopped {
+        rights::may_start(&state, &rights::agent(parent))?;
+    }
+    Ok(())
 }
 
 /// Returns the action that a delegation needs.
@@ -270,13 +265,9 @@ fn how_it_ended(
     message_id: MessageId,
     now: Time,
 ) -> Result<Option<ChildEnd>> {
-    let agent = match store.agent(child) {
-        Ok(agent) => agent,
-        Err(Error::NoAgent { .. }) => {
-            let reason = Some(format!("`{child}` is gone"));
-            return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
-        }
-        Err(error) => return Err(error),
+    let Some(agent) = existing(store, child)? else {
+        let reason = Some(format!("`{child}` is gone"));
+        return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
     };
     // Most children are still at work, which one small read shows.
     let state = agent.peek()?;
@@ -291,8 +282,8 @@ fn how_it_ended(
     Ok(delegation::end(&Child::new(&records, settlement)))
 }
 
-/// Returns the error for which a delegation can never be handed over, as far as a look without a
-/// try can tell.
+/// Returns the error for which a delegation can never be handed over, if that is known before a
+/// try.
 pub fn hindrance(store: &Store, parent: &AgentName, task: &Task) -> Result<Option<Error>> {
     let TaskJob::ChildAgent { child, assignment: Some(assignment), .. } = &task.job else { return Ok(None) };
     match check(store, parent, child, &assignment.policy) {

@@ -13,7 +13,6 @@ use crate::model::records::Records;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::timer::Timer;
-use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::dashboard::AgentDetail;
@@ -27,48 +26,31 @@ use crate::store::{Agent, RecordWatch, Snapshot, Store};
 use super::follow::OutputTail;
 use super::{environment, load};
 
-/// Data of the summary of one agent.
-pub struct Summary {
-    identity: Identity,
-    records: Records,
-    arrivals: Arrivals,
-    triggers: Vec<Trigger>,
-    at_work: Vec<ActiveChild>,
-    children: Option<Vec<ChildAgent>>,
-    places: AgentPaths,
+/// Reads the facts of an agent's summary, without a lock. `all_children`: also reads all children,
+/// for which every agent of the state directory is read.
+pub fn facts<'s>(
+    agent: &Agent<'s>,
     now: Time,
-}
-
-impl Summary {
-    /// Reads the data without a lock. `all_children`: also reads all children, for which it must
-    /// look at every agent.
-    pub fn of(agent: &Agent<'_>, now: Time, past: ArchiveSearch, all_children: bool) -> Result<Summary> {
-        let store = agent.store();
-        let (records, arrivals) = look(agent, now, past)?;
-        let identity = agent.identity()?;
-        let triggers = agent.triggers()?;
-        let at_work = children(store, &records);
-        let children = if all_children { Some(self::all_children(store, agent.name())?) } else { None };
-        let places = AgentPaths {
-            cwd: store.anchor().leads_to(&records.policy.turn.workdir),
-            workspace: environment::workspace_path(store, &records.policy),
-        };
-        Ok(Summary { identity, records, arrivals, triggers, at_work, children, places, now })
-    }
-
-    pub fn facts<'a>(&'a self, store: &'a Store) -> Facts<'a> {
-        Facts {
-            identity: &self.identity,
-            records: &self.records,
-            arrivals: &self.arrivals,
-            triggers: &self.triggers,
-            ingress: store.local().ingress(),
-            at_work: &self.at_work,
-            children: self.children.as_deref(),
-            places: &self.places,
-            now: self.now,
-        }
-    }
+    search: ArchiveSearch,
+    all_children: bool,
+) -> Result<Facts<'s>> {
+    let store = agent.store();
+    let (records, arrivals) = look(agent, now, search)?;
+    let places = AgentPaths {
+        cwd: store.anchor().leads_to(&records.policy.turn.workdir),
+        workspace: environment::workspace_path(store, &records.policy),
+    };
+    Ok(Facts {
+        identity: agent.identity()?,
+        triggers: agent.triggers()?,
+        at_work: children(store, &records),
+        children: if all_children { Some(self::all_children(store, agent.name())?) } else { None },
+        ingress: store.local().ingress(),
+        records,
+        arrivals,
+        places,
+        now,
+    })
 }
 
 /// Returns the line of an agent in a list. `identity` is `None` if the line is not to show it.

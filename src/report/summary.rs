@@ -71,15 +71,15 @@ pub struct Arrivals {
 
 /// Input of a summary.
 pub struct Facts<'a> {
-    pub identity: &'a Identity,
-    pub records: &'a Records,
-    pub arrivals: &'a Arrivals,
-    pub triggers: &'a [Trigger],
+    pub identity: Identity,
+    pub records: Records,
+    pub arrivals: Arrivals,
+    pub triggers: Vec<Trigger>,
     pub ingress: &'a IngressSettings,
-    pub at_work: &'a [ActiveChild],
+    pub at_work: Vec<ActiveChild>,
     /// `None` if the caller does not need them.
-    pub children: Option<&'a [ChildAgent]>,
-    pub places: &'a AgentPaths,
+    pub children: Option<Vec<ChildAgent>>,
+    pub places: AgentPaths,
     pub now: Time,
 }
 
@@ -92,7 +92,7 @@ impl Facts<'_> {
 
 /// `get --json`
 pub fn summary(facts: &Facts<'_>) -> Value {
-    let records = facts.records;
+    let records = &facts.records;
     let state = &records.state;
     let limit = deadline(state, &records.policy.timeouts).map(|(at, _)| at).or(turn_limit(records));
     let execution = json!({
@@ -120,8 +120,8 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "attention": state.to_look_at(),
         "stalled": stall(records).map(|stall| stall.reason),
         "moved": state.moved,
-        "current_run": state.current_run.as_ref().map(|run| placed(run, facts.places)),
-        "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, facts.places)),
+        "current_run": state.current_run.as_ref().map(|run| placed(run, &facts.places)),
+        "last_turn": state.last_turn.as_ref().map(|turn| placed(turn, &facts.places)),
         "closure": closure::derive(&closure_facts(records)),
         "last_closure": state.last_closure,
         "continuation": state.last_continuation,
@@ -132,7 +132,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "active_timers": &records.timers[..records.timers.len().min(LISTED)],
         "left_out": left_out,
         "external_triggers": facts.triggers.iter().map(|trigger| capability(trigger, facts.ingress)).collect::<Vec<_>>(),
-        "default_external_ingress": default_ingress(facts.triggers, facts.ingress),
+        "default_external_ingress": default_ingress(&facts.triggers, facts.ingress),
         "pending_wake_hint": waking_hint(records),
         "reduced": { "count": state.counters.reduced_since_turn, "ids": facts.arrivals.reduced },
         "retry": state.retry,
@@ -371,7 +371,7 @@ const ATTENTION: usize = 250;
 
 /// `get` for people.
 pub fn text(facts: &Facts<'_>, out: &Output) -> String {
-    let records = facts.records;
+    let records = &facts.records;
     let state = &records.state;
     let posture = posture(records);
     let mut rows = Vec::new();

@@ -7,7 +7,7 @@ use clap::builder::Command;
 use serde_json::Value;
 
 use crate::cli::Cli;
-use crate::engine::views::{ArchiveSearch, Summary};
+use crate::engine::views::{self, ArchiveSearch};
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus, OriginKind, Settlement};
@@ -317,9 +317,10 @@ fn fields(line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;
     let store = session.store()?;
-    let seen = Summary::of(&store.agent(name)?, session.clock.now(), ArchiveSearch::Counted, false)?;
+    let agent = store.agent(name)?;
+    let facts = views::facts(&agent, session.clock.now(), ArchiveSearch::Counted, false)?;
     let mut found = Vec::new();
-    add_fields(&summary::summary(&seen.facts(&store)), "", &mut found);
+    add_fields(&summary::summary(&facts), "", &mut found);
     found.retain(|(path, _)| path.starts_with(typed));
     Ok(found)
 }
