@@ -11,7 +11,7 @@ use crate::cli;
 use crate::engine::authority;
 use crate::engine::checks;
 use crate::engine::context::Context;
-use crate::engine::hooks;
+use crate::engine::installed;
 use crate::engine::load;
 use crate::engine::session::{Session, agents};
 use crate::engine::sync;
@@ -155,7 +155,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     };
     // An agent that was moved away stays unchanged, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
-    seen.idle_hooks.extend(hooks::no_programs(agent));
+    seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
     // The checks report an agent that can't be read.
     let records = if agent.store().is_remote() { None } else { load::look(agent, now).ok() };

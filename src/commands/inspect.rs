@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::cli;
 use crate::engine::context::Context;
-use crate::engine::hooks::{self, Installed};
+use crate::engine::installed::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::preview::{Preview, preview};
 use crate::engine::session::Session;
@@ -196,7 +196,7 @@ fn say_if_moved(session: &Session, state: &State) {
 
 /// Lists the installed hooks, and which of them run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
-    let hooks = hooks::installed(agent);
+    let hooks = installed::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();

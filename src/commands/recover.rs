@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
+use crate::engine::installed;
 use crate::engine::owner::{away, away_task, refuse_taken_elsewhere};
 use crate::engine::recover;
 use crate::engine::session::Session;
@@ -143,7 +144,7 @@ fn bring_back(
 ) -> Result<State> {
     let now = session.clock.now();
     // The lease keeps other processes from running the hook and finishing this recovery.
-    let hook = hooks::find(Context::new(session, agent), hooks::ON_RECOVERY_START);
+    let hook = hooks::find(Context::new(session, agent), installed::ON_RECOVERY_START);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {
         let message = format!("a tick is at work on `{}`", agent.name());

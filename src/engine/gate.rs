@@ -15,7 +15,7 @@ use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::remains::{EndedBy, Remains};
 use crate::process::turn::Nobody;
-use crate::process::{Patience, ProcessMark, is_past, wait_until};
+use crate::process::{Patience, ProcessMark, is_past};
 use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
@@ -25,9 +25,11 @@ use crate::store::{Agent, RecordWatch, Subject};
 
 use super::context::{Context, has_command_section};
 use super::hooks::{self, HookEvent, InstalledHook};
+use super::installed;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
 use super::turn::surroundings;
+use super::wait::wait_until;
 
 /// Time that `stop` waits for the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = LOOKS_AGAIN.saturating_mul(QUIET_LOOKS);
@@ -49,7 +51,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Stat
     let previous = open.draft.records.state.status;
     lifecycle::refuse_without_command(&open.draft)?;
     if lifecycle::is_uninitialized(&open.draft.records.state)
-        && let Some(hook) = hooks::find(context, hooks::ON_STARTUP)
+        && let Some(hook) = hooks::find(context, installed::ON_STARTUP)
     {
         lifecycle::begin_start(&mut open.draft, by)?;
         let limit = Some(open.draft.records.policy.timeouts.init);
@@ -120,85 +122,69 @@ impl Halted {
 
 /// Closes the gate of an agent, and ends its run.
 pub fn halt(context: Context<'_>, how: &Stop) -> Result<Halted> {
-    let session = context.session;
-    let (closed, beside) = close_gate(context, how)?;
-    let Closed { previous, changed, grace, .. } = closed;
-    let end = || end_what_runs(context, closed);
-    let (state, run, ended) = match beside {
+    let (mut halted, mut before) = close_gate(context, how)?;
+    let beside = before.beside.take();
+    let mut end = || end_run_of_halted(context, &mut halted, &before);
+    match beside {
         None => end()?,
         Some((hook, event)) => {
             let (ended, ran) = hook.run_beside(&event, end);
-            hooks::report_failure(session, ran);
-            ended?
+            hooks::report_failure(context.session, ran);
+            ended?;
         }
-    };
-    Ok(Halted { state, previous, changed, run, grace, ended })
+    }
+    Ok(halted)
 }
 
-/// Ends the run of an agent whose gate is closed. Returns the state after that, the run that ended,
-/// and the error that kept it from ending.
-fn end_what_runs(context: Context<'_>, closed: Closed) -> Result<(State, Option<EndedRun>, Result<()>)> {
+/// Facts about an agent before its gate was closed.
+struct BeforeStop<'a> {
+    run: Option<RunId>,
+    was_recovering: bool,
+    preemption: PreemptionPolicy,
+    /// Hook that runs while the run is ended.
+    beside: Option<(InstalledHook<'a>, HookEvent)>,
+}
+
+/// Ends the run of an agent whose gate is closed.
+fn end_run_of_halted(context: Context<'_>, halted: &mut Halted, before: &BeforeStop<'_>) -> Result<()> {
     let agent = context.agent;
-    let Closed { state, run: run_before, recovered, grace, preemption, .. } = closed;
-    if state.status != AgentStatus::Stopped {
-        // The run had ended while the hook ran.
-        let run = run_before.map(|id| EndedRun::of(id, &state));
-        return Ok((state, run, Ok(())));
+    // The run may have ended by itself while the hook ran.
+    halted.run = before.run.map(|id| EndedRun::of(id, &halted.state));
+    if !halted.is_stopped() {
+        return Ok(());
     }
     // An interrupted stop has left its run, which any later stop ends.
-    Ok(match state.current_run.clone() {
-        Some(run) => {
-            wait_for_section(context, &run, &preemption)?;
-            let left =
-                kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
-            match end_run(context, &run, left.min(grace).as_std(), preemption.signal) {
-                // The tasks are ended even if the run does not end.
-                Err(error) => (state, None, Err(error)),
-                Ok(state) => {
-                    // A run on another machine continues, so that nothing has ended.
-                    let goes_on =
-                        state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-                    let ended = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
-                    (state, ended, Ok(()))
-                }
-            }
+    let Some(run) = halted.state.current_run.clone() else {
+        if before.was_recovering {
+            wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
         }
-        None => {
-            if !recovered {
-                wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
-            }
-            // The turn may have ended by itself while the hook ran.
-            let ended = run_before.map(|id| EndedRun::of(id, &state));
-            (state, ended, Ok(()))
+        return Ok(());
+    };
+    halted.run = None;
+    wait_for_section(context, &run, &before.preemption)?;
+    let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
+    match end_run(context, &run, left.min(halted.grace).as_std(), before.preemption.signal) {
+        // The tasks are ended even if the run does not end.
+        Err(error) => halted.ended = Err(error),
+        Ok(state) => {
+            // A run on another machine continues, so that nothing has ended.
+            let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+            halted.run = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
+            halted.state = state;
         }
-    })
-}
-
-/// An agent whose gate was closed, and the run that it had.
-struct Closed {
-    state: State,
-    previous: AgentStatus,
-    changed: bool,
-    run: Option<RunId>,
-    /// False if the agent was in a recovery.
-    recovered: bool,
-    grace: Span,
-    preemption: PreemptionPolicy,
+    }
+    Ok(())
 }
 
 /// Commits that the gate is closed, runs the hook, and commits that the shutdown begins. Without a
 /// hook this is one commit, and also if the turn is to be ended while the hook runs; then the hook
 /// is returned.
-fn close_gate<'a>(
-    context: Context<'a>,
-    how: &Stop,
-) -> Result<(Closed, Option<(InstalledHook<'a>, HookEvent)>)> {
-    let session = context.session;
+fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Halted, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
-    let hook = hooks::find(context, hooks::ON_SHUTDOWN);
+    let hook = hooks::find(context, installed::ON_SHUTDOWN);
     // If this stop is killed while its hook runs, the tick ends the turn after this time.
     let at_most = match &hook {
         Some(_) if !how.now => {
@@ -220,20 +206,18 @@ fn close_gate<'a>(
         None => open.change(|draft| shut_down(draft, grace))?.state,
         Some(hook) => {
             let event = event(&open.commit()?);
-            hooks::report_failure(session, hook.run(&event));
+            hooks::report_failure(context.session, hook.run(&event));
             context.change(|draft| shut_down(draft, grace))?.state
         }
     };
-    let closed = Closed {
-        state,
-        previous: before.status,
-        changed,
+    let halted = Halted { state, previous: before.status, changed, run: None, grace, ended: Ok(()) };
+    let before = BeforeStop {
         run: before.current_run.map(|run| run.run_id),
-        recovered: before.execution.state != ExecutionState::Recovering,
-        grace,
+        was_recovering: before.execution.state == ExecutionState::Recovering,
         preemption,
+        beside,
     };
-    Ok((closed, beside))
+    Ok((halted, before))
 }
 
 /// Ends the processes of a run that is stopped or failed, and settles it if its own tick does not.

@@ -1,5 +1,5 @@
-//! Hooks: programs that the operator has installed in `hooks/` of an agent or of the state
-//! directory, to run at an agent's transitions (contract, execution §5).
+//! Hooks: programs that the operator has installed to run at an agent's transitions (contract,
+//! execution §5).
 //!
 //! No hook runs while the agent's lock is held. A command that a hook calls runs no hooks, because
 //! a hook could otherwise cause itself to be called again.
@@ -17,44 +17,18 @@ use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::policy::Limit;
-use crate::model::records::InstalledHooks;
 use crate::model::run::Exit;
 use crate::model::state::{CurrentRun, FailureTold, PendingTransition, State};
 use crate::model::time::Span;
+use crate::process::FENCE;
 use crate::process::hook::{self, HookSpec};
 use crate::process::turn::{Monitor, Nobody, TurnResult};
-use crate::process::{FENCE, HOOK};
 use crate::rules::telling as rules;
-use crate::store::Agent;
 
 use super::context::Context;
 use super::environment::{environment, set, workspace_path};
+use super::installed::{is_nested, program};
 use super::session::Session;
-
-pub const ON_STARTUP: &str = "on-startup";
-pub const ON_SCHEDULED: &str = "on-scheduled";
-pub const ON_PREEMPT_REQUEST: &str = "on-preempt-request";
-pub const ON_SUSPEND: &str = "on-suspend";
-pub const ON_RESUME: &str = "on-resume";
-pub const ON_SHUTDOWN: &str = "on-shutdown";
-pub const ON_RECOVERY_START: &str = "on-recovery-start";
-pub const ON_RECOVERY_COMPLETE: &str = "on-recovery-complete";
-pub const ON_STATE_CHANGE: &str = "on-state-change";
-pub const ON_ATTENTION: &str = "on-attention";
-
-/// Names of all hooks, in the order of an agent's life.
-const NAMES: [&str; 10] = [
-    ON_STARTUP,
-    ON_SCHEDULED,
-    ON_PREEMPT_REQUEST,
-    ON_SUSPEND,
-    ON_RESUME,
-    ON_SHUTDOWN,
-    ON_RECOVERY_START,
-    ON_RECOVERY_COMPLETE,
-    ON_STATE_CHANGE,
-    ON_ATTENTION,
-];
 
 /// Maximum of a hook's output that is logged in the ledger, in bytes, from its end.
 const OUTPUT_MAX: usize = 4096;
@@ -368,65 +342,4 @@ fn end_of(said: &str) -> &str {
     let from = said.len().saturating_sub(OUTPUT_MAX);
     let from = (from..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(said.len());
     &said[from..]
-}
-
-/// Returns the agent's files that have the name of a hook but are not executable, so that they are
-/// never run.
-pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
-    let places =
-        agent.workdir().hooks().into_iter().flat_map(|(_, place)| NAMES.map(|name| place.join(name)));
-    places.filter(|path| path.is_file() && !hook::is_there(path)).collect()
-}
-
-/// Returns which installed hooks run before a turn is `running`.
-pub fn onlookers(agent: &Agent<'_>, state: &State) -> InstalledHooks {
-    let is_there = |name| !is_nested() && program(agent, name).is_some();
-    let goes_on = state.execution.state == ExecutionState::Suspended
-        || state.held.as_ref().is_some_and(|held| held.entered == Some(ExecutionState::Resumed));
-    InstalledHooks {
-        on_scheduled: !goes_on && is_there(ON_SCHEDULED),
-        on_resume: goes_on && is_there(ON_RESUME),
-        on_state_change: is_there(ON_STATE_CHANGE),
-    }
-}
-
-/// True if this command was called from a hook, so that it runs no hooks.
-pub fn is_nested() -> bool {
-    std::env::var_os(HOOK).is_some_and(|outer| !outer.is_empty())
-}
-
-/// Returns the path of a hook of an agent, if it is installed.
-pub fn program(agent: &Agent<'_>, name: &str) -> Option<PathBuf> {
-    agent.workdir().hooks().map(|(_, place)| place.join(name)).into_iter().find(|path| hook::is_there(path))
-}
-
-/// A hook that is installed for an agent; `in_effect` is false if it never runs.
-#[derive(Debug, Serialize)]
-pub struct Installed {
-    pub hook: &'static str,
-    /// `agent`, or `shared` with all agents of the state directory.
-    pub place: &'static str,
-    pub path: PathBuf,
-    pub in_effect: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub why_not: Option<&'static str>,
-}
-
-/// Returns the hooks of an agent, in the order of an agent's life.
-pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
-    let mut found = Vec::new();
-    for hook in NAMES {
-        let program = program(agent, hook);
-        for (place, dir) in agent.workdir().hooks() {
-            let path = dir.join(hook);
-            let why_not = match &program {
-                Some(program) if *program == path => None,
-                _ if path.symlink_metadata().is_err() => continue,
-                _ if !hook::is_there(&path) => Some("not an executable file"),
-                _ => Some("the agent's own runs instead"),
-            };
-            found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });
-        }
-    }
-    found
 }

@@ -40,6 +40,14 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to note the end of a turn before the signal is sent without a note.
 const TRIES_TO_TELL: u32 = 25;
 
+/// Returns the answer of a monitor with a limit for the time of the next call.
+pub fn asked_by(fate: Fate, limit: Option<Instant>) -> Fate {
+    match fate {
+        Fate::Ends => Fate::Ends,
+        Fate::GoesOn { ask_again } => Fate::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() },
+    }
+}
+
 /// Keeps a lease alive around another monitor, and ends the command when the lease is lost.
 pub struct LeaseKeeper<'a, O> {
     inner: O,
@@ -58,7 +66,7 @@ impl<O: Monitor> Monitor for LeaseKeeper<'_, O> {
             return Fate::Ends;
         }
         let beats = self.lease.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
-        self.inner.ask().asked_by(beats)
+        asked_by(self.inner.ask(), beats)
     }
 
     fn late(&mut self) -> Fate {
@@ -111,7 +119,7 @@ impl<O: Monitor> Monitor for TaskMonitor<'_, O> {
             }
             self.next = Instant::now() + LOOKS_BESIDE;
         }
-        fate.asked_by(Some(self.next))
+        asked_by(fate, Some(self.next))
     }
 
     fn late(&mut self) -> Fate {
@@ -280,7 +288,7 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
         // The tick asks often enough to need no timer for this.
         self.age.show();
         self.make_way_if_low();
-        self.run.ask().asked_by(self.measured_at)
+        asked_by(self.run.ask(), self.measured_at)
     }
 
     /// Ends a turn after its timeout. An open section is still respected, and no other can begin.
@@ -296,7 +304,7 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
         if is_past(end) {
             return Fate::Ends;
         }
-        Fate::GoesOn { ask_again: end }.asked_by(Some(Instant::now() + LOOKS))
+        asked_by(Fate::GoesOn { ask_again: end }, Some(Instant::now() + LOOKS))
     }
 
     fn signalled(&mut self, signal: i32) {

@@ -86,7 +86,7 @@ pub struct Preview {
 impl Preview {
     /// True if a step is due.
     pub fn is_due(&self) -> bool {
-        // A claim with a missing resource needs one step, which stores when the next step tries again.
+        // A claim with a missing resource needs one step, which stores the time of the next try.
         let lacks = matches!(self.decision, Decision::Lack { .. }) && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_effects
     }

@@ -20,6 +20,7 @@ use crate::store::{AgentTxn, HeldLease, Snapshot};
 use super::context::{Context, OpenTxn};
 use super::effects::{Effect, after_settlement};
 use super::hooks::{self, HookEvent, HookFailure};
+use super::installed;
 use super::monitor::{LeaseKeeper, RecordMonitor};
 use super::owner::TICK_GONE;
 use super::turn::{before_suspension, is_refusal, surroundings, without_outcome};
@@ -99,7 +100,7 @@ pub fn recover(
     lease: Option<&HeldLease>,
 ) -> Result<Recovery> {
     let agent = context.agent;
-    let Some(hook) = hooks::find(context, hooks::ON_RECOVERY_START) else {
+    let Some(hook) = hooks::find(context, installed::ON_RECOVERY_START) else {
         recovery::recover(&mut draft, cause)?;
         let records = ended(context, locked, draft)?;
         return Ok(Recovery { records, failure: None });

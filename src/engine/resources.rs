@@ -13,8 +13,8 @@ use crate::model::records::Records;
 use crate::model::resource::{Resource, Shortage};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
+use crate::process::ProcessMark;
 use crate::process::remains::Remains;
-use crate::process::{ProcessMark, wait_until};
 use crate::rules::preemption::is_leaving;
 use crate::rules::priority::{Occupying, to_make_way};
 use crate::rules::step::{self, Next, Step, Tried};
@@ -26,7 +26,9 @@ use crate::store::{Agent, HeldLease, LockGuard, Occupant, Sharing, Slot, Store, 
 
 use super::context::Context;
 use super::hooks::{self, HookEvent};
+use super::installed;
 use super::owner::away;
+use super::wait::wait_until;
 
 /// Resources of one turn. They are released when this is dropped, or its process ends.
 #[derive(Debug, Default)]
@@ -360,7 +362,7 @@ fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<(
 /// Runs the hook of a request that has been committed.
 pub fn requested(context: Context<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
-    if let Some(hook) = hooks::find(context, hooks::ON_PREEMPT_REQUEST) {
+    if let Some(hook) = hooks::find(context, installed::ON_PREEMPT_REQUEST) {
         let reason = request.map(|request| request.reason.clone());
         let event = HookEvent::of(state, ExecutionState::Suspended, reason);
         hooks::report_failure(context.session, hook.run(&event));

@@ -20,7 +20,7 @@ use crate::store::anchor::Anchor;
 use crate::store::elsewhere::Claim;
 use crate::store::{Opener, Store, Subject, is_url};
 
-use super::notifications::Notifications;
+use super::pending::Notifications;
 
 pub struct Session {
     pub clock: Clock,

@@ -25,12 +25,13 @@ use crate::rules::transition::turn::claim;
 use crate::store::{Agent, AgentTxn, Subject, moved_away};
 
 use super::context::Context;
+use super::installed;
 use super::load::{self, Loading, Purpose};
 use super::owner::{away_run, given_up_at, is_elsewhere, name_holder};
 use super::recover::{Recovery, recover};
 use super::resources::{self, ResourceLocks, TurnResources};
 use super::turn::{self, Turn};
-use super::{effects, environment, hooks, submissions, sync, tasks};
+use super::{effects, environment, submissions, sync, tasks};
 
 /// Runs one step.
 pub fn step(context: Context<'_>) -> Result<StepReport> {
@@ -165,7 +166,7 @@ fn act(
         | Decision::Resume { message_id, continuation, .. } => {
             let message = take(&draft.records, message_id)?;
             decided(&mut draft, &decision_report);
-            draft.records.onlookers = hooks::onlookers(agent, &draft.records.state);
+            draft.records.onlookers = installed::onlookers(agent, &draft.records.state);
             let mut claimed =
                 claim(&mut draft, message, continuation, environment::claimant(context.store())?)?;
             turn::look_for_checkpoint(context, &mut draft, &mut claimed)?;

@@ -12,7 +12,7 @@ use crate::store::Agent;
 use crate::store::elsewhere::input::{InputAnswer, TaskInput};
 
 use super::context::Context;
-use super::monitor::LOOKS_BESIDE;
+use super::monitor::{LOOKS_BESIDE, asked_by};
 
 /// Pause of the sender between two queries.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -157,6 +157,6 @@ impl Monitor for InputReceiver<'_> {
         if Instant::now() >= self.next {
             self.next = Instant::now() + self.hear(&*input);
         }
-        fate.asked_by(Some(self.next))
+        asked_by(fate, Some(self.next))
     }
 }

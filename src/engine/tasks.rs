@@ -14,7 +14,7 @@ use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
 use crate::process::remains::Remains;
 use crate::process::supervisor::{self, SupervisorSpec};
-use crate::process::{Patience, ProcessMark, wait_until};
+use crate::process::{Patience, ProcessMark};
 use crate::rules::authority as rights;
 use crate::rules::delegation::{self, Child};
 use crate::rules::transition::draft::Draft;
@@ -27,6 +27,7 @@ use super::lookup::{Whereabouts, existing, whereabouts};
 use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
 use super::owner::away_task;
+use super::wait::wait_until;
 
 /// Time that a supervisor has to start its task, in addition to its wait for the agent's lock.
 const BEGINS_IN: Duration = Duration::from_secs(10);

@@ -37,6 +37,7 @@ use super::authority;
 use super::context::Context;
 use super::environment::{claimant, environment, set, workspace_path};
 use super::hooks::{self, HookEvent};
+use super::installed;
 use super::load::{self, Loading, Purpose};
 use super::lookup::{check_named, ended_task};
 use super::monitor::{self, KILL_GRACE, LeaseKeeper};
@@ -137,9 +138,9 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
     let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
-            (hooks::ON_RESUME, ExecutionState::Suspended)
+            (installed::ON_RESUME, ExecutionState::Suspended)
         } else {
-            (hooks::ON_SCHEDULED, ExecutionState::Runnable)
+            (installed::ON_SCHEDULED, ExecutionState::Runnable)
         };
         let hook = hooks::find(turn.context, name).filter(|_| session.cancelled_by.get().is_none());
         if let Some(hook) = hook {
@@ -186,7 +187,7 @@ fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
 /// that the hook can save a checkpoint by `yield`.
 pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&HeldLease>) -> Result<()> {
     let Context { session, agent } = context;
-    let Some(hook) = hooks::find(context, hooks::ON_SUSPEND) else { return Ok(()) };
+    let Some(hook) = hooks::find(context, installed::ON_SUSPEND) else { return Ok(()) };
     let state = agent.peek()?;
     let Some(run) = state.current_run.as_ref().filter(|run| run.run_id == run_id) else { return Ok(()) };
     if will_be_suspended(run) {

@@ -29,7 +29,7 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::place::PlaceId;
 
-pub use patience::{Patience, is_past, wait_until};
+pub use patience::{Patience, is_past};
 pub use rustix::process::Signal;
 
 /// The variable with the id of the task that a process supervises. A supervisor outlives the turn

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
-use crate::error::Result;
-
 /// Number of parts of a time limit, all of which must have been waited for.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
@@ -76,24 +74,6 @@ pub fn is_past(until: Option<Instant>) -> bool {
     until.is_some_and(|until| Instant::now() >= until)
 }
 
-const PAUSE: Duration = Duration::from_millis(5);
-
-/// Waits until `is_so` returns true, with a limit. Returns false if the limit was reached.
-///
-/// `patience` limits the sum of the pauses, not the elapsed time: on a machine that is suspended or
-/// overloaded the other process gets more time.
-pub fn wait_until(patience: Duration, mut is_so: impl FnMut() -> Result<bool>) -> Result<bool> {
-    let mut left = patience;
-    while !is_so()? {
-        if left.is_zero() {
-            return Ok(false);
-        }
-        std::thread::sleep(PAUSE);
-        left = left.saturating_sub(PAUSE);
-    }
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,18 +92,5 @@ mod tests {
         assert!(Patience::of(Duration::ZERO).next().is_none());
         let mut endless = Patience::of(Duration::MAX);
         assert!((0..1000).all(|_| endless.next().is_some()));
-    }
-
-    #[test]
-    fn nobody_loses_patience_for_a_machine_that_stands_still() {
-        for (until, found) in [(4, true), (5, false)] {
-            let mut looks = 0;
-            let is_so = wait_until(PAUSE * 3, || {
-                std::thread::sleep(PAUSE * 10);
-                looks += 1;
-                Ok(looks == until)
-            });
-            assert_eq!((is_so.unwrap(), looks), (found, 4));
-        }
     }
 }

@@ -88,18 +88,6 @@ pub enum Fate {
     Ends,
 }
 
-impl Fate {
-    /// Returns the answer with a limit for the time of the next call.
-    pub fn asked_by(self, limit: Option<Instant>) -> Fate {
-        match self {
-            Fate::Ends => Fate::Ends,
-            Fate::GoesOn { ask_again } => {
-                Fate::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() }
-            }
-        }
-    }
-}
-
 /// Monitor of a turn that nothing ends early.
 pub struct Nobody;
 

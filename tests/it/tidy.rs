@@ -444,7 +444,7 @@ const OF_OUTSIDE: &[&str] = &[
     "src/commands/export/mod.rs",
     "src/commands/words.rs",
     "src/engine/new_file.rs",
-    "src/engine/hooks.rs",
+    "src/engine/installed.rs",
     "src/engine/sync.rs",
     "src/engine/new_agent.rs",
     "src/engine/secret.rs",

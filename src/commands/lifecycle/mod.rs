@@ -16,12 +16,12 @@ use crate::engine::gate::{EndedRun, Stop, TICK_GRACE, end_run, is_current, open_
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::session::Session;
 use crate::engine::stop::{Stopped, stop_agent};
+use crate::engine::wait::wait_until;
 use crate::error::{Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::state::State;
 use crate::model::time::Span;
-use crate::process::wait_until;
 use crate::rules::transition::lifecycle::{self, Given};
 use crate::rules::transition::preemption::cut_sections;
 use crate::store::{Agent, Store, Subject};

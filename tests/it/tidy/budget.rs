@@ -37,8 +37,8 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_330,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 8_331, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 13_188, goal: 8_500 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_950, goal: 4_900 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 13_185, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 5_172, goal: 3_300 },
     Room {
         name: "rest",
