@@ -95,9 +95,14 @@ fn serve(
         drop(back.shutdown(Shutdown::Both));
         drop(answers.shutdown(Shutdown::Both));
     });
-    let mut typed = false;
+    let (mut typed, mut flight) = (false, Vec::new());
     while let Some(sent) = message(&mut client, typed) {
-        if typed && sent[0] == b'Q' {
+        flight.extend_from_slice(&sent);
+        // The messages of a flight are passed on together, when the one that ends it has come.
+        if typed && matches!(sent[0], b'P' | b'B' | b'D' | b'E') {
+            continue;
+        }
+        if typed && matches!(sent[0], b'Q' | b'S') {
             let number = flights.fetch_add(1, Ordering::SeqCst) + 1;
             if is_stopped.load(Ordering::SeqCst) || cut == Some(Cut::Before(number)) {
                 break;
@@ -107,7 +112,7 @@ fn serve(
             }
         }
         typed = true;
-        if server.write_all(&sent).is_err() {
+        if server.write_all(&std::mem::take(&mut flight)).is_err() {
             break;
         }
     }

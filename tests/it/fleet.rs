@@ -291,7 +291,7 @@ fn doctor_reads_every_record_of_a_database() {
     // Rows of agents that no command can use. They keep nobody else from a step.
     server.sql(
         "INSERT INTO checked.agent (name, identity, policy) VALUES ('../eve', '{}', ''), ('fay', '{}', '');
-         INSERT INTO checked.inbox SELECT id, 1, gen_random_uuid(), true, NULL, '{}' FROM checked.agent WHERE name = '../eve';
+         INSERT INTO checked.inbox SELECT id, 1, gen_random_uuid(), NULL, '{}' FROM checked.agent WHERE name = '../eve';
          UPDATE checked.agent SET is_shut = true WHERE name = 'ada'",
     );
     let said = machine.cmd(["doctor"]).output().stdout;
@@ -310,10 +310,10 @@ fn doctor_reads_every_record_of_a_database() {
     let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
     let ran = unsafe_machine.cmd(["doctor"]).output();
     assert!(ran.status.code() == Some(6) && ran.stdout.contains("not_durable: `fsync` is off"), "{ran}");
-    server.sql("DROP TABLE checked.plan; DROP FUNCTION checked.tell");
+    server.sql("DROP TABLE checked.plan; DROP FUNCTION checked.deliver");
     let ran = machine.cmd(["doctor", "--quick"]).output();
     assert_eq!(ran.status.code(), Some(6), "{ran}");
-    for gone in ["no_table: the table `plan`", "no_table: the function `tell`"] {
+    for gone in ["no_table: the table `plan`", "no_table: the function `deliver`"] {
         assert!(ran.stdout.contains(gone), "{ran}");
     }
 }

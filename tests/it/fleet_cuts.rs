@@ -117,7 +117,7 @@ fn a_message_and_a_step_with_a_turn_are_a_few_flights() {
     let message = (0..3).map(|_| flights(&["enqueue", "ada", "one"])).min();
     assert_eq!(message, Some(1), "the message, and what its agent makes of it");
     let step = (0..3).map(|_| flights(&["tick", "ada"])).min();
-    assert_eq!(step, Some(7), "one for the agent, the claim with two questions, and the settlement");
+    assert_eq!(step, Some(5), "one for the agent, two for the claim, and two for the settlement");
     // The first step of a day that comes to rest also looks for what is kept no longer.
     for args in [["tick", "ada"].as_slice(), &["enqueue", "ada", "one"], &["tick", "ada"]] {
         flights(args);

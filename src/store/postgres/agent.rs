@@ -15,9 +15,11 @@ use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
 use super::input::PgInput;
 use super::pool::ConnectionPool;
-use super::shared::{One, Shared, first, number};
+use super::shared::{One, Shared};
 use super::sight::PgReadView;
-use super::{faults, hold, kept, lease, sql, statements, triggers, whole};
+use super::statements::{AgentKey, NOT_FENCED, Provided};
+use super::wire::Statement;
+use super::{faults, hold, lease, sql, statements, triggers, whole};
 
 /// Maximum age of facts that were read when the agent was looked up. Each is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -56,26 +58,29 @@ impl PgAgent {
     pub fn find(shared: &Rc<Shared>, name: &AgentName) -> Result<Option<PgAgent>> {
         let pool = &shared.pool;
         let at = Instant::now();
-        let glance = if pool.has_kept() { kept::glance } else { statements::glance };
-        let answers = pool.ask(&glance(pool.schema(), &sql::text(name.as_str())?))?;
-        let Some(row) = first(&answers) else { return Ok(None) };
-        let text = |column| row.get(column).map(str::to_owned);
+        let asked = Statement::new(
+            "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
+               EXISTS (SELECT FROM @.inbox i WHERE i.agent_id = a.id), a.room \
+             FROM @.agent a JOIN @.state s ON s.agent_id = a.id WHERE a.name = $1",
+        );
+        let answer = pool.ask_one(asked.with(name.as_str()))?;
+        let Some(row) = answer.row() else { return Ok(None) };
         let read = || {
             let glance = Glance {
                 at: Cell::new(at),
-                revision: Cell::new(Some(number(Some(row), 3)?)),
-                state: RefCell::new(Some(text(4)?)),
-                has_arrivals: Cell::new(Some(row.get(5)? == "t")),
+                revision: Cell::new(Some(row.number(3)?)),
+                state: RefCell::new(Some(row.text(4)?)),
+                has_arrivals: Cell::new(Some(row.is(5))),
             };
             let one = One {
                 shared: Rc::clone(shared),
                 name: name.clone(),
-                id: number(Some(row), 0)?,
-                policy: RefCell::new(text(2)?),
-                identity: RefCell::new(text(1)?),
+                id: row.number(0)?,
+                policy: RefCell::new(row.text(2)?),
+                identity: RefCell::new(row.text(1)?),
                 forgotten: Cell::default(),
             };
-            Some(PgAgent { one: Rc::new(one), glance, room: text(6) })
+            Some(PgAgent { one: Rc::new(one), glance, room: row.text(6) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
@@ -91,43 +96,44 @@ struct Came {
     state: Option<String>,
 }
 
-/// Inserts arrivals into an inbox, in one round trip. `agent`: its number, or an SQL expression for
-/// it. `may_lock`: a retry after a lost answer may wait for the agent's lock.
+/// Inserts arrivals into an inbox, in one round trip. `may_lock`: a retry after a lost answer may
+/// wait for the agent's lock.
 fn arrive(
     pool: &ConnectionPool,
-    agent: &str,
+    agent: AgentKey<'_>,
     arrivals: &[Arrival],
-    provided: &str,
+    provided: &Provided,
     may_lock: bool,
 ) -> Result<Came> {
-    let schema = pool.schema();
-    // The sender needs the state next.
-    let state = format!("SELECT (SELECT s.body FROM {schema}.state s WHERE s.agent_id = {agent})");
-    let once = statements::arrive(schema, agent, arrivals, false, provided)?;
-    let again = statements::arrive(schema, agent, arrivals, true, provided)?;
-    let once = format!("{once};{state}");
-    let again = if may_lock {
-        let wait = pool.patience().as_millis().max(1);
-        format!("{}{again};{state};COMMIT", statements::lock(schema, agent, wait, false))
-    } else {
-        format!("{again};{state}")
-    };
+    let once = statements::arrive(agent, arrivals, provided, false);
+    let mut again = Vec::new();
+    if may_lock {
+        again
+            .extend([statements::limits(pool.patience().as_millis().max(1)), statements::lock(agent, false)]);
+    }
+    again.extend(statements::arrive(agent, arrivals, provided, true));
     let answers = pool.insist(&once, &again)?;
-    let mut last = answers.iter().rev().filter_map(|answer| answer.rows.first());
-    let state = last.next().and_then(|row| row.get(0)).map(str::to_owned);
-    // The row before the state has the number of agents, the condition and `is_shut`.
-    let count = last.next();
-    let holds = |column: usize| count.and_then(|row| row.get(column)) == Some("t");
-    Ok(Came { is_there: number::<u64>(count, 0) != Some(0), is_provided: holds(1), is_shut: holds(2), state })
+    let row = answers.last().and_then(|answer| answer.row());
+    Ok(Came {
+        is_there: row.is_some(),
+        is_provided: row.is_some_and(|row| row.is(0)),
+        is_shut: row.is_some_and(|row| row.is(1)),
+        state: row.and_then(|row| row.text(2)),
+    })
 }
 
-/// Inserts a message into an agent's inbox if the condition `takes` holds. Returns the agent's
+/// Inserts a message into an agent's inbox if the agent accepts its size. Returns the agent's
 /// state, or `None` if the message was not inserted.
-pub fn tell(shared: &Shared, name: &AgentName, message: &Arrival, takes: &str) -> Result<Option<String>> {
-    let pool = &shared.pool;
-    let agent = statements::number_of(pool.schema(), name.as_str())?;
+pub fn tell(
+    shared: &Shared,
+    name: &AgentName,
+    message: &Arrival,
+    size: (u64, u64),
+) -> Result<Option<String>> {
+    let provided = Provided { size: Some(size), ..Provided::default() };
     let may_lock = shared.lock_of(name).is_none();
-    let came = arrive(pool, &agent, std::slice::from_ref(message), takes, may_lock)?;
+    let agent = AgentKey::Name(name.as_str());
+    let came = arrive(&shared.pool, agent, std::slice::from_ref(message), &provided, may_lock)?;
     Ok(came.state.filter(|_| came.is_there && came.is_provided && !came.is_shut))
 }
 
@@ -148,29 +154,24 @@ impl AgentRecords for PgAgent {
         if let Some(state) = self.glance.if_fresh(self.glance.state.take()) {
             return Ok(state);
         }
-        let one = &self.one;
-        let answers =
-            one.ask(&format!("SELECT body FROM {}.state WHERE agent_id = {}", one.schema(), one.id))?;
-        let state = first(&answers).and_then(|row| row.get(0)).map(str::to_owned);
-        state.ok_or_else(|| one.gone())
+        let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(self.one.id);
+        let state = self.one.ask(asked)?.row().and_then(|row| row.text(0));
+        state.ok_or_else(|| self.one.gone())
     }
 
     fn version(&self) -> Option<u64> {
         if let Some(revision) = self.glance.if_fresh(self.glance.revision.take()) {
             return Some(revision);
         }
-        let one = &self.one;
-        let asked = format!("SELECT revision FROM {}.state WHERE agent_id = {}", one.schema(), one.id);
-        one.ask(&asked).ok().and_then(|answers| number(first(&answers), 0))
+        self.one.revision().ok().flatten()
     }
 
     fn has_arrivals(&self) -> Result<bool> {
         if let Some(has_arrivals) = self.glance.if_fresh(self.glance.has_arrivals.take()) {
             return Ok(has_arrivals);
         }
-        let one = &self.one;
-        let asked = format!("SELECT EXISTS (SELECT FROM {}.inbox WHERE agent_id = {})", one.schema(), one.id);
-        Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
+        let asked = Statement::new("SELECT EXISTS (SELECT FROM @.inbox WHERE agent_id = $1)");
+        Ok(self.one.ask(asked.with(self.one.id))?.row().is_some_and(|row| row.is(0)))
     }
 
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
@@ -182,7 +183,8 @@ impl AgentRecords for PgAgent {
         let asked_at = Instant::now();
         // If this process has the lock, a retry that takes it would wait for itself.
         let may_lock = !one.lock().is_some_and(|lock| lock.is_open());
-        let came = arrive(&one.shared.pool, &one.id.to_string(), arrivals, &one.not_fenced()?, may_lock)?;
+        let provided = Provided { lease: one.claimed(), size: None };
+        let came = arrive(&one.shared.pool, AgentKey::Id(one.id), arrivals, &provided, may_lock)?;
         self.glance.at.set(asked_at);
         self.glance.state.replace(came.state);
         if !came.is_there {
@@ -196,12 +198,8 @@ impl AgentRecords for PgAgent {
 
     fn see(&self) -> Result<Rc<dyn ReadView>> {
         self.glance.forget();
-        let (schema, id) = (self.one.schema(), self.one.id);
-        let load =
-            if self.one.is_kept() { kept::load(schema, id, false) } else { statements::load(schema, id) };
-        let answers = self.one.ask(&load)?;
-        let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-        let seen = PgReadView::read(&self.one, rows, false)?.ok_or_else(|| self.one.gone())?;
+        let rows = self.one.ask(statements::load(self.one.id, false))?.rows;
+        let seen = PgReadView::read(&self.one, &rows, false)?.ok_or_else(|| self.one.gone())?;
         Ok(Rc::new(seen))
     }
 
@@ -227,26 +225,20 @@ impl AgentRecords for PgAgent {
     }
 
     fn is_leased(&self, subject: Subject, anchor: &str) -> Result<bool> {
-        let one = &self.one;
-        let asked = format!(
-            "SELECT EXISTS (SELECT FROM {}.lease WHERE agent_id = {} AND subject = {} AND anchor <> {} \
-             AND expires_at > {})",
-            one.schema(),
-            one.id,
-            sql::text(&sql::subject(subject))?,
-            sql::text(anchor)?,
-            sql::SERVER_NOW
+        let asked = Statement::new(
+            "SELECT EXISTS (SELECT FROM @.lease WHERE agent_id = $1 AND subject = $2 AND anchor <> $3 AND expires_at > @now)",
         );
-        Ok(first(&one.ask(&asked)?).and_then(|row| row.get(0)) == Some("t"))
+        let asked = asked.with(self.one.id).with(sql::subject(subject)).with(anchor);
+        Ok(self.one.ask(asked)?.row().is_some_and(|row| row.is(0)))
     }
 
     fn is_fenced(&self) -> Result<bool> {
-        let one = &self.one;
-        if one.claimed().is_none() {
+        let claimed = self.one.claimed();
+        if claimed.subject.is_none() {
             return Ok(false);
         }
-        let answers = one.ask(&format!("SELECT {}", one.not_fenced()?))?;
-        Ok(first(&answers).and_then(|row| row.get(0)) == Some("f"))
+        let asked = claimed.statement(format!("SELECT {NOT_FENCED} FROM (VALUES ($4::bigint)) a (id)"));
+        Ok(self.one.ask(asked.with(self.one.id))?.row().is_some_and(|row| row.get(0) == Some("f")))
     }
 
     fn task_input(&self, task: TaskId) -> Result<Box<dyn TaskInput>> {

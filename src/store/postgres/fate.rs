@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 
 use super::faults::{self, RoundTripFault};
-use super::shared::{One, first, number};
+use super::shared::One;
+use super::wire::Statement;
 
 /// Minimum time to ask for a commit outcome: longer than the server keeps an idle transaction open.
 pub const FATE: Duration = Duration::from_secs(20);
@@ -26,26 +27,30 @@ pub fn fate(one: &One, transaction: &str, sign: &CommitEvidence, why: &str) -> R
     let pool = &one.shared.pool;
     // A server that lost its last transactions in a crash may assign the same id again. The
     // revision then shows that this change was lost.
-    let asked = format!(
-        "SELECT pg_xact_status('{transaction}'::xid8), (SELECT s.revision FROM {}.state s WHERE s.agent_id = {})",
-        one.schema(),
-        one.id
+    let asked = Statement::new(
+        "SELECT pg_xact_status($1::xid8), (SELECT s.revision FROM @.state s WHERE s.agent_id = $2)",
     );
+    let asked = [asked.with(transaction).with(one.id)];
     let until = Instant::now() + pool.patience().max(FATE);
     loop {
         match pool.ask_once(&asked) {
-            Ok(answers) => match first(&answers).and_then(|row| row.get(0)) {
-                Some("committed") => {
-                    let revision: Option<u64> = number(first(&answers), 1);
-                    return Ok(match sign {
-                        CommitEvidence::Revision(least) => revision.is_none_or(|revision| revision >= *least),
-                        CommitEvidence::None => true,
-                    });
+            Ok(answers) => {
+                let row = answers.first().and_then(|answer| answer.row());
+                match row.and_then(|row| row.get(0)) {
+                    Some("committed") => {
+                        let revision: Option<u64> = row.and_then(|row| row.number(1));
+                        return Ok(match sign {
+                            CommitEvidence::Revision(least) => {
+                                revision.is_none_or(|revision| revision >= *least)
+                            }
+                            CommitEvidence::None => true,
+                        });
+                    }
+                    Some("aborted") => return Ok(false),
+                    Some(_) => {}
+                    None => return Err(faults::unknown(pool.url(), why)),
                 }
-                Some("aborted") => return Ok(false),
-                Some(_) => {}
-                None => return Err(faults::unknown(pool.url(), why)),
-            },
+            }
             // The server does not know the id, so it lost the transaction in a crash.
             Err(RoundTripFault::Refused { code, .. }) if code == "22023" => return Ok(false),
             Err(RoundTripFault::Lost { .. } | RoundTripFault::Unreachable(_)) => pool.forget(),

@@ -56,9 +56,8 @@ impl RoundTripFault {
         match fault {
             WireFault::Lost { sent, ref why } => RoundTripFault::Lost { is_sent: sent, why: why.clone() },
             // The server closed the connection while it was idle.
-            WireFault::NotSent(ref why) if !why.contains("NUL") => {
-                RoundTripFault::Lost { is_sent: false, why: why.clone() }
-            }
+            WireFault::NotSent(why) => RoundTripFault::Lost { is_sent: false, why },
+            WireFault::Invalid(why) => RoundTripFault::Other(Error::refused("unfit", why)),
             WireFault::Server { ref code, ref message, .. } => match code.as_str() {
                 "55P03" => RoundTripFault::Locked,
                 "23505" | "42P06" | "42P07" => RoundTripFault::Taken(Error::database(
@@ -114,7 +113,7 @@ impl RoundTripFault {
                 },
             },
             WireFault::Unreachable(_) => RoundTripFault::Unreachable(plain(&fault, url)),
-            WireFault::NotSent(_) | WireFault::Unfit(_) => RoundTripFault::Other(plain(&fault, url)),
+            WireFault::Unfit(_) => RoundTripFault::Other(plain(&fault, url)),
         }
     }
 
@@ -147,9 +146,11 @@ fn plain(fault: &WireFault, url: &Url) -> Error {
         WireFault::Unreachable(_) => {
             error.with_hint("see whether the server runs and can be reached from here")
         }
-        WireFault::Server { .. } | WireFault::Lost { .. } | WireFault::NotSent(_) | WireFault::Unfit(_) => {
-            error
-        }
+        WireFault::Server { .. }
+        | WireFault::Lost { .. }
+        | WireFault::NotSent(_)
+        | WireFault::Invalid(_)
+        | WireFault::Unfit(_) => error,
     }
 }
 
@@ -228,14 +229,6 @@ pub fn other_format(url: &Url, found: &str, known: &str) -> Error {
         format!("the store in {} has format {found}; this dormouse knows format {known}", url.shown()),
     )
     .with_hint(hint)
-}
-
-pub fn too_old(url: &Url, found: u32, oldest: u32) -> Error {
-    Error::database(
-        Status::Refused,
-        "server_too_old",
-        format!("{} is PostgreSQL {found}; dormouse needs {oldest} or newer", url.shown()),
-    )
 }
 
 pub fn unexpected(url: &Url, what: &str) -> Error {

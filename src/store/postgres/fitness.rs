@@ -6,10 +6,10 @@ use crate::model::time::{Span, Time};
 
 use super::super::elsewhere::StoreFault;
 use super::pool::ConnectionPool;
-use super::shared::number;
+use super::sql;
+use super::statements::FUNCTIONS;
 use super::tables::{Rows, TABLES, Table};
-use super::wire::literal;
-use super::{kept, sql};
+use super::wire::Statement;
 
 /// Maximum tolerated difference between the clocks of this machine and the server, in milliseconds.
 /// Only people who read times are affected by a difference.
@@ -78,14 +78,14 @@ pub fn faults(
     is_quick: bool,
 ) -> Result<Vec<StoreFault>> {
     let begun = std::time::Instant::now();
-    let answers = pool.ask(
+    let answer = pool.ask_one(Statement::new(
         "SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
          (SELECT count(*) FROM pg_stat_replication), current_setting('synchronous_standby_names') <> '', \
-         pg_is_in_recovery(), (extract(epoch FROM clock_timestamp()) * 1000)::bigint",
-    )?;
+         pg_is_in_recovery(), @now",
+    ))?;
     let took = i64::try_from(begun.elapsed().as_millis()).unwrap_or(i64::MAX);
-    let row = answers.first().and_then(|answer| answer.rows.first());
-    let text = |column: usize| row.and_then(|row| row.get(column)).unwrap_or_default().to_owned();
+    let row = answer.row();
+    let text = |column: usize| row.and_then(|row| row.text(column)).unwrap_or_default();
     let said = ServerFacts {
         fsync: text(0),
         full_page_writes: text(1),
@@ -112,18 +112,21 @@ pub fn faults(
 
 /// Returns a fault for each missing table or function.
 fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let schema = pool.schema();
-    let asked = |what: &str, find: &str, name: &str| {
-        let named = literal(&format!("{schema}.{name}"));
-        format!("SELECT 'the {what} `{name}`' WHERE {find}({named}) IS NULL")
-    };
-    let tables = TABLES.iter().map(|table| table.name).chain(["archive_default", "event_default"]);
-    let tables = tables.map(|name| asked("table", "to_regclass", name));
-    let functions = kept::NAMES.iter().chain(&["deliver", "make_months"]);
-    let all: Vec<String> =
-        tables.chain(functions.map(|name| asked("function", "to_regproc", name))).collect();
-    let answers = pool.ask(&all.join(" UNION ALL "))?;
-    let gone = answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0));
+    let tables: Vec<String> = TABLES
+        .iter()
+        .map(|table| table.name)
+        .chain(["archive_default", "event_default"])
+        .map(str::to_owned)
+        .collect();
+    let functions: Vec<String> = FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
+    let asked = Statement::new(
+        "SELECT 'the table `' || t.name || '`' FROM unnest($1::text[]) WITH ORDINALITY t (name, place) \
+         WHERE to_regclass('@.' || t.name) IS NULL \
+         UNION ALL SELECT 'the function `' || f.name || '`' FROM unnest($2::text[]) WITH ORDINALITY f (name, place) \
+         WHERE to_regproc('@.' || f.name) IS NULL",
+    );
+    let answer = pool.ask_one(asked.with(tables).with(functions))?;
+    let gone = answer.rows.iter().filter_map(|row| row.get(0));
     let fault = |what: &str| StoreFault {
         kind: "no_table",
         message: format!("{what} is missing: bring it back from a backup"),
@@ -134,20 +137,18 @@ fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 
 /// Returns a fault for each table that has rows without their agent.
 fn of_nobody(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let schema = pool.schema();
     let counted: Vec<String> = TABLES
         .iter()
         .filter(|table| table.rows != Rows::Store)
         .map(|Table { name: table, .. }| {
             format!(
-                "SELECT '{table}', count(*) FROM {schema}.{table} t \
-                 WHERE NOT EXISTS (SELECT FROM {schema}.agent a WHERE a.id = t.agent_id) HAVING count(*) > 0"
+                "SELECT '{table}', count(*) FROM @.{table} t \
+                 WHERE NOT EXISTS (SELECT FROM @.agent a WHERE a.id = t.agent_id) HAVING count(*) > 0"
             )
         })
         .collect();
-    let answers = pool.ask(&counted.join(" UNION ALL "))?;
-    let rows = answers.iter().flat_map(|answer| &answer.rows);
-    let found = rows.filter_map(|row| row.get(0).zip(row.get(1)));
+    let answer = pool.ask_one(Statement::new(counted.join(" UNION ALL ")))?;
+    let found = answer.rows.iter().filter_map(|row| row.get(0).zip(row.get(1)));
     let fault = |(table, count): (&str, &str)| StoreFault {
         kind: "orphans",
         message: format!("{count} rows of the table `{table}` belong to no agent"),
@@ -163,33 +164,28 @@ const MINUTE: u64 = 60_000;
 /// machine has ticked the pool in that time.
 fn ticked_by_nobody(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
-    let (schema, before) = (pool.schema(), Time::from_millis(now.as_millis().saturating_sub(overdue)));
+    let before = Time::from_millis(now.as_millis().saturating_sub(overdue));
     // An agent that is due at once has a time far in the past, so the age of its state counts, too.
     // The query searches the text of the state, because PostgreSQL's JSON operators fail on
-    // `\u0000`.
-    let waiting = format!(
-        r#"SELECT a.pool, a.id FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id
-           WHERE substring(s.body::text FROM '"status": "([a-z_]+)"') NOT IN ('booting', 'stopped') AND NOT a.is_shut
-             AND (substring(s.body::text FROM '"execution": {{\s*"state": "[a-z_]+",\s*"since": "([^"]+)"') < {}
-                  AND EXISTS (SELECT FROM {schema}.due d WHERE d.agent_id = a.id AND d.due_at < {})
-               OR EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id AND i.id < {}))"#,
-        sql::text(&before.to_string())?,
-        before.as_millis(),
-        sql::least_id_of(before)
+    // `\u0000`. A machine that steps an agent by its name leaves no trace except its lease.
+    let asked = Statement::new(
+        r#"SELECT w.pool, count(*), (SELECT @now - max(n.seen_at) FROM @.anchor n WHERE w.pool = ANY (n.pools)) AS since
+           FROM (SELECT a.pool, a.id FROM @.agent a JOIN @.state s ON s.agent_id = a.id
+             WHERE substring(s.body::text FROM '"status": "([a-z_]+)"') NOT IN ('booting', 'stopped') AND NOT a.is_shut
+               AND (substring(s.body::text FROM '"execution": {\s*"state": "[a-z_]+",\s*"since": "([^"]+)"') < $1
+                    AND EXISTS (SELECT FROM @.due d WHERE d.agent_id = a.id AND d.due_at < $2)
+                 OR EXISTS (SELECT FROM @.inbox i WHERE i.agent_id = a.id AND i.id < $3))) w
+           WHERE NOT EXISTS (SELECT FROM @.lease l WHERE l.agent_id = w.id AND l.expires_at > @now)
+           GROUP BY w.pool ORDER BY w.pool"#,
     );
-    // A machine that steps an agent by its name leaves no trace except its lease.
-    let answers = pool.ask(&format!(
-        "SELECT w.pool, count(*), (SELECT {now} - max(n.seen_at) FROM {schema}.anchor n WHERE w.pool = ANY (n.pools)) AS since \
-         FROM ({waiting}) w WHERE NOT EXISTS (SELECT FROM {schema}.lease l WHERE l.agent_id = w.id AND l.expires_at > {now}) \
-         GROUP BY w.pool ORDER BY w.pool",
-        now = sql::SERVER_NOW
-    ))?;
+    let answer =
+        pool.ask_one(asked.with(before.to_string()).with(before.as_millis()).with(sql::least_id_of(before)))?;
     let mut faults = Vec::new();
-    for row in answers.iter().flat_map(|answer| &answer.rows) {
-        let (Some(name), Some(count)) = (row.get(0), number::<u64>(Some(row), 1)) else {
+    for row in &answer.rows {
+        let (Some(name), Some(count)) = (row.get(0), row.number::<u64>(1)) else {
             return Err(pool.unexpected("who waits for a machine"));
         };
-        let since: Option<i64> = number(Some(row), 2);
+        let since: Option<i64> = row.number(2);
         let whose = if name.is_empty() { "the common pool".to_owned() } else { format!("pool `{name}`") };
         let who = if count == 1 { "an agent".to_owned() } else { format!("{count} agents") };
         let seen = match since {
@@ -210,13 +206,12 @@ fn ticked_by_nobody(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec
 /// Returns a fault for each owner id that two machines use: each machine treats live turns of the
 /// other as its own dead turns, and ends them.
 fn two_of_one(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let schema = pool.schema();
-    let answers = pool.ask(&format!(
+    let answer = pool.ask_one(Statement::new(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \
-         (SELECT anchor AS id, host FROM {schema}.lease UNION SELECT id, host FROM {schema}.anchor) o \
-         GROUP BY o.id HAVING count(DISTINCT o.host) > 1 ORDER BY o.id"
+         (SELECT anchor AS id, host FROM @.lease UNION SELECT id, host FROM @.anchor) o \
+         GROUP BY o.id HAVING count(DISTINCT o.host) > 1 ORDER BY o.id",
     ))?;
-    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let rows = answer.rows.iter();
     let fault = |(owner, hosts): (&str, &str)| StoreFault {
         kind: "one_owner",
         message: format!(
@@ -231,10 +226,9 @@ fn two_of_one(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
 /// agent was not moved. Commands for other agents ignore these faults.
 fn of_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
-    let schema = pool.schema();
     let found = |what: &str, condition: &str| {
         format!(
-            "SELECT a.name, '{what}' FROM {schema}.agent a LEFT JOIN {schema}.state s ON s.agent_id = a.id WHERE {condition}"
+            "SELECT a.name, '{what}' FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {condition}"
         )
     };
     let asked = [
@@ -248,8 +242,8 @@ fn of_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
             "a.is_shut AND strpos(s.body::text, '\"moved\"') = 0",
         ),
     ];
-    let answers = pool.ask(&asked.join(" UNION ALL "))?;
-    let rows = answers.iter().flat_map(|answer| &answer.rows);
+    let answer = pool.ask_one(Statement::new(asked.join(" UNION ALL ")))?;
+    let rows = answer.rows.iter();
     let fault = |(name, what): (&str, &str)| StoreFault {
         kind: "damaged",
         message: format!("`{}` in the table `agent` {what}", name.escape_debug()),

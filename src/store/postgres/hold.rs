@@ -16,12 +16,13 @@ use super::super::elsewhere::{LeaseClaimant, Op, Pieces, ReadView, Txn};
 use super::super::settings::Settings;
 use super::fate::{CommitEvidence, FATE, fate};
 use super::faults::{self, RoundTripFault};
-use super::make::{self, Words};
-use super::pool::ConnectionPool;
-use super::shared::{LeaseGrant, Locked, One, PendingLease, Spoken};
+use super::make::{self, ChangeRows};
+use super::pool::{BEGIN, Then};
+use super::shared::{LeaseGrant, Locked, One, PendingLease};
 use super::sight::{LeaseRow, PgReadView};
-use super::wire::{Connection, Row, ServerAnswer};
-use super::{kept, lease, sql, statements, triggers};
+use super::statements::{self, AgentKey, OpRow, row, set_fence, some};
+use super::wire::{Connection, ServerAnswer, Statement};
+use super::{lease, sql, triggers};
 
 #[derive(Debug)]
 struct PgTxn {
@@ -97,40 +98,29 @@ impl Core {
         let (one, pool) = (&self.one, &self.one.shared.pool);
         // A process with the lease of the run settles it, and needs no archive lines.
         let settles = one.shared.leases.borrow().contains_key(&(one.id, sql::subject(Subject::Run)));
-        let waits = self.patience.as_millis();
-        let flight = |at_once, is_kept| {
-            if at_once && is_kept {
-                return kept::hold(one.schema(), one.id, waits, !settles);
-            }
-            let lock = statements::lock(one.schema(), one.id, waits, at_once);
-            let load = if is_kept {
-                kept::load(one.schema(), one.id, !settles)
-            } else {
-                statements::load(one.schema(), one.id)
-            };
-            format!("{lock}{load}")
+        let flight = |at_once| {
+            let lock = statements::lock(AgentKey::Id(one.id), at_once);
+            [statements::limits(self.patience.as_millis()), lock, statements::load(one.id, !settles)]
         };
         let until = Instant::now() + pool.patience();
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let is_kept = ConnectionPool::is_kept(&connection);
-            let mut flown = pool.fly(&mut connection, &flight(true, is_kept), Duration::ZERO);
+            let mut flown = pool.fly(&mut connection, &flight(true), Then::Stay, Duration::ZERO);
             if matches!(flown, Err(RoundTripFault::Locked)) && !self.patience.is_zero() {
                 // The round trip of a successful attempt is not time spent waiting.
                 let since = Instant::now();
-                let again = format!("ROLLBACK;{}", flight(false, is_kept));
-                flown = pool.fly(&mut connection, &again, self.patience);
+                let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
+                again.extend(flight(false));
+                flown = pool.fly(&mut connection, &again, Then::Stay, self.patience);
                 self.waited.set(self.waited.get() + since.elapsed());
             }
             match flown {
-                Ok(answers) => {
-                    let mut rows = answers.into_iter().flat_map(|answer| answer.rows).peekable();
-                    let lock = rows.next_if(|row| row.get(0) == Some(statements::LOCKED));
-                    let number = lock.and_then(|row| row.get(1).map(str::to_owned));
-                    let loaded: Vec<Row> = rows.collect();
+                Ok(mut answers) => {
+                    let loaded = answers.pop().unwrap_or_default().rows;
+                    let lock = answers.pop().unwrap_or_default();
+                    let number = lock.row().and_then(|row| row.text(0));
                     // If the agent is gone, dropping the connection rolls the transaction back.
-                    let (Some(number), Some(seen)) =
-                        (number, PgReadView::read(one, &loaded, is_kept && !settles)?)
+                    let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?)
                     else {
                         return Err(one.gone());
                     };
@@ -138,9 +128,7 @@ impl Core {
                     return Ok(true);
                 }
                 Err(RoundTripFault::Locked) => {
-                    if pool.fly(&mut connection, "ROLLBACK", Duration::ZERO).is_ok() {
-                        pool.give(connection);
-                    }
+                    pool.roll_back(connection);
                     return Ok(false);
                 }
                 Err(RoundTripFault::Lost { .. }) if Instant::now() < until => pool.forget(),
@@ -157,43 +145,55 @@ impl Core {
         }
     }
 
-    /// Returns statements that every change includes: deletion of old dedupe keys, granted leases
-    /// and returned leases. Also returns the last fence granted, if a lease is granted.
-    fn along(&self) -> Result<(String, Option<i64>)> {
-        let one = &self.one;
-        let mut along = String::new();
-        if let Some(before) = one.forgotten.get() {
-            along.push_str(&statements::forget_keys(one.schema(), one.id, before));
+    /// Returns rows that every change includes: deletion of old dedupe keys, granted leases and
+    /// returned leases. Also returns the last fence granted, if a lease is granted.
+    fn along(&self) -> (Vec<OpRow>, Option<i64>) {
+        let (mut along, mut fence) = (Vec::new(), None);
+        if let Some(before) = self.one.forgotten.get() {
+            along.push(row("forget_keys", [some(before)]));
         }
-        let mut fence = None;
         self.granted.borrow_mut().retain(|granted| !granted.mark.is_dropped.get());
         for GrantedLease { subject, claimant, mark, .. } in self.granted.borrow().iter() {
-            along.push_str(&lease::write(one, subject, claimant, mark.fence)?);
+            let LeaseClaimant { anchor, host, pid, lasts } = claimant;
+            let duration = some(lasts.as_millis());
+            along.push(row(
+                "lease",
+                [some(subject), some(mark.fence), some(anchor), some(host), some(pid), duration],
+            ));
             mark.sent_at.set(lease::boot_time());
             fence = Some(mark.fence);
         }
         for Returned { subject, anchor, mark } in self.returned.borrow().iter() {
-            along.push_str(&lease::give_back(one, subject, anchor, mark.fence));
+            along.push(row("released", [some(subject), some(mark.fence), some(anchor)]));
         }
         if self.slot.borrow().is_some() {
-            along.push_str(&statements::take_slot(one.schema(), one.id));
+            along.push(row("slot", []));
         }
-        Ok((along, fence))
+        (along, fence)
     }
 
     /// Writes and commits. Returns `false` if nothing was committed and the caller may try again.
-    fn finish(&self, words: &Words, sign: &CommitEvidence) -> Result<bool> {
-        let (mut along, fence) = self.along()?;
+    fn finish(&self, change: &ChangeRows, sign: &CommitEvidence) -> Result<bool> {
+        let (mut along, mut fence) = self.along();
         let Some(mut open) = self.open.take() else { return Ok(false) };
-        let (first, last) = words.said(&self.one, fence, ConnectionPool::is_kept(&open.connection));
         let pool = &self.one.shared.pool;
         // The transaction that found a free slot was lost, so another run may have taken the slot.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
             return Err(RoundTripFault::Locked.into_error(pool.url()));
         }
-        for flight in first {
-            let along = std::mem::take(&mut along);
-            match pool.fly(&mut open.connection, &format!("{along}{flight}"), Duration::ZERO) {
+        let mut rows_of = |batch: &[OpRow]| {
+            let mut rows = std::mem::take(&mut along);
+            rows.extend_from_slice(batch);
+            if fence.is_some_and(|fence| rows.iter_mut().any(|row| set_fence(row, fence))) {
+                fence = None;
+            }
+            rows
+        };
+        let (last, first) =
+            change.batches.split_last().map_or((&[][..], &[][..]), |(last, first)| (last, first));
+        for batch in first {
+            let some = [statements::apply(self.one.id, change.revision, rows_of(batch))];
+            match pool.fly(&mut open.connection, &some, Then::Stay, Duration::ZERO) {
                 Ok(_) => {}
                 Err(RoundTripFault::Lost { .. }) => {
                     pool.forget();
@@ -202,8 +202,11 @@ impl Core {
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
             }
         }
-        let last = format!("{along}{last}COMMIT");
-        let is_done = match pool.fly(&mut open.connection, &last, Duration::ZERO) {
+        let mut rows = rows_of(last);
+        rows.extend(fence.map(|fence| row("fence", [some(fence)])));
+        let mut flight = vec![statements::apply(self.one.id, change.revision, rows)];
+        flight.extend_from_slice(&change.after);
+        let is_done = match pool.fly(&mut open.connection, &flight, Then::Commit, Duration::ZERO) {
             Ok(_) => {
                 pool.give(open.connection);
                 true
@@ -233,7 +236,7 @@ impl Core {
     /// Writes and commits, with a new attempt whenever the connection breaks before the commit.
     fn change(
         &self,
-        words: &Words,
+        change: &ChangeRows,
         sign: &CommitEvidence,
         is_fit: impl Fn(&PgReadView) -> Result<()>,
     ) -> Result<()> {
@@ -243,7 +246,7 @@ impl Core {
             if let Some(open) = self.open.borrow().as_ref() {
                 is_fit(&open.seen)?;
             }
-            if self.finish(words, sign)? {
+            if self.finish(change, sign)? {
                 return Ok(());
             }
             if Instant::now() > until {
@@ -251,6 +254,11 @@ impl Core {
                     .into_error(self.one.shared.pool.url()));
             }
         }
+    }
+
+    /// Writes a row that leaves the state as it is.
+    fn change_row(&self, row: OpRow) -> Result<()> {
+        self.change(&ChangeRows::of_row(row), &CommitEvidence::None, |seen| self.check_fences(seen))
     }
 
     /// Error when the records have changed since a lost transaction loaded them.
@@ -272,9 +280,10 @@ impl Core {
         if self.granted.borrow().iter().any(|granted| granted.after != seen.fence) {
             return Err(RoundTripFault::Locked.into_error(self.one.shared.pool.url()));
         }
-        if let Some(Spoken { subject, fence, run }) = self.one.claimed() {
-            let held = seen.leases.get(&subject).map(|leased| leased.fence.unsigned_abs());
-            if held != Some(fence) || run.is_some_and(|run| !seen.state.contains(&run)) {
+        let claimed = self.one.claimed();
+        if let Some(subject) = &claimed.subject {
+            let held = seen.leases.get(subject).map(|leased| leased.fence.unsigned_abs());
+            if held != Some(claimed.fence) || claimed.run.is_some_and(|run| !seen.state.contains(&run)) {
                 return Err(faults::fenced(self.one.name.as_str()));
             }
         }
@@ -291,12 +300,12 @@ impl Core {
 }
 
 impl Locked for Core {
-    fn ask(&self, statements: &str) -> Option<Result<Vec<ServerAnswer>>> {
+    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>> {
         let pool = &self.one.shared.pool;
         let until = Instant::now() + pool.patience();
         loop {
             let mut open = self.open.take()?;
-            match pool.fly(&mut open.connection, statements, Duration::ZERO) {
+            match pool.fly(&mut open.connection, statements, Then::Stay, Duration::ZERO) {
                 Ok(answers) => {
                     self.open.replace(Some(open));
                     return Some(Ok(answers));
@@ -316,10 +325,6 @@ impl Locked for Core {
 
     fn is_open(&self) -> bool {
         self.open.borrow().is_some()
-    }
-
-    fn is_kept(&self) -> bool {
-        self.open.borrow().as_ref().is_some_and(|open| ConnectionPool::is_kept(&open.connection))
     }
 
     fn is_of(&self, agent: &AgentName) -> bool {
@@ -391,8 +396,8 @@ impl Txn for PgTxn {
         let (core, one) = (&self.core, &self.core.one);
         let revision = statements::revision_of(pieces);
         core.begin_or_busy()?;
-        let words = Words::of(one, revision.unwrap_or(base), pieces, core.is_kept())?;
-        core.change(&words, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
+        let change = ChangeRows::of(revision.unwrap_or(base), pieces);
+        core.change(&change, &revision.map_or(CommitEvidence::None, CommitEvidence::Revision), |seen| {
             if seen.seen_at != base {
                 return Err(faults::stale(one.name.as_str(), base, seen.seen_at));
             }
@@ -409,31 +414,14 @@ impl Txn for PgTxn {
 
     fn replace_policy(&self, settings: &Settings) -> Result<()> {
         let one = &self.core.one;
-        let changed = format!(
-            "{};UPDATE {}.due SET pool = {} WHERE agent_id = {};",
-            statements::replace_policy(one.schema(), one.id, settings)?,
-            one.schema(),
-            sql::text(settings.pool.as_str())?,
-            one.id
-        );
-        self.core.change(&Words::Flights(vec![changed]), &CommitEvidence::None, |seen| {
-            self.core.check_fences(seen)
-        })?;
+        self.core.change_row(statements::policy_row(settings))?;
         one.policy.replace(settings.text.clone());
         Ok(())
     }
 
     fn replace_identity(&self, identity: &str) -> Result<()> {
         let one = &self.core.one;
-        let changed = format!(
-            "UPDATE {}.agent SET identity = {} WHERE id = {};",
-            one.schema(),
-            sql::text(identity)?,
-            one.id
-        );
-        self.core.change(&Words::Flights(vec![changed]), &CommitEvidence::None, |seen| {
-            self.core.check_fences(seen)
-        })?;
+        self.core.change_row(row("identity", [some(identity)]))?;
         one.identity.replace(identity.to_owned());
         Ok(())
     }
@@ -450,9 +438,8 @@ impl Txn for PgTxn {
                 return Err(faults::stale(one.name.as_str(), base, open.seen.seen_at));
             }
             core.check_fences(&open.seen)?;
-            let emptied = statements::empty(one.schema(), one.id);
-            match pool.fly(&mut open.connection, &emptied, Duration::ZERO) {
-                Ok(_) if make::finish(one, open.connection, &open.number, pieces, "")? => return Ok(()),
+            match pool.fly(&mut open.connection, &statements::empty(one.id), Then::Stay, Duration::ZERO) {
+                Ok(_) if make::finish(one, open.connection, &open.number, pieces, None)? => return Ok(()),
                 Ok(_) => {}
                 Err(RoundTripFault::Lost { .. }) => pool.forget(),
                 Err(trouble) => return Err(trouble.into_error(pool.url())),
@@ -466,11 +453,10 @@ impl Txn for PgTxn {
     fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
         let one = &self.core.one;
         self.core.granted.borrow_mut().clear();
-        let handed_on = heir.map(|heir| triggers::hand_on(one, heir)).transpose()?.unwrap_or_default();
-        let removed = format!("{handed_on}{}", statements::remove(one.schema(), one.id));
-        self.core.change(&Words::Flights(vec![removed]), &CommitEvidence::None, |seen| {
-            self.core.check_fences(seen)
-        })
+        let mut change = ChangeRows::of_row(row("raise_floor", []));
+        change.after.extend(heir.map(|heir| triggers::hand_on(one, heir)));
+        change.after.extend(statements::remove(one.id));
+        self.core.change(&change, &CommitEvidence::None, |seen| self.core.check_fences(seen))
     }
 }
 
@@ -487,14 +473,11 @@ impl Drop for PgTxn {
         if is_pending && core.begin().unwrap_or(false) && is_fit() {
             // The first heartbeat reports a lease that could not be written as lost, and a later
             // change deletes the old keys.
-            drop(core.finish(&Words::Flights(Vec::new()), &CommitEvidence::None));
+            drop(core.finish(&ChangeRows::default(), &CommitEvidence::None));
         }
         core.one.forgotten.set(None);
-        if let Some(mut open) = core.open.take() {
-            let pool = &core.one.shared.pool;
-            if pool.fly(&mut open.connection, "ROLLBACK", Duration::ZERO).is_ok() {
-                pool.give(open.connection);
-            }
+        if let Some(open) = core.open.take() {
+            core.one.shared.pool.roll_back(open.connection);
         }
     }
 }

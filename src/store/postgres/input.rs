@@ -1,5 +1,6 @@
 //! Input of a task on another machine, as rows of `task_input`.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,14 @@ use crate::model::id::TaskId;
 use super::super::elsewhere::input::{InputAnswer, InputRemainder, SAID, TAKEN, TaskInput, WAITING};
 use super::fate::{CommitEvidence, FATE, fate};
 use super::faults::{self, RoundTripFault};
-use super::shared::{One, first, number};
+use super::pool::Then;
+use super::shared::One;
+use super::statements::NOT_FENCED;
+use super::wire::{Row, Statement};
 use super::{sql, statements};
 
 /// Timeout of a supervisor's queries. It is short, because the supervisor also watches its task.
 const MOMENT: Duration = Duration::from_secs(1);
-
-/// Retention period, in milliseconds, of refused parts that their sender has not taken back because
-/// it was killed.
-pub const KEPT: i64 = 3_600_000;
 
 #[derive(Debug)]
 pub struct PgInput {
@@ -32,61 +32,50 @@ impl PgInput {
         PgInput { one: Rc::clone(one), task }
     }
 
-    /// SQL condition: the row belongs to this task.
-    fn rows(&self) -> String {
-        format!("agent_id = {} AND task_id = '{}'", self.one.id, self.task)
+    /// Makes a statement whose first two parameters are the agent and the task.
+    fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
+        Statement::new(sql).with(self.one.id).with(self.task.to_string())
     }
 
-    fn table(&self) -> String {
-        format!("{}.task_input", self.one.schema())
+    /// Returns statements that add input. The lock on the task's record orders concurrent senders,
+    /// so that `seq` follows the order of commits, and makes the end of a task come before the
+    /// input or see it. The last row tells whether the input was added, whether the task is heard,
+    /// and whether the process is not fenced.
+    fn saying(&self, words: Uuid, bytes: &[u8]) -> [Statement; 3] {
+        let heard = is_heard("$4::bigint", "$5");
+        let lease = self.one.claimed();
+        let of_task = |sql: String| lease.statement(sql).with(self.one.id).with(self.task.to_string());
+        // The parts are cut here, because the array of a parameter has texts.
+        let parts = bytes.chunks(SAID).map(sql::hex).collect::<Vec<_>>();
+        let added = of_task(format!(
+            "INSERT INTO @.task_input (agent_id, task_id, words, at, bytes) \
+             SELECT $4::bigint, $5, $6::uuid, @now, decode(v.part, 'hex') \
+             FROM (VALUES ($4::bigint)) a (id), unnest($7::text[]) WITH ORDINALITY v (part, number) \
+             WHERE {heard} AND {NOT_FENCED} AND $8::bigint + \
+               (SELECT coalesce(sum(length(bytes)), 0) FROM @.task_input WHERE agent_id = $4 AND task_id = $5) <= {WAITING} \
+             ORDER BY v.number"
+        ));
+        let told = of_task(format!(
+            "SELECT EXISTS (SELECT FROM @.task_input WHERE agent_id = $4 AND task_id = $5 AND words = $6), {heard}, {NOT_FENCED} \
+             FROM (VALUES ($4::bigint)) a (id)"
+        ));
+        [
+            self.statement(
+                "SELECT FROM @.record WHERE agent_id = $1 AND kind = 'task' AND id = $2 FOR NO KEY UPDATE",
+            ),
+            added.with(words).with(parts).with(bytes.len()),
+            told.with(words),
+        ]
     }
+}
 
-    /// SQL source: the row of the task's record, which exists while the task is open.
-    fn record(&self) -> String {
-        let (schema, id, task) = (self.one.schema(), self.one.id, self.task);
-        format!("{schema}.record WHERE agent_id = {id} AND kind = 'task' AND id = '{task}'")
-    }
-
-    /// SQL condition: the task is open and its supervisor has a live lease.
-    fn is_heard(&self) -> String {
-        format!(
-            "EXISTS (SELECT FROM {}) AND EXISTS (SELECT FROM {}.lease l WHERE l.agent_id = {} AND l.subject = '{}' \
-             AND l.expires_at > {})",
-            self.record(),
-            self.one.schema(),
-            self.one.id,
-            self.task,
-            sql::SERVER_NOW
-        )
-    }
-
-    /// Returns statements that add input in a transaction that has begun. The lock on the task's
-    /// record orders concurrent senders, so that `seq` follows the order of commits, and makes the
-    /// end of a task come before the input or see it.
-    fn saying(&self, words: Uuid, bytes: &[u8]) -> Result<String> {
-        let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
-        let parts: Vec<String> = bytes
-            .chunks(SAID)
-            .zip(1..)
-            .map(|(part, number)| format!("({number},{})", sql::bytes(part)))
-            .collect();
-        let waiting = format!("(SELECT coalesce(sum(length(bytes)), 0) FROM {table} WHERE {rows})");
-        let fits = format!("{waiting} + {} <= {WAITING}", bytes.len());
-        Ok(format!(
-            "SELECT FROM {record} FOR NO KEY UPDATE;\
-             INSERT INTO {table} (agent_id, task_id, words, at, bytes) \
-             SELECT {id}, '{task}', {words}, {now}, v.bytes FROM (VALUES {parts}) v (number, bytes) \
-             WHERE {heard} AND {fits} AND {provided} ORDER BY v.number;\
-             SELECT EXISTS (SELECT FROM {table} WHERE {rows} AND words = {words}), {heard}, {provided};COMMIT",
-            record = self.record(),
-            id = self.one.id,
-            task = self.task,
-            words = sql::uuid(words),
-            now = sql::SERVER_NOW,
-            parts = parts.join(","),
-            provided = self.one.not_fenced()?,
-        ))
-    }
+/// SQL condition: the task is open and its supervisor has a live lease. `agent` and `task`:
+/// parameters.
+fn is_heard(agent: &str, task: &str) -> String {
+    format!(
+        "EXISTS (SELECT FROM @.record r WHERE r.agent_id = {agent} AND r.kind = 'task' AND r.id = {task}) \
+         AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = {agent} AND l.subject = {task} AND l.expires_at > @now)"
+    )
 }
 
 impl TaskInput for PgInput {
@@ -98,25 +87,23 @@ impl TaskInput for PgInput {
         if bytes.len() > WAITING {
             return Ok(InputAnswer::Full);
         }
-        let begun = format!(
-            "BEGIN;SET LOCAL lock_timeout = '{}ms';\
-             SET LOCAL idle_in_transaction_session_timeout = '{}';SELECT pg_current_xact_id()",
-            pool.patience().as_millis().max(1),
-            statements::MOST_IDLE
-        );
-        let saying = self.saying(words, bytes)?;
+        let begun = [
+            statements::limits(pool.patience().as_millis().max(1)),
+            Statement::new("SELECT pg_current_xact_id()"),
+        ];
+        let saying = self.saying(words, bytes);
         let until = Instant::now() + pool.patience() + FATE;
         loop {
             let mut connection = pool.take().map_err(|trouble| trouble.into_error(pool.url()))?;
-            let flown = pool.fly(&mut connection, &begun, Duration::ZERO).map(|answers| {
-                let number = answers.last().and_then(|answer| answer.rows.first()?.get(0)).map(str::to_owned);
-                (number, pool.fly(&mut connection, &saying, pool.patience()))
+            let flown = pool.fly(&mut connection, &begun, Then::Stay, Duration::ZERO).map(|answers| {
+                let number = answers.last().and_then(|answer| answer.row()?.text(0));
+                (number, pool.fly(&mut connection, &saying, Then::Commit, pool.patience()))
             });
             match flown {
                 Ok((_, Ok(answers))) => {
                     pool.give(connection);
-                    let row = answers.iter().rev().find_map(|answer| answer.rows.first());
-                    let is = |column| row.and_then(|row| row.get(column)) == Some("t");
+                    let row = answers.last().and_then(|answer| answer.row());
+                    let is = |column| row.is_some_and(|row| row.is(column));
                     return match (is(0), is(1), is(2)) {
                         (true, _, _) => Ok(InputAnswer::Waits),
                         (false, _, false) => Err(faults::fenced(self.one.name.as_str())),
@@ -149,48 +136,53 @@ impl TaskInput for PgInput {
     }
 
     fn rest(&self, words: Uuid) -> Result<InputRemainder> {
-        let (table, rows, heard) = (self.table(), self.rows(), self.is_heard());
-        let answers = self.one.ask(&format!(
-            "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {heard} FROM {table} \
-             WHERE {rows} AND words = {}",
-            sql::uuid(words)
-        ))?;
-        let row = first(&answers);
-        let is = |column| row.and_then(|row| row.get(column)) == Some("t");
-        let bytes = number(row, 0).ok_or_else(|| self.one.shared.pool.unexpected("what was said"))?;
-        Ok(InputRemainder { bytes, is_refused: is(1), is_heard: is(2) })
+        let asked = self.statement(format!(
+            "SELECT coalesce(sum(length(bytes)), 0), coalesce(bool_or(is_refused), false), {} FROM @.task_input \
+             WHERE agent_id = $1 AND task_id = $2 AND words = $3",
+            is_heard("$1", "$2")
+        ));
+        let answer = self.one.ask(asked.with(words))?;
+        let read = answer.row().and_then(|row| {
+            Some(InputRemainder { bytes: row.number(0)?, is_refused: row.is(1), is_heard: row.is(2) })
+        });
+        read.ok_or_else(|| self.one.shared.pool.unexpected("what was said"))
     }
 
     fn take_back(&self, words: Uuid) -> Result<usize> {
-        let (table, rows) = (self.table(), format!("{} AND words = {}", self.rows(), sql::uuid(words)));
         let pool = &self.one.shared.pool;
+        let statement = |sql| self.statement(sql).with(words);
         // The update and the deletion are separate round trips, so that each can be repeated.
-        let answers = pool.ask(&format!(
-            "\
-             UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused;\
-             SELECT coalesce(sum(length(bytes)), 0) FROM {table} WHERE {rows} AND is_refused"
+        let answers = pool.ask(&[
+            statement(
+                "UPDATE @.task_input SET is_refused = true \
+                 WHERE agent_id = $1 AND task_id = $2 AND words = $3 AND NOT is_taken AND NOT is_refused",
+            ),
+            statement(
+                "SELECT coalesce(sum(length(bytes)), 0) FROM @.task_input \
+                 WHERE agent_id = $1 AND task_id = $2 AND words = $3 AND is_refused",
+            ),
+        ])?;
+        let left = answers.last().and_then(|answer| answer.row()?.number(0));
+        let left = left.ok_or_else(|| pool.unexpected("what was said"))?;
+        pool.ask_one(statement(
+            "DELETE FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND words = $3 AND is_refused",
         ))?;
-        let row = answers.last().and_then(|answer| answer.rows.first());
-        let left = number(row, 0).ok_or_else(|| pool.unexpected("what was said"))?;
-        pool.ask(&format!("DELETE FROM {table} WHERE {rows} AND is_refused"))?;
         Ok(left)
     }
 
     fn hear(&self, written: i64) -> Result<Vec<(i64, Vec<u8>)>> {
-        let (table, rows, pool) = (self.table(), self.rows(), &self.one.shared.pool);
-        let answers = pool.ask_within(
-            &format!(
-                "\
-                 DELETE FROM {table} WHERE {rows} AND is_taken AND seq <= {written};\
-                 UPDATE {table} SET is_taken = true WHERE {rows} AND NOT is_refused AND seq IN \
-                   (SELECT seq FROM {table} WHERE {rows} AND NOT is_refused AND seq > {written} ORDER BY seq LIMIT {TAKEN}) \
-                 RETURNING seq, encode(bytes, 'hex')"
-            ),
-            MOMENT,
-        )?;
+        let pool = &self.one.shared.pool;
+        let removed = self.statement(
+            "DELETE FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND is_taken AND seq <= $3",
+        );
+        let taken = self.statement(format!(
+            "UPDATE @.task_input SET is_taken = true WHERE agent_id = $1 AND task_id = $2 AND NOT is_refused AND seq IN \
+               (SELECT seq FROM @.task_input WHERE agent_id = $1 AND task_id = $2 AND NOT is_refused AND seq > $3 \
+                ORDER BY seq LIMIT {TAKEN}) RETURNING seq, encode(bytes, 'hex')"
+        ));
+        let answers = pool.ask_within(&[removed.with(written), taken.with(written)], MOMENT)?;
         let taken = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-        let part =
-            |row: &super::wire::Row| Some((row.get(0)?.parse().ok()?, sql::bytes_of_hex(row.get(1)?)?));
+        let part = |row: &Row| Some((row.number(0)?, sql::bytes_of_hex(row.get(1)?)?));
         let mut parts = taken
             .iter()
             .map(|row| part(row).ok_or_else(|| pool.unexpected("what was said")))
@@ -200,20 +192,9 @@ impl TaskInput for PgInput {
     }
 
     fn refuse(&self) -> Result<()> {
-        let (table, rows) = (self.table(), self.rows());
-        let flight =
-            format!("UPDATE {table} SET is_refused = true WHERE {rows} AND NOT is_taken AND NOT is_refused");
-        self.one.shared.pool.ask_within(&flight, MOMENT).map(drop)
+        let refused = self.statement(
+            "UPDATE @.task_input SET is_refused = true WHERE agent_id = $1 AND task_id = $2 AND NOT is_taken AND NOT is_refused",
+        );
+        self.one.shared.pool.ask_within(&[refused], MOMENT).map(drop)
     }
-}
-
-/// Returns statements that end the input of a task after its record is deleted. Parts that were not
-/// taken become refused, which tells their sender.
-pub fn end(schema: &str, agent: i64, task: &str) -> String {
-    format!(
-        "UPDATE {schema}.task_input SET is_refused = true WHERE agent_id = {agent} AND task_id = {task} AND NOT is_taken;\
-         DELETE FROM {schema}.task_input WHERE agent_id = {agent} AND (task_id = {task} AND is_taken \
-           OR is_refused AND at < {} - {KEPT})",
-        sql::SERVER_NOW
-    )
 }

@@ -4,6 +4,7 @@
 //! `expires_at` is by the server's clock. The process measures its remaining time by its own clock,
 //! from the moment a heartbeat was sent, so clocks of two machines are never compared.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,9 @@ use crate::error::Result;
 
 use super::super::dir::Subject;
 use super::super::elsewhere::{Beat, Lease, LeaseClaimant};
-use super::shared::{LeaseGrant, One, PendingLease, number};
+use super::shared::{LeaseGrant, One, PendingLease};
+use super::statements::AgentKey;
+use super::wire::Statement;
 use super::{faults, sql, statements};
 
 /// Timeout of a heartbeat. It is short, because the caller also supervises a process.
@@ -24,6 +27,9 @@ const MARGIN: Duration = Duration::from_secs(15);
 /// Upper bound for fences, which no agent reaches. A higher fence, or a negative one, was written
 /// by hand.
 pub const FENCES: i64 = 1 << 62;
+
+/// SQL condition for the row of a lease, which is false after another process has taken it over.
+const ROW: &str = "l.agent_id = $1 AND l.subject = $2 AND l.fence = $3 AND l.anchor = $4";
 
 #[derive(Debug)]
 struct PgLease {
@@ -65,35 +71,39 @@ pub fn take(one: &Rc<One>, subject: Subject, claimant: &LeaseClaimant) -> Result
 /// Takes a lease in a transaction of its own, in one round trip. If the answer is lost, the round
 /// trip is repeated, which is safe because a machine may take over its own lease.
 fn take_alone(one: &Rc<One>, subject: &str, claimant: &LeaseClaimant) -> Result<Option<Rc<PendingLease>>> {
-    let (schema, id, pool) = (one.schema(), one.id, &one.shared.pool);
-    let flight = format!(
-        "{lock}\
-         INSERT INTO {schema}.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
-         SELECT s.agent_id, {subject}, s.fence + 1, {anchor}, {host}, {pid}, {now} + {lasts} \
-         FROM {schema}.state s WHERE s.agent_id = {id} AND s.fence >= 0 AND s.fence < {FENCES} \
+    let (id, pool) = (one.id, &one.shared.pool);
+    let granted = Statement::new(format!(
+        "INSERT INTO @.lease AS l (agent_id, subject, fence, anchor, host, pid, expires_at) \
+         SELECT s.agent_id, $2, s.fence + 1, $3, $4, $5::bigint, @now + $6::bigint \
+         FROM @.state s WHERE s.agent_id = $1 AND s.fence >= 0 AND s.fence < {FENCES} \
          ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
            host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false \
-         WHERE l.anchor = excluded.anchor OR l.expires_at <= {now} RETURNING l.fence;\
-         UPDATE {schema}.state s SET fence = l.fence FROM {schema}.lease l \
-         WHERE s.agent_id = {id} AND l.agent_id = {id} AND l.fence > s.fence;COMMIT",
-        lock = statements::lock(schema, id, pool.patience().as_millis().max(1), false),
-        subject = sql::text(subject)?,
-        anchor = sql::text(&claimant.anchor)?,
-        host = sql::text(&claimant.host)?,
-        pid = claimant.pid,
-        now = sql::SERVER_NOW,
-        lasts = claimant.lasts.as_millis(),
+         WHERE l.anchor = excluded.anchor OR l.expires_at <= @now RETURNING l.fence"
+    ));
+    let raised = Statement::new(
+        "UPDATE @.state s SET fence = l.fence FROM @.lease l WHERE s.agent_id = $1 AND l.agent_id = $1 AND l.fence > s.fence",
     );
+    let flight = [
+        statements::limits(pool.patience().as_millis().max(1)),
+        statements::lock(AgentKey::Id(id), false),
+        granted
+            .with(id)
+            .with(subject)
+            .with(&claimant.anchor)
+            .with(&claimant.host)
+            .with(claimant.pid)
+            .with(claimant.lasts.as_millis()),
+        raised.with(id),
+    ];
     let sent_at = boot_time();
     let answers = pool.ask(&flight)?;
-    // The rows of the lock and, if the lease was granted, of the lease.
-    let mut rows = answers.iter().filter_map(|answer| answer.rows.first());
-    let Some(locked) = rows.next() else { return Err(one.gone()) };
-    let last: i64 = number(Some(locked), 2).ok_or_else(|| pool.unexpected("a fence"))?;
+    let [_, locked, granted, _] = answers.as_slice() else { return Err(pool.unexpected("a lease")) };
+    let Some(locked) = locked.row() else { return Err(one.gone()) };
+    let last: i64 = locked.number(1).ok_or_else(|| pool.unexpected("a fence"))?;
     if !(0..FENCES).contains(&last) {
         return Err(faults::no_fence(pool.url(), &one.name, last));
     }
-    let Some(fence) = number::<i64>(rows.next(), 0) else { return Ok(None) };
+    let Some(fence) = granted.row().and_then(|row| row.number(0)) else { return Ok(None) };
     let key = (id, subject.to_owned());
     one.shared.leases.borrow_mut().insert(key, (fence, claimant.anchor.clone()));
     Ok(Some(Rc::new(PendingLease {
@@ -104,39 +114,6 @@ fn take_alone(one: &Rc<One>, subject: &str, claimant: &LeaseClaimant) -> Result<
     })))
 }
 
-/// Statement that sets the agent's last fence.
-pub fn raise(one: &One, fence: i64) -> String {
-    format!("UPDATE {}.state SET fence = {fence} WHERE agent_id = {};", one.schema(), one.id)
-}
-
-/// Statement that writes a lease granted under the lock. The change also needs [`raise`].
-pub fn write(one: &One, subject: &str, claimant: &LeaseClaimant, fence: i64) -> Result<String> {
-    let (schema, id) = (one.schema(), one.id);
-    Ok(format!(
-        "INSERT INTO {schema}.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
-         VALUES ({id},{},{fence},{},{},{},{} + {}) \
-         ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, \
-           host = excluded.host, pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false;",
-        sql::text(subject)?,
-        sql::text(&claimant.anchor)?,
-        sql::text(&claimant.host)?,
-        claimant.pid,
-        sql::SERVER_NOW,
-        claimant.lasts.as_millis(),
-    ))
-}
-
-/// Statement that deletes a lease, unless another process has taken it over.
-pub fn give_back(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
-    format!("DELETE FROM {}.lease l WHERE {};", one.schema(), row(one, subject, anchor, fence))
-}
-
-fn row(one: &One, subject: &str, anchor: &str, fence: i64) -> String {
-    let [subject, anchor] = [subject, anchor].map(super::wire::literal);
-    let agent = one.id;
-    format!("l.agent_id = {agent} AND l.subject = {subject} AND l.fence = {fence} AND l.anchor = {anchor}")
-}
-
 impl PgLease {
     /// Remaining time before the work under this lease must have ended.
     fn left(&self) -> Duration {
@@ -144,9 +121,10 @@ impl PgLease {
         kill_at.saturating_sub(boot_time())
     }
 
-    /// SQL condition for the lease's row, which is false after another process has taken it over.
-    fn row(&self) -> String {
-        row(&self.one, &self.subject, &self.anchor, self.mark.fence)
+    /// Makes a statement whose first four parameters are those of [`ROW`].
+    fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
+        let statement = Statement::new(sql);
+        statement.with(self.one.id).with(&self.subject).with(self.mark.fence).with(&self.anchor)
     }
 
     /// Removes the lease from the leases of this process.
@@ -168,18 +146,14 @@ impl Lease for PgLease {
             let is_pending = self.one.lock().is_some();
             return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }
-        let schema = self.one.schema();
-        let flight = format!(
-            "UPDATE {schema}.lease l SET expires_at = {} + {} FROM {schema}.state s WHERE {} AND s.agent_id = l.agent_id \
-             RETURNING s.revision",
-            sql::SERVER_NOW,
-            self.lasts.as_millis(),
-            self.row()
-        );
+        let beat = self.statement(format!(
+            "UPDATE @.lease l SET expires_at = @now + $5::bigint FROM @.state s WHERE {ROW} AND s.agent_id = l.agent_id \
+             RETURNING s.revision"
+        ));
         let sent_at = boot_time();
-        match self.one.shared.pool.ask_within(&flight, BEAT) {
+        match self.one.shared.pool.ask_within(&[beat.with(self.lasts.as_millis())], BEAT) {
             Err(_) => Beat::Unreachable { left: self.left() },
-            Ok(answers) => match number(answers.first().and_then(|answer| answer.rows.first()), 0) {
+            Ok(answers) => match answers.last().and_then(|answer| answer.row()?.number(0)) {
                 None => Beat::Lost,
                 Some(revision) => {
                     self.mark.sent_at.set(sent_at);
@@ -198,7 +172,8 @@ impl Lease for PgLease {
     fn release(self: Box<Self>) -> Result<()> {
         self.forget();
         if self.mark.is_written.get() {
-            self.one.shared.pool.ask(&give_back(&self.one, &self.subject, &self.anchor, self.mark.fence))?;
+            let released = self.statement(format!("DELETE FROM @.lease l WHERE {ROW}"));
+            self.one.shared.pool.ask_one(released)?;
         }
         Ok(())
     }

@@ -4,9 +4,9 @@
 //!   `hold`: the agent's lock and its changes. `lease`: the right to work on a run or a task.
 //!   `watch`: notifications of changes. `triggers`: keys and limits of triggers. `input`: input of
 //!   a task on another machine.
-//! - `statements`: queries and changes as SQL; `kept`: functions of the database that do the same;
-//!   `sql`: SQL literals; `grants`: privileges of roles; `tables`: list of the tables.
-//!   `schema.sql`: the tables, and the reasons for their design.
+//! - `schema.sql`: the tables, with the reasons for their design, and the functions `load` and
+//!   `apply`, which read and write the records. `statements`: calls of these, and other statements;
+//!   `sql`: values; `grants`: privileges of roles; `tables`: list of the tables.
 //! - `pool`: the connections; `wire`: the protocol. `faults`: error messages.
 //!
 //! One round trip is a batch of statements that are sent together and answered together.
@@ -19,7 +19,6 @@ mod fitness;
 mod grants;
 mod hold;
 mod input;
-mod kept;
 mod lease;
 mod make;
 mod pool;
@@ -52,9 +51,10 @@ use super::elsewhere::{
 use faults::RoundTripFault;
 use pool::ConnectionPool;
 use shared::Shared;
+use wire::Statement;
 pub use wire::Url;
 
-/// Tables of a store, with `@` for the schema.
+/// Tables and functions of a store.
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// Number of months after the current one that have partitions of their own in the archive and the
@@ -79,20 +79,16 @@ impl Postgres {
     /// monthly partitions are created.
     pub fn init(url: Url, patience: Duration) -> Result<bool> {
         let pool = ConnectionPool::unread(url, patience);
-        let schema = pool.schema().to_owned();
         let until = Instant::now() + patience;
         loop {
             // Checked first, because an existing store may allow this role only to read.
-            let there = format!("SELECT to_regclass({})::text", wire::literal(&format!("{schema}.meta")));
-            let answers = pool.ask(&there)?;
-            if answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)).is_some() {
-                let months = statements::months(&schema, MONTHS_AHEAD);
-                ConnectionPool::new(pool.url().clone(), patience).ask(&months)?;
+            let is_there = pool.ask_one(Statement::new("SELECT to_regclass('@.meta') IS NOT NULL"))?;
+            if is_there.row().is_some_and(|row| row.is(0)) {
+                ConnectionPool::new(pool.url().clone(), patience)
+                    .ask_one(statements::months(MONTHS_AHEAD))?;
                 return Ok(false);
             }
-            let made = SCHEMA.replace('@', &schema);
-            let (functions, months) = (kept::make(&schema), statements::months(&schema, MONTHS_AHEAD));
-            match pool.ask_once(&format!("BEGIN;{made}{functions}{months};COMMIT")) {
+            match pool.script(SCHEMA) {
                 Ok(_) => return Ok(true),
                 // Another process creates the store at the same time or has created it, or the
                 // answer was lost.
@@ -105,14 +101,11 @@ impl Postgres {
             }
         }
     }
-}
 
-impl Postgres {
     /// Grants a role of the database the privileges of one part in an existing store, and revokes
     /// all its other privileges there.
     pub fn grant(url: Url, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
-        let pool = ConnectionPool::new(url, patience);
-        pool.ask(&format!("BEGIN;{};COMMIT", grants::grant(pool.schema(), part, role))).map(drop)
+        ConnectionPool::new(url, patience).ask(&grants::grant(part, role)).map(drop)
     }
 }
 
@@ -123,10 +116,9 @@ impl Backend for Postgres {
 
     fn agents(&self) -> Result<Vec<AgentName>> {
         let pool = &self.shared.pool;
-        let answers = pool.ask(&format!("SELECT name FROM {}.agent ORDER BY name", pool.schema()))?;
-        let rows = answers.iter().flat_map(|answer| &answer.rows);
+        let answer = pool.ask_one(Statement::new("SELECT name FROM @.agent ORDER BY name"))?;
         // Other commands ignore an agent with an invalid name; `doctor` reports it.
-        Ok(rows.filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
+        Ok(answer.rows.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
     }
 
     fn due(&self, now: Time, pools: &[Pool], by: Option<&LeaseClaimant>) -> Result<DueAgents> {
@@ -150,12 +142,19 @@ impl Backend for Postgres {
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>> {
         let pool = &self.shared.pool;
         let lock = under.and_then(|agent| self.shared.lock_of(agent));
-        let alone = lock.and_then(|lock| lock.ask(&statements::slots(pool.schema(), true)));
-        let answers = alone.unwrap_or_else(|| pool.ask(&statements::slots(pool.schema(), false)))?;
+        let slots = Statement::new(
+            "SELECT a.name, l.anchor, l.host FROM @.lease l JOIN @.agent a ON a.id = l.agent_id \
+             WHERE l.has_slot AND l.expires_at > @now ORDER BY l.fence, a.name",
+        );
+        // The transaction that has the agent's lock also locks the slots.
+        let alone = Statement::new("SELECT pg_advisory_xact_lock(hashtextextended('@ slots', 0))");
+        let answers = match lock.and_then(|lock| lock.ask(&[alone, slots.clone()])) {
+            Some(answers) => answers?,
+            None => pool.ask(&[slots])?,
+        };
         let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
         let read = |row: &wire::Row| {
-            let text = |column| row.get(column).map(str::to_owned);
-            Some(InSlot { agent: row.get(0)?.parse().ok()?, anchor: text(1)?, host: text(2)? })
+            Some(InSlot { agent: row.get(0)?.parse().ok()?, anchor: row.text(1)?, host: row.text(2)? })
         };
         rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("who has a slot"))).collect()
     }
@@ -170,7 +169,7 @@ impl Backend for Postgres {
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }
-        match agent::tell(&self.shared, name, message, &statements::takes(size, default)) {
+        match agent::tell(&self.shared, name, message, (size, default)) {
             Err(error) if error.kind() == faults::NOT_ALLOWED => {
                 producer::Producer::find(&self.shared, name, error).map(|_| None)
             }
@@ -184,25 +183,19 @@ impl Backend for Postgres {
 
     fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let pool = &self.shared.pool;
-        let quoted = |word: &str| sql::text(&format!("\"{word}\""));
-        let (has_names, has_name) = (quoted("former_names")?, quoted(former.as_str())?);
-        let asked = format!(
-            "SELECT name, identity FROM {}.agent WHERE strpos(identity::text, {has_names}) > 0 \
-             AND strpos(identity::text, {has_name}) > 0 ORDER BY name",
-            pool.schema()
+        let asked = Statement::new(
+            "SELECT name, identity FROM @.agent WHERE strpos(identity::text, '\"former_names\"') > 0 \
+             AND strpos(identity::text, $1) > 0 ORDER BY name",
         );
-        let answers = pool.ask(&asked)?;
-        let rows = answers.iter().flat_map(|answer| &answer.rows);
-        let read = |row: &wire::Row| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
-        rows.map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
+        let answer = pool.ask_one(asked.with(format!("\"{former}\"")))?;
+        let read = |row: &wire::Row| Some((row.get(0)?.parse().ok()?, row.text(1)?));
+        answer.rows.iter().map(|row| read(row).ok_or_else(|| pool.unexpected("identities"))).collect()
     }
 
     fn named_rooms(&self, rooms: &[String]) -> Result<Vec<String>> {
-        let pool = &self.shared.pool;
-        let is_one = sql::one_of("room", rooms)?;
-        let answers = pool.ask(&format!("SELECT room FROM {}.agent WHERE {is_one}", pool.schema()))?;
-        let rows = answers.iter().flat_map(|answer| &answer.rows);
-        rows.map(|row| row.get(0).map(str::to_owned).ok_or_else(|| pool.unexpected("rooms"))).collect()
+        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(rooms.to_vec());
+        let answer = self.shared.pool.ask_one(asked)?;
+        Ok(answer.rows.iter().filter_map(|row| row.text(0)).collect())
     }
 
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>> {

@@ -7,28 +7,26 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 
 use super::faults::{self, RoundTripFault};
-use super::sql;
-use super::wire::{Connection, ServerAnswer, Url, WireFault};
+use super::wire::{Connection, ServerAnswer, Statement, Url, WireFault};
 
 /// Format of the tables that this version reads and writes.
 pub const FORMAT: &str = "1";
 
-/// Oldest major version of PostgreSQL that supports the statements.
-const OLDEST_SERVER: u32 = 14;
+/// Begins a transaction in which each statement sees all earlier commits, whatever default the
+/// database or role has.
+pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// Ensures that each statement of a transaction sees all earlier commits, whatever default the
-/// database or role has. It has to be the first statement of a transaction.
-const EACH_SEES: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
-
-/// Number of round trips after which a connection counts as persistent: a command that makes one
-/// step needs fewer.
-const OF_ONE_STEP: u32 = 10;
+/// State in which a round trip leaves its transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    Commit,
+    /// The transaction stays open for the next round trip over the connection.
+    Stay,
+}
 
 #[derive(Debug)]
 pub struct ConnectionPool {
     url: Url,
-    /// Schema as a quoted SQL identifier.
-    schema: String,
     /// Timeout for a connection and for an answer.
     patience: Duration,
     /// Open connections that are in no transaction.
@@ -39,8 +37,7 @@ pub struct ConnectionPool {
 
 impl ConnectionPool {
     pub fn new(url: Url, patience: Duration) -> ConnectionPool {
-        let schema = sql::name(url.schema());
-        ConnectionPool { url, schema, patience, idle: RefCell::default(), is_known: Cell::new(false) }
+        ConnectionPool { url, patience, idle: RefCell::default(), is_known: Cell::new(false) }
     }
 
     /// Creates a pool that does not check the format, for a store that may not exist yet.
@@ -52,7 +49,6 @@ impl ConnectionPool {
     pub fn afresh(&self) -> ConnectionPool {
         ConnectionPool {
             url: self.url.clone(),
-            schema: self.schema.clone(),
             patience: self.patience,
             idle: RefCell::new(self.idle.take()),
             is_known: Cell::new(false),
@@ -61,10 +57,6 @@ impl ConnectionPool {
 
     pub fn url(&self) -> &Url {
         &self.url
-    }
-
-    pub fn schema(&self) -> &str {
-        &self.schema
     }
 
     pub fn patience(&self) -> Duration {
@@ -77,24 +69,21 @@ impl ConnectionPool {
     }
 
     fn take_within(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
-        let kept = self.idle.borrow_mut().pop();
-        kept.map_or_else(|| self.open(patience), Ok)
-    }
-
-    /// True if a connection is persistent, so that functions of [`super::kept`] save time on it.
-    pub fn is_kept(connection: &Connection) -> bool {
-        connection.flights() > OF_ONE_STEP
-    }
-
-    /// True if the next connection that [`ConnectionPool::take`] returns is persistent.
-    pub fn has_kept(&self) -> bool {
-        self.idle.borrow().last().is_some_and(ConnectionPool::is_kept)
+        let idle = self.idle.borrow_mut().pop();
+        idle.map_or_else(|| self.open(patience), Ok)
     }
 
     /// Returns a connection to the idle ones. It must be in no transaction.
     pub fn give(&self, connection: Connection) {
         if connection.is_usable() {
             self.idle.borrow_mut().push(connection);
+        }
+    }
+
+    /// Rolls the transaction of a connection back, and returns the connection to the idle ones.
+    pub fn roll_back(&self, mut connection: Connection) {
+        if self.fly(&mut connection, &[Statement::new("ROLLBACK")], Then::Stay, Duration::ZERO).is_ok() {
+            self.give(connection);
         }
     }
 
@@ -105,23 +94,22 @@ impl ConnectionPool {
 
     /// Opens a connection that is not shared with other queries.
     pub fn open(&self, patience: Duration) -> Result<Connection, RoundTripFault> {
-        let connection = Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))?;
-        let version = connection.server_version();
-        // 140005 is version 14.5.
-        if version / 10_000 < OLDEST_SERVER {
-            return Err(faults::too_old(&self.url, version / 10_000, OLDEST_SERVER).into());
-        }
-        Ok(connection)
+        Connection::open(&self.url, patience).map_err(|fault| self.trouble(fault))
     }
 
-    /// Makes one round trip that only reads or is idempotent. If the connection breaks, it is sent
-    /// again over a new one.
-    pub fn ask(&self, statements: &str) -> Result<Vec<ServerAnswer>> {
+    /// Makes one round trip that only reads or is idempotent, as one transaction. If the connection
+    /// breaks, it is sent again over a new one.
+    pub fn ask(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>> {
         self.ask_within(statements, self.patience)
     }
 
+    /// Makes a round trip of one statement, like [`ConnectionPool::ask`].
+    pub fn ask_one(&self, statement: Statement) -> Result<ServerAnswer> {
+        Ok(self.ask(&[statement])?.pop().unwrap_or_default())
+    }
+
     /// Like [`ConnectionPool::ask`], with a timeout.
-    pub fn ask_within(&self, statements: &str, patience: Duration) -> Result<Vec<ServerAnswer>> {
+    pub fn ask_within(&self, statements: &[Statement], patience: Duration) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + patience;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -134,13 +122,17 @@ impl ConnectionPool {
     }
 
     /// Makes one round trip, which is sent only once.
-    pub fn ask_once(&self, statements: &str) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+    pub fn ask_once(&self, statements: &[Statement]) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         self.ask_for(statements, self.patience)
     }
 
-    fn ask_for(&self, statements: &str, patience: Duration) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+    fn ask_for(
+        &self,
+        statements: &[Statement],
+        patience: Duration,
+    ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
         let mut connection = self.take_within(patience)?;
-        let answers = self.fly_within(&mut connection, statements, patience);
+        let answers = self.fly_within(&mut connection, statements, Then::Commit, patience);
         if answers.is_ok() {
             self.give(connection);
         }
@@ -151,33 +143,43 @@ impl ConnectionPool {
     pub fn fly(
         &self,
         connection: &mut Connection,
-        statements: &str,
+        statements: &[Statement],
+        then: Then,
         waits: Duration,
     ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
-        self.fly_within(connection, statements, self.patience.saturating_add(waits))
+        self.fly_within(connection, statements, then, self.patience.saturating_add(waits))
     }
 
-    /// Like [`ConnectionPool::fly`], with a timeout.
+    /// Like [`ConnectionPool::fly`], with a timeout. Begins a transaction unless one is open.
     pub fn fly_within(
         &self,
         connection: &mut Connection,
-        statements: &str,
+        statements: &[Statement],
+        then: Then,
         patience: Duration,
     ) -> Result<Vec<ServerAnswer>, RoundTripFault> {
-        let (begins, is_first) = (!connection.is_in_transaction(), !self.is_known.get());
-        let mut flight = String::new();
-        if begins {
-            flight.push_str(EACH_SEES);
+        let [begin, format, commit] =
+            [BEGIN, "SELECT value FROM @.meta WHERE key = 'format'", "COMMIT"].map(Statement::new);
+        let mut all = Vec::with_capacity(statements.len() + 3);
+        if !connection.is_in_transaction() {
+            all.push(&begin);
         }
+        let is_first = !self.is_known.get();
         if is_first {
-            flight.push_str(&format!("SELECT value FROM {}.meta WHERE key = 'format';", self.schema));
+            all.push(&format);
         }
-        flight.push_str(statements);
-        let mut answers = connection.flight(&flight, patience).map_err(|fault| self.trouble(fault))?;
-        answers.drain(..usize::from(begins).min(answers.len()));
+        let before = all.len();
+        all.extend(statements);
+        if then == Then::Commit {
+            all.push(&commit);
+        }
+        let answers = connection.round_trip(&all, patience).map_err(|fault| self.trouble(fault))?;
+        let mut answers: Vec<ServerAnswer> =
+            answers.into_iter().skip(before - usize::from(is_first)).collect();
+        answers.truncate(statements.len() + usize::from(is_first));
         if is_first {
             let format = answers.remove(0);
-            let format = format.rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+            let format = format.row().and_then(|row| row.get(0)).unwrap_or_default();
             if format != FORMAT {
                 return Err(faults::other_format(&self.url, format, FORMAT).into());
             }
@@ -186,9 +188,18 @@ impl ConnectionPool {
         Ok(answers)
     }
 
+    /// Makes a round trip of statements without parameters, which is sent only once.
+    pub fn script(&self, sql: &str) -> Result<Vec<ServerAnswer>, RoundTripFault> {
+        let mut connection = self.take()?;
+        let answers = connection.script(sql, self.patience);
+        let answers = answers.map_err(|fault| self.trouble(fault))?;
+        self.give(connection);
+        Ok(answers)
+    }
+
     /// Makes a round trip, again after each loss of the connection. After `first` may have reached
     /// the server, `again` is sent instead, because `first` may have been executed.
-    pub fn insist(&self, first: &str, again: &str) -> Result<Vec<ServerAnswer>> {
+    pub fn insist(&self, first: &[Statement], again: &[Statement]) -> Result<Vec<ServerAnswer>> {
         let until = Instant::now() + self.patience;
         let mut flight = first;
         loop {

@@ -12,7 +12,8 @@ use crate::model::time::{Span, Time};
 use super::super::dir::Subject;
 use super::super::elsewhere::input::TaskInput;
 use super::super::elsewhere::{AgentRecords, Arrival, Lease, LeaseClaimant, ReadView, Txn};
-use super::shared::{Shared, first};
+use super::shared::Shared;
+use super::wire::Statement;
 use super::{faults, statements};
 
 #[derive(Debug)]
@@ -27,14 +28,13 @@ impl Producer {
     pub fn find(shared: &Rc<Shared>, name: &AgentName, refusal: Error) -> Result<Producer> {
         let pool = &shared.pool;
         if shared.producer.get().is_none() {
-            let function = super::wire::literal(&format!(
-                "{}.deliver(text, smallint[], uuid[], text[], boolean)",
-                pool.schema()
-            ));
-            let asked = format!("SELECT session_user WHERE has_function_privilege({function}, 'EXECUTE')");
+            let asked = Statement::new(
+                "SELECT session_user WHERE has_function_privilege('@.deliver(text, smallint[], uuid[], text[], boolean)', \
+                 'EXECUTE')",
+            );
             // The query fails if the role has no privilege on the schema, so it is no producer.
-            let answers = pool.ask(&asked).unwrap_or_default();
-            let Some(role) = first(&answers).and_then(|row| row.get(0)) else { return Err(refusal) };
+            let answer = pool.ask_one(asked).unwrap_or_default();
+            let Some(role) = answer.row().and_then(|row| row.get(0)) else { return Err(refusal) };
             shared.producer.get_or_init(|| role.to_owned());
         }
         Ok(Producer::of(shared, name))
@@ -81,9 +81,9 @@ impl AgentRecords for Producer {
             return Ok(true);
         }
         let pool = &self.shared.pool;
-        let flight = |again| statements::deliver(pool.schema(), self.name.as_str(), arrivals, again);
-        let answers = pool.insist(&flight(false)?, &flight(true)?)?;
-        let last = answers.iter().rev().find_map(|answer| answer.rows.first());
+        let delivered = |again| [statements::deliver(self.name.as_str(), arrivals, again)];
+        let answers = pool.insist(&delivered(false), &delivered(true))?;
+        let last = answers.last().and_then(|answer| answer.row());
         match last.and_then(|row| row.get(0)) {
             Some("arrived") => Ok(true),
             Some("shut") => Ok(false),

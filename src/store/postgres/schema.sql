@@ -1,7 +1,7 @@
 -- dormouse on PostgreSQL, format 1. PostgreSQL 14 or newer.
 --
 -- The at sign stands for the name of the schema: one schema is one store. Every statement names the schema, because a pooler in transaction
--- mode keeps no setting of a session, such as a search path.
+-- mode keeps no setting of a session, such as a search path. With the word "now" it stands for the time of the server's clock in milliseconds.
 --
 -- * Records are json, not jsonb: json preserves all bytes, including the order of keys, \u0000 and the final newline.
 -- * There are no foreign keys: one from the inbox would lock a shared row for every arrival.
@@ -40,12 +40,10 @@ CREATE TABLE @.inbox (                -- arrivals, in processing order; hints ha
   agent_id bigint NOT NULL,
   prio smallint NOT NULL,
   id uuid NOT NULL,
-  fresh boolean NOT NULL DEFAULT true,            -- always true: no statement updates it
   by name,                            -- role of the producer that inserted it; NULL if a ticker inserted it
   body json NOT NULL,
   PRIMARY KEY (agent_id, prio, id))
   WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.1);
-CREATE INDEX inbox_fresh ON @.inbox (agent_id) WHERE fresh;
 
 CREATE TABLE @.record (               -- open records
   agent_id bigint NOT NULL,
@@ -204,4 +202,150 @@ BEGIN
 END $make_months$;
 REVOKE ALL ON FUNCTION @.make_months FROM PUBLIC;
 
+-- Returns the records of an agent, all of one revision: a word for the kind of each row, and up to four texts. `with_past` adds the
+-- lines of the archive that a claim needs, newest first: the last briefs, and the end of the first message of the inbox.
+CREATE FUNCTION @.load(agent bigint, with_past boolean) RETURNS TABLE (what text, a text, b text, c text, d text)
+-- On partitioned tables the server overestimates the cost of a generic plan, and would plan each call.
+LANGUAGE plpgsql STABLE ROWS 8 SET plan_cache_mode = force_generic_plan AS $load$
+BEGIN
+  RETURN QUERY
+    SELECT 'state', s.revision::text, s.fence::text, s.body::text, NULL FROM @.state s WHERE s.agent_id = $1
+    UNION ALL SELECT 'agent', n.policy, n.identity::text, NULL, NULL FROM @.agent n WHERE n.id = $1
+    UNION ALL SELECT 'open', r.kind, r.id, r.body::text, NULL FROM @.record r WHERE r.agent_id = $1
+    UNION ALL (SELECT 'message', i.prio::text, i.id::text,
+        CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= 2 THEN i.body::text END, i.by::text
+      FROM @.inbox i WHERE i.agent_id = $1 AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT 256)
+    UNION ALL (SELECT 'hint', h.id::text, h.body::text, h.by::text, NULL FROM @.inbox h
+      WHERE h.agent_id = $1 AND h.prio = -1 ORDER BY h.id)
+    UNION ALL SELECT 'lease', l.subject, l.fence::text, l.anchor, (l.expires_at > @now)::text
+      FROM @.lease l WHERE l.agent_id = $1;
+  IF with_past THEN
+    RETURN QUERY SELECT 'brief', t.seq::text, t.body::text, NULL, NULL FROM @.archive t
+      WHERE t.agent_id = $1 AND t.kind = 'brief' ORDER BY t.seq DESC LIMIT 5;
+    RETURN QUERY SELECT 'ended', t.kind::text, t.body::text, NULL, NULL FROM @.archive t
+      WHERE t.agent_id = $1 AND t.id = (SELECT 'msg_' || replace(i.id::text, '-', '') FROM @.inbox i
+        WHERE i.agent_id = $1 AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT 1) ORDER BY t.seq DESC;
+  END IF;
+END $load$;
+REVOKE ALL ON FUNCTION @.load FROM PUBLIC;
+
+-- Writes a change of an agent, in the order of its rows: a word, and its operands, which are NULL where a row has fewer. The caller
+-- has the lock of the agent. Notifies the processes that wait for a change of the agent, when the transaction commits.
+CREATE FUNCTION @.apply(agent bigint, made bigint, ops text[]) RETURNS void LANGUAGE plpgsql AS $apply$
+DECLARE op text[]; now_ms bigint := @now;
+BEGIN
+  FOREACH op SLICE 1 IN ARRAY ops LOOP
+    CASE op[1]
+    WHEN 'state' THEN                 -- revision, due time or NULL, last fence if a lease is granted, text
+      UPDATE @.state s SET revision = op[2]::bigint, body = op[5]::json, fence = coalesce(op[4]::bigint, s.fence)
+        WHERE s.agent_id = agent;
+      IF NOT FOUND THEN
+        INSERT INTO @.state (agent_id, revision, fence, body)
+          VALUES (agent, op[2]::bigint, coalesce(op[4]::bigint, 0), op[5]::json);
+      END IF;
+      IF op[3] IS NULL THEN
+        DELETE FROM @.due d WHERE d.agent_id = agent;
+      ELSE
+        INSERT INTO @.due AS d (agent_id, pool, due_at) SELECT n.id, n.pool, op[3]::bigint FROM @.agent n WHERE n.id = agent
+          ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool
+          WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool);
+      END IF;
+    WHEN 'event' THEN                 -- number, time, text
+      INSERT INTO @.event (agent_id, number, at, revision, body) VALUES (agent, op[2]::bigint, op[3]::bigint, made, op[4]::json);
+    WHEN 'ended' THEN                 -- kind, id or NULL, time, text
+      INSERT INTO @.archive (agent_id, kind, at, revision, id, body)
+        VALUES (agent, op[2], op[4]::bigint, made, op[3], op[5]::json);
+    WHEN 'taken' THEN                 -- priority, id
+      DELETE FROM @.inbox i WHERE i.agent_id = agent AND i.prio = op[2]::smallint AND i.id = op[3]::uuid;
+    WHEN 'lease' THEN                 -- subject, fence, anchor, host, process, duration
+      INSERT INTO @.lease (agent_id, subject, fence, anchor, host, pid, expires_at)
+        VALUES (agent, op[2], op[3]::bigint, op[4], op[5], op[6]::bigint, now_ms + op[7]::bigint)
+        ON CONFLICT (agent_id, subject) DO UPDATE SET fence = excluded.fence, anchor = excluded.anchor, host = excluded.host,
+          pid = excluded.pid, expires_at = excluded.expires_at, has_slot = false;
+    WHEN 'released' THEN              -- subject, fence, anchor
+      DELETE FROM @.lease l WHERE l.agent_id = agent AND l.subject = op[2] AND l.fence = op[3]::bigint AND l.anchor = op[4];
+    WHEN 'open' THEN                  -- kind, id, text
+      INSERT INTO @.record (agent_id, kind, id, body) VALUES (agent, op[2], op[3], op[4]::json)
+        ON CONFLICT (agent_id, kind, id) DO UPDATE SET body = excluded.body;
+    WHEN 'closed' THEN                -- kind, id
+      DELETE FROM @.record r WHERE r.agent_id = agent AND r.kind = op[2] AND r.id = op[3];
+      IF op[2] = 'work' THEN
+        DELETE FROM @.plan p WHERE p.agent_id = agent AND p.id = op[3];
+      ELSIF op[2] = 'trigger' THEN
+        DELETE FROM @.trigger_key k WHERE k.agent_id = agent AND k.trigger_id = op[3];
+        DELETE FROM @.trigger_use u WHERE u.agent_id = agent AND u.trigger_id = op[3];
+      ELSIF op[2] = 'task' THEN
+        -- Input that the task has not taken becomes refused, which tells its sender. A sender that was killed takes none back.
+        UPDATE @.task_input t SET is_refused = true WHERE t.agent_id = agent AND t.task_id = op[3] AND NOT t.is_taken;
+        DELETE FROM @.task_input t WHERE t.agent_id = agent
+          AND (t.task_id = op[3] AND t.is_taken OR t.is_refused AND t.at < now_ms - 3600000);
+      END IF;
+    WHEN 'arrived' THEN               -- priority, id, text; the message may be in the inbox with another priority
+      DELETE FROM @.inbox i WHERE i.agent_id = agent AND i.id = op[3]::uuid
+        AND i.prio = ANY (CASE WHEN op[2] = '-1' THEN '{-1}' ELSE '{0,1,2,3}' END::smallint[]);
+      INSERT INTO @.inbox (agent_id, prio, id, body) VALUES (agent, op[2]::smallint, op[3]::uuid, op[4]::json);
+    WHEN 'key' THEN                   -- SHA-256, time, text
+      INSERT INTO @.dedupe (agent_id, key_sha, revision, admitted_at, body)
+        VALUES (agent, decode(op[2], 'hex'), made, op[3]::bigint, op[4]::json)
+        ON CONFLICT (agent_id, key_sha) DO UPDATE
+        SET revision = excluded.revision, admitted_at = excluded.admitted_at, body = excluded.body;
+    WHEN 'forget_keys' THEN           -- time
+      DELETE FROM @.dedupe k WHERE k.agent_id = agent AND k.admitted_at < op[2]::bigint;
+    WHEN 'plan' THEN                  -- work item, bytes; the record of the work item may follow
+      INSERT INTO @.plan (agent_id, id, body) VALUES (agent, op[2], decode(op[3], 'hex'))
+        ON CONFLICT (agent_id, id) DO UPDATE SET body = excluded.body;
+    WHEN 'saved' THEN                 -- run, name, part, bytes
+      INSERT INTO @.blob (agent_id, subject, name, part, bytes) VALUES (agent, op[2], op[3], op[4]::int, decode(op[5], 'hex'))
+        ON CONFLICT (agent_id, subject, name, part) DO UPDATE SET bytes = excluded.bytes;
+    WHEN 'unsaved' THEN               -- run
+      DELETE FROM @.blob b WHERE b.agent_id = agent AND b.subject = op[2];
+    WHEN 'trigger_key' THEN           -- trigger, SHA-256, bytes
+      INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) VALUES (agent, op[2], op[3], decode(op[4], 'hex'))
+        ON CONFLICT (agent_id, trigger_id) DO UPDATE SET sha = excluded.sha, key = excluded.key;
+    WHEN 'slot' THEN                  -- the lease of the run counts toward the limit of concurrent turns
+      UPDATE @.lease l SET has_slot = true WHERE l.agent_id = agent AND l.subject = 'run';
+    WHEN 'policy' THEN                -- text, pool, maximum size of a message or NULL
+      UPDATE @.agent n SET policy = op[2], pool = op[3], takes = op[4]::bigint WHERE n.id = agent;
+      UPDATE @.due d SET pool = op[3] WHERE d.agent_id = agent AND d.pool <> op[3];
+    WHEN 'identity' THEN              -- text
+      UPDATE @.agent n SET identity = op[2]::json WHERE n.id = agent;
+    WHEN 'room' THEN                  -- name
+      UPDATE @.agent n SET room = op[2] WHERE n.id = agent;
+    WHEN 'file' THEN                  -- path, time, SHA-256
+      INSERT INTO @.file (agent_id, path, written_at, digest) VALUES (agent, op[2], op[3]::bigint, op[4]);
+    WHEN 'shut' THEN                  -- true or false; fences of agents made later are higher
+      IF op[2]::boolean THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended('@', agent));
+        UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
+      END IF;
+      UPDATE @.agent n SET is_shut = op[2]::boolean WHERE n.id = agent;
+    WHEN 'raise_floor' THEN           -- the agent is removed
+      UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
+    WHEN 'begin_at_floor' THEN        -- the agent is new
+      UPDATE @.state s SET fence = greatest(s.fence, f.fence) FROM @.fence_floor f WHERE s.agent_id = agent;
+    WHEN 'fence' THEN                 -- last fence
+      UPDATE @.state s SET fence = op[2]::bigint WHERE s.agent_id = agent;
+    WHEN 'forgotten' THEN             -- from, until, last revision
+      -- Checkpoints that no record names are deleted, too. The archive line of a dead letter names its checkpoint, because the
+      -- message can be requeued.
+      DELETE FROM @.blob b WHERE b.agent_id = agent
+        AND NOT EXISTS (SELECT FROM @.state n WHERE n.agent_id = agent AND strpos(n.body::text, b.subject) > 0)
+        AND NOT EXISTS (SELECT FROM @.inbox n WHERE n.agent_id = agent AND strpos(n.body::text, b.subject) > 0)
+        AND NOT EXISTS (SELECT FROM @.record n WHERE n.agent_id = agent AND strpos(n.body::text, b.subject) > 0)
+        AND NOT EXISTS (SELECT FROM @.archive n WHERE n.agent_id = agent AND strpos(n.body::text, b.subject) > 0
+          AND NOT (n.at >= op[2]::bigint AND n.at < op[3]::bigint AND n.revision <= op[4]::bigint));
+      DELETE FROM @.archive t WHERE t.agent_id = agent AND t.kind <> 'ended'
+        AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
+      DELETE FROM @.event t WHERE t.agent_id = agent
+        AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
+    END CASE;
+  END LOOP;
+  -- If the server's notification queue is full, the commit fails. So none is sent to a queue that is half full.
+  PERFORM pg_notify(w.channel, '') FROM @.watcher w
+    WHERE w.agent_id = agent AND w.until > now_ms AND pg_notification_queue_usage() < 0.5;
+END $apply$;
+REVOKE ALL ON FUNCTION @.apply FROM PUBLIC;
+
 INSERT INTO @.meta VALUES ('format', '1'), ('store', gen_random_uuid()::text);
+
+SELECT @.make_months(1);

@@ -11,7 +11,8 @@ use crate::model::id::AgentName;
 use super::super::elsewhere::{Claim, LeaseClaimant};
 use super::pool::ConnectionPool;
 use super::sql;
-use super::wire::{Row, ServerAnswer};
+use super::statements::ClaimedLease;
+use super::wire::{ServerAnswer, Statement};
 
 /// State of one store.
 #[derive(Debug)]
@@ -26,16 +27,6 @@ pub struct Shared {
     pub producer: OnceCell<String>,
     /// Locks of agents that this process has.
     pub locks: RefCell<BTreeMap<i64, Weak<dyn Locked>>>,
-}
-
-/// A lease in whose name a process acts.
-#[derive(Debug)]
-pub struct Spoken {
-    pub subject: String,
-    pub fence: u64,
-    /// The run that has the lease. After a failover another run may get the same fence; the state
-    /// then does not contain this run's id.
-    pub run: Option<String>,
 }
 
 /// State of one agent.
@@ -55,13 +46,10 @@ pub struct One {
 pub trait Locked: Debug {
     /// Makes a round trip that only reads, in the open transaction. `None` if no transaction is
     /// open.
-    fn ask(&self, statements: &str) -> Option<Result<Vec<ServerAnswer>>>;
+    fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<ServerAnswer>>>;
 
     /// True if a transaction with the lock is open.
     fn is_open(&self) -> bool;
-
-    /// True if a transaction is open, over a persistent connection.
-    fn is_kept(&self) -> bool;
 
     fn is_of(&self, agent: &AgentName) -> bool;
 
@@ -107,9 +95,7 @@ impl Shared {
             locks: RefCell::default(),
         }
     }
-}
 
-impl Shared {
     /// Removes a lease from the leases of this process.
     pub fn forget_lease(&self, agent: i64, subject: String, fence: i64) {
         let mut leases = self.leases.borrow_mut();
@@ -126,40 +112,26 @@ impl Shared {
 }
 
 impl One {
-    pub fn schema(&self) -> &str {
-        self.shared.pool.schema()
-    }
-
     pub fn gone(&self) -> Error {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 
-    /// Returns the lease of this agent in whose name the process acts.
-    pub fn claimed(&self) -> Option<Spoken> {
+    /// Returns the lease of this agent in whose name the process acts. Its subject is `None` if
+    /// there is none.
+    pub fn claimed(&self) -> ClaimedLease {
         let claim = self.shared.claim.borrow();
         let own = claim.as_ref().filter(|claim| claim.agent == self.name);
-        own.map(|claim| Spoken {
-            subject: sql::subject(claim.subject),
+        own.map_or_else(ClaimedLease::default, |claim| ClaimedLease {
+            subject: Some(sql::subject(claim.subject)),
             fence: claim.fence,
             run: claim.run.map(|run| run.to_string()),
         })
     }
 
-    /// SQL condition: the lease in whose name the process acts is still valid; `true` without one.
-    pub fn not_fenced(&self) -> Result<String> {
-        let Some(Spoken { subject, fence, run }) = self.claimed() else { return Ok("true".to_owned()) };
-        let (schema, id, subject) = (self.schema(), self.id, sql::text(&subject)?);
-        let is_known = match run {
-            Some(run) => format!(
-                " AND EXISTS (SELECT FROM {schema}.state s WHERE s.agent_id = {id} AND strpos(s.body::text, {}) > 0)",
-                sql::text(&run)?
-            ),
-            None => String::new(),
-        };
-        Ok(format!(
-            "EXISTS (SELECT FROM {schema}.lease l WHERE l.agent_id = {id} AND l.subject = {subject} \
-             AND l.fence = {fence}{is_known})"
-        ))
+    /// Returns the present revision. `None` if the agent does not exist any more.
+    pub fn revision(&self) -> Result<Option<u64>> {
+        let asked = Statement::new("SELECT revision FROM @.state WHERE agent_id = $1").with(self.id);
+        Ok(self.ask(asked)?.row().and_then(|row| row.number(0)))
     }
 
     /// Returns the lock, if this process has it.
@@ -167,29 +139,13 @@ impl One {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 
-    /// True if the next round trip uses a persistent connection.
-    pub fn is_kept(&self) -> bool {
-        match self.lock().filter(|lock| lock.is_open()) {
-            Some(lock) => lock.is_kept(),
-            None => self.shared.pool.has_kept(),
-        }
+    /// Runs a query, in the transaction of the lock if this process has one open.
+    pub fn ask(&self, statement: Statement) -> Result<ServerAnswer> {
+        let statements = [statement];
+        let mut answers = match self.lock().and_then(|lock| lock.ask(&statements)) {
+            Some(answers) => answers?,
+            None => self.shared.pool.ask(&statements)?,
+        };
+        Ok(answers.pop().unwrap_or_default())
     }
-
-    /// Makes a round trip that only reads, in the transaction of the lock if this process has one
-    /// open.
-    pub fn ask(&self, statements: &str) -> Result<Vec<ServerAnswer>> {
-        match self.lock().and_then(|lock| lock.ask(statements)) {
-            Some(answers) => answers,
-            None => self.shared.pool.ask(statements),
-        }
-    }
-}
-
-/// First row of the first answer.
-pub fn first(answers: &[ServerAnswer]) -> Option<&Row> {
-    answers.first()?.rows.first()
-}
-
-pub fn number<T: std::str::FromStr>(row: Option<&Row>, column: usize) -> Option<T> {
-    row?.get(column)?.parse().ok()
 }

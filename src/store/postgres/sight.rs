@@ -18,10 +18,11 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{ENDED, Op, Order, ReadView};
-use super::shared::{One, number};
-use super::wire::Row;
-use super::{faults, kept, said, sql, statements, whole};
+use super::super::elsewhere::{Op, Order, ReadView};
+use super::shared::One;
+use super::statements::{BRIEFS, HEAD};
+use super::wire::{Row, Statement, Value};
+use super::{faults, said, sql, whole};
 
 /// Maximum number of lines that the first query and each later query return.
 const FEW_LINES: usize = 32;
@@ -66,8 +67,7 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl PgReadView {
-    /// Parses the rows of [`statements::load`] or [`kept::load`]. `None` if the agent does not
-    /// exist any more.
+    /// Parses the rows of the function `load`. `None` if the agent does not exist any more.
     pub fn read(one: &Rc<One>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
         let mut seen = PgReadView {
             one: Rc::clone(one),
@@ -83,7 +83,7 @@ impl PgReadView {
         };
         let mut is_there = false;
         for row in rows {
-            is_there |= row.get(0) == Some("s");
+            is_there |= row.get(0) == Some("state");
             seen.take(row).ok_or_else(|| one.shared.pool.unexpected("records"))?;
         }
         seen.messages.sort_unstable();
@@ -92,41 +92,34 @@ impl PgReadView {
     }
 
     fn take(&mut self, row: &Row) -> Option<()> {
-        let text = |column| row.get(column).map(str::to_owned);
         match row.get(0)? {
-            "s" => {
-                self.seen_at = number(Some(row), 1)?;
-                self.fence = number(Some(row), 2)?;
-                self.state = text(3)?;
+            "state" => {
+                self.seen_at = row.number(1)?;
+                self.fence = row.number(2)?;
+                self.state = row.text(3)?;
             }
-            "a" => {
-                self.one.policy.replace(text(1)?);
-                self.one.identity.replace(text(2)?);
+            "agent" => {
+                self.one.policy.replace(row.text(1)?);
+                self.one.identity.replace(row.text(2)?);
             }
-            "o" => drop(self.open.insert((sql::plane_of(row.get(1)?)?, text(2)?), text(3)?)),
-            "m" => {
+            "open" => drop(self.open.insert((sql::plane_of(row.get(1)?)?, row.text(2)?), row.text(3)?)),
+            "message" => {
                 let key = key(row.get(1)?, row.get(2)?)?;
                 self.messages.push(key);
-                if let Some(text) = text(3) {
+                if let Some(text) = row.text(3) {
                     self.texts.get_mut().insert(key, said::message(text, row.get(4)));
                 }
             }
-            "h" => {
+            "hint" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
-                self.hints.push((id, said::hint(text(2)?, row.get(3))));
+                self.hints.push((id, said::hint(row.text(2)?, row.get(3))));
             }
-            "b" => {
-                let brief = (number(Some(row), 1)?, text(2)?);
-                self.past.as_mut()?.briefs.push(brief);
-            }
-            "e" => {
-                let ended = (text(1)?, text(2)?);
-                self.past.as_mut()?.ended.push(ended);
-            }
-            "l" => {
-                let fence = number(Some(row), 2)?;
-                let leased = LeaseRow { fence, anchor: text(3)?, is_alive: row.get(4)? == "true" };
-                self.leases.insert(text(1)?, leased);
+            "brief" => self.past.as_mut()?.briefs.push((row.number(1)?, row.text(2)?)),
+            "ended" => self.past.as_mut()?.ended.push((row.text(1)?, row.text(2)?)),
+            "lease" => {
+                let (fence, anchor) = (row.number(2)?, row.text(3)?);
+                let leased = LeaseRow { fence, anchor, is_alive: row.get(4)? == "true" };
+                self.leases.insert(row.text(1)?, leased);
             }
             _ => return None,
         }
@@ -134,18 +127,15 @@ impl PgReadView {
     }
 
     /// Runs a query about this agent together with its revision, which is the first column. There
-    /// is always a row if the agent exists. `from`: subquery in which `s` is the row of `state`.
-    /// The returned flag is true if the revision is unchanged.
-    fn ask(&self, from: &str) -> Result<(Vec<Row>, bool)> {
-        let one = &self.one;
-        let schema = one.schema();
-        let asked = format!(
-            "SELECT s.revision, q.* FROM {schema}.state s LEFT JOIN LATERAL ({from}) q ON true WHERE s.agent_id = {}",
-            one.id
-        );
-        let mut answers = one.ask(&asked)?;
-        let rows = if answers.is_empty() { Vec::new() } else { answers.remove(0).rows };
-        let is_same = number(rows.first(), 0) == Some(self.seen_at);
+    /// is always a row if the agent exists. `from`: subquery in which `s` is the row of `state`;
+    /// its parameters begin with `$2`. The returned flag is true if the revision is unchanged.
+    fn ask(&self, from: &str, values: impl IntoIterator<Item = Value>) -> Result<(Vec<Row>, bool)> {
+        let asked = Statement::new(format!(
+            "SELECT s.revision, q.* FROM @.state s LEFT JOIN LATERAL ({from}) q ON true WHERE s.agent_id = $1"
+        ));
+        let asked = values.into_iter().fold(asked.with(self.one.id), Statement::with);
+        let rows = self.one.ask(asked)?.rows;
+        let is_same = rows.first().and_then(|row| row.number(0)) == Some(self.seen_at);
         Ok((rows, is_same))
     }
 
@@ -154,12 +144,12 @@ impl PgReadView {
     }
 
     /// Returns one text of this revision. Error if the revision has changed.
-    fn ask_text(&self, from: &str) -> Result<Option<String>> {
-        let (rows, is_same) = self.ask(from)?;
+    fn ask_text(&self, from: &str, values: impl IntoIterator<Item = Value>) -> Result<Option<String>> {
+        let (rows, is_same) = self.ask(from, values)?;
         if !is_same {
             return self.changed();
         }
-        Ok(rows.first().and_then(|row| row.get(1)).map(str::to_owned))
+        Ok(rows.first().and_then(|row| row.text(1)))
     }
 
     /// True if this id is the first message of the inbox.
@@ -167,30 +157,26 @@ impl PgReadView {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
 
-    /// Passes lines of a table to `each`, ordered by `seq`, until it returns false. `first`:
-    /// cheaper query for the first lines. `after`: sequence number before the first line.
+    /// Passes lines of a table to `each`, ordered by `seq`, until it returns false. `after`:
+    /// sequence number before the first line.
     fn lines(
         &self,
-        of: &str,
-        is_descending: bool,
-        (mut first, mut after): (Option<String>, Option<i64>),
+        lines: &LineQuery,
+        mut after: Option<i64>,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
-        let one = &self.one;
-        let (order, sign) = if is_descending { ("DESC", '<') } else { ("ASC", '>') };
+        let LineQuery { table, condition, values, is_descending } = lines;
+        let (order, sign) = if *is_descending { ("DESC", '<') } else { ("ASC", '>') };
+        let sql = format!(
+            "SELECT t.seq, t.body FROM @.{table} t WHERE t.agent_id = $1 AND t.revision <= $2 \
+             AND ($3::bigint IS NULL OR t.seq {sign} $3) AND {condition} ORDER BY t.seq {order} LIMIT $4"
+        );
         let mut most = FEW_LINES;
         loop {
-            let from = after.map(|seq| format!(" AND t.seq {sign} {seq}")).unwrap_or_default();
-            let some = format!(
-                "SELECT t.seq, t.body FROM {}.{of} AND t.agent_id = {} AND t.revision <= {}{from} \
-                 ORDER BY t.seq {order} LIMIT {most}",
-                one.schema(),
-                one.id,
-                self.seen_at
-            );
-            let answers = one.ask(&first.take().unwrap_or(some))?;
-            let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-            for row in rows {
+            let asked =
+                Statement::new(sql.clone()).with(self.one.id).with(self.seen_at).with(after).with(most);
+            let rows = self.one.ask(values.iter().cloned().fold(asked, Statement::with))?.rows;
+            for row in &rows {
                 if !each(row.get(1).unwrap_or_default())? {
                     return Ok(());
                 }
@@ -198,10 +184,19 @@ impl PgReadView {
             if rows.len() < most {
                 return Ok(());
             }
-            after = number(rows.last(), 0);
+            after = rows.last().and_then(|row| row.number(0));
             most = MANY_LINES;
         }
     }
+}
+
+/// Query for lines of the archive or of the events.
+struct LineQuery {
+    table: &'static str,
+    /// SQL condition on the line `t`, whose parameters begin with `$5`.
+    condition: String,
+    values: Vec<Value>,
+    is_descending: bool,
 }
 
 impl ReadView for PgReadView {
@@ -222,26 +217,22 @@ impl ReadView for PgReadView {
         if !self.open.contains_key(&(Plane::Work, work.to_owned())) {
             return Ok(None);
         }
-        let hex = self.ask_text(&format!(
-            "SELECT encode(p.body, 'hex') FROM {}.plan p WHERE p.agent_id = s.agent_id AND p.id = {}",
-            self.one.schema(),
-            sql::text(work)?
-        ))?;
+        let from = "SELECT encode(p.body, 'hex') FROM @.plan p WHERE p.agent_id = s.agent_id AND p.id = $2";
+        let hex = self.ask_text(from, [work.into()])?;
         let read =
             |hex: String| sql::text_of_hex(&hex).ok_or_else(|| self.one.shared.pool.unexpected("a plan"));
         hex.map(read).transpose()
     }
 
     fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
-        if count <= self.messages.len() || self.messages.len() < statements::HEAD {
+        if count <= self.messages.len() || self.messages.len() < HEAD {
             return Ok(self.messages.iter().take(count).copied().collect());
         }
-        let limit = if count == usize::MAX { String::new() } else { format!(" LIMIT {count}") };
-        let (rows, is_same) = self.ask(&format!(
-            "SELECT i.prio, i.id FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio >= 0 \
-             ORDER BY i.prio, i.id{limit}",
-            self.one.schema()
-        ))?;
+        let limit = i64::try_from(count).unwrap_or(i64::MAX);
+        let (rows, is_same) = self.ask(
+            "SELECT i.prio, i.id FROM @.inbox i WHERE i.agent_id = s.agent_id AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT $2",
+            [limit.into()],
+        )?;
         if !is_same {
             return self.changed();
         }
@@ -256,15 +247,13 @@ impl ReadView for PgReadView {
             return Ok(Some(text.clone()));
         }
         // If the whole inbox was loaded, a key that is missing there has no message.
-        if self.messages.len() < statements::HEAD && self.messages.binary_search(&key).is_err() {
+        if self.messages.len() < HEAD && self.messages.binary_search(&key).is_err() {
             return Ok(None);
         }
-        let (rows, is_same) = self.ask(&format!(
-            "SELECT i.body, i.by FROM {}.inbox i WHERE i.agent_id = s.agent_id AND i.prio = {} AND i.id = {}",
-            self.one.schema(),
-            key.priority.digit(),
-            sql::uuid(key.id.0)
-        ))?;
+        let (rows, is_same) = self.ask(
+            "SELECT i.body, i.by FROM @.inbox i WHERE i.agent_id = s.agent_id AND i.prio = $2 AND i.id = $3",
+            [u32::from(key.priority.digit()).into(), key.id.0.into()],
+        )?;
         // Messages are immutable, so one that still exists is valid for this revision, too.
         let row = rows.first();
         match row.and_then(|row| row.get(1)) {
@@ -279,16 +268,19 @@ impl ReadView for PgReadView {
     }
 
     fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
-        for some in keys.chunks(statements::HEAD) {
-            let place = |key: &InboxKey| format!("({},{}::uuid)", key.priority.digit(), sql::uuid(key.id.0));
-            let places: Vec<String> = some.iter().map(place).collect();
-            let answers = self.one.ask(&format!(
-                "SELECT i.body FROM {}.inbox i WHERE i.agent_id = {} AND (i.prio, i.id) IN ({})",
-                self.one.schema(),
-                self.one.id,
-                places.join(",")
-            ))?;
-            answers.iter().flat_map(|answer| &answer.rows).filter_map(|row| row.get(0)).for_each(&mut *each);
+        for some in keys.chunks(HEAD) {
+            let column = |text: fn(&InboxKey) -> String| Value::Texts(some.iter().map(text).collect());
+            let asked = Statement::new(
+                "SELECT i.body FROM @.inbox i WHERE i.agent_id = $1 AND (i.prio, i.id) IN \
+                 (SELECT k.prio::smallint, k.id::uuid FROM unnest($2::text[], $3::text[]) k (prio, id))",
+            );
+            let answer = self.one.ask(
+                asked
+                    .with(self.one.id)
+                    .with(column(|key| key.priority.digit().to_string()))
+                    .with(column(|key| key.id.0.to_string())),
+            )?;
+            answer.rows.iter().filter_map(|row| row.get(0)).for_each(&mut *each);
         }
         Ok(())
     }
@@ -298,15 +290,11 @@ impl ReadView for PgReadView {
     }
 
     fn key(&self, key: &str) -> Result<Option<String>> {
-        let not_forgotten = match self.one.forgotten.get() {
-            Some(before) => format!(" AND d.admitted_at >= {before}"),
-            None => String::new(),
-        };
-        self.ask_text(&format!(
-            "SELECT d.body FROM {}.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = {}{not_forgotten}",
-            self.one.schema(),
-            sql::digest(key)
-        ))
+        self.ask_text(
+            "SELECT d.body FROM @.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = decode($2, 'hex') \
+             AND ($3::bigint IS NULL OR d.admitted_at >= $3)",
+            [sql::digest(key).into(), self.one.forgotten.get().into()],
+        )
     }
 
     fn ended(
@@ -324,7 +312,7 @@ impl ReadView for PgReadView {
                     }
                     after = Some(*seq);
                 }
-                if past.briefs.len() < kept::BRIEFS {
+                if past.briefs.len() < BRIEFS {
                     return Ok(());
                 }
             }
@@ -339,37 +327,33 @@ impl ReadView for PgReadView {
             }
             _ => {}
         }
-        let of_ids = match ids {
-            Some(ids) => format!(" AND {}", sql::one_of("t.id", ids)?),
-            None => String::new(),
-        };
-        let one = &self.one;
-        let first = if one.is_kept() && after.is_none() {
-            kept::last(one.schema(), one.id, (kinds, ids), self.seen_at, FEW_LINES)?
-        } else {
-            None
-        };
-        self.lines(
-            &format!("archive t WHERE {}{of_ids}", sql::one_of("t.kind", kinds)?),
-            true,
-            (first, after),
-            each,
-        )
+        let (mut condition, kinds) = sql::one_of("t.kind", 5, kinds);
+        let mut values = vec![kinds];
+        if let Some(ids) = ids {
+            let (of_ids, ids) = sql::one_of("t.id", 6, ids);
+            condition = format!("{condition} AND {of_ids}");
+            values.push(ids);
+        }
+        let lines = LineQuery { table: "archive", condition, values, is_descending: true };
+        self.lines(&lines, after, each)
     }
 
     fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
-        let before = format!(" AND t.at < {}", moment.as_millis());
-        whole::lines(self, &format!(" AND t.kind <> {}", sql::text(ENDED)?), &before, each)
+        whole::lines(self, Some(moment), each)
     }
 
     fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
-        match order {
-            Order::NewestFirst => self.lines("event t WHERE true", true, (None, None), each),
-            Order::Since(None) => self.lines("event t WHERE true", false, (None, None), each),
-            Order::Since(Some(since)) => {
-                self.lines(&format!("event t WHERE t.at >= {}", since.as_millis()), false, (None, None), each)
-            }
-        }
+        let since = match order {
+            Order::NewestFirst | Order::Since(None) => None,
+            Order::Since(Some(since)) => Some(since.as_millis()),
+        };
+        let lines = LineQuery {
+            table: "event",
+            condition: "($5::bigint IS NULL OR t.at >= $5)".to_owned(),
+            values: vec![since.into()],
+            is_descending: order == Order::NewestFirst,
+        };
+        self.lines(&lines, None, each)
     }
 
     fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {

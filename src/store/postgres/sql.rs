@@ -1,60 +1,38 @@
-//! Values and names as parts of SQL statements.
+//! Values as texts of SQL parameters, and the other way around.
+
+use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::dir::Subject;
-use super::wire::literal;
+use super::wire::Value;
 
-/// Quotes a name as an SQL identifier.
-pub fn name(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// Quotes a text as an SQL literal.
+/// SQL condition: the column equals one of these texts, of which there is at least one, and the
+/// value of its parameter, which has this number.
 ///
-/// # Errors
-///
-/// The text contains a NUL character, which PostgreSQL can't store.
-pub fn text(text: &str) -> Result<String> {
-    if text.contains('\0') {
-        return Err(Error::refused("unfit", "a text with a zero character can't be kept in PostgreSQL"));
+/// Unlike a comparison with an array, the one with a single text keeps the order of an index.
+pub fn one_of(column: &str, parameter: usize, texts: &[impl AsRef<str>]) -> (String, Value) {
+    match texts {
+        [one] => (format!("{column} = ${parameter}"), one.as_ref().into()),
+        all => {
+            let all = all.iter().map(|text| text.as_ref().to_owned()).collect();
+            (format!("{column} = ANY (${parameter}::text[])"), Value::Texts(all))
+        }
     }
-    Ok(literal(text))
 }
 
-/// SQL condition: the column equals one of these texts, of which there is at least one.
-pub fn one_of(column: &str, texts: &[impl AsRef<str>]) -> Result<String> {
-    Ok(match texts {
-        [one] => format!("{column} = {}", text(one.as_ref())?),
-        all => format!("{column} = ANY ({})", self::texts(all)?),
-    })
-}
-
-/// SQL array of texts.
-pub fn texts(texts: &[impl AsRef<str>]) -> Result<String> {
-    let texts = texts.iter().map(|one| text(one.as_ref())).collect::<Result<Vec<_>>>()?;
-    Ok(format!("ARRAY[{}]::text[]", texts.join(",")))
-}
-
-pub fn optional(given: Option<&str>) -> Result<String> {
-    given.map_or_else(|| Ok("NULL".to_owned()), text)
-}
-
-/// SQL literal of type `bytea`.
-pub fn bytes(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut written = String::with_capacity(bytes.len() * 2 + 12);
-    written.push_str("'\\x");
+/// Encodes bytes for `decode(…, 'hex')`.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        let _ = write!(written, "{byte:02x}");
+        // Writing to a `String` can't fail.
+        let _ = write!(digits, "{byte:02x}");
     }
-    written.push_str("'::bytea");
-    written
+    digits
 }
 
 /// Decodes bytes from the output of `encode(…, 'hex')`. `None` if they are no hexadecimal digits.
@@ -69,13 +47,9 @@ pub fn text_of_hex(hex: &str) -> Option<String> {
     String::from_utf8(bytes_of_hex(hex)?).ok()
 }
 
-/// SHA-256 of a dedupe key as an SQL literal, which the index uses instead of the key.
+/// SHA-256 of a dedupe key in hexadecimal digits, which the index uses instead of the key.
 pub fn digest(key: &str) -> String {
-    bytes(&Sha256::digest(key.as_bytes()))
-}
-
-pub fn uuid(id: Uuid) -> String {
-    format!("'{}'", id.hyphenated())
+    hex(&Sha256::digest(key.as_bytes()))
 }
 
 pub fn plane(plane: Plane) -> &'static str {
@@ -95,9 +69,9 @@ pub fn plane_of(word: &str) -> Option<Plane> {
 
 /// Lower bound for ids: greater than each id created before `at`, and at most each one from `at`
 /// on.
-pub fn least_id_of(at: Time) -> String {
+pub fn least_id_of(at: Time) -> Uuid {
     let millis = u128::from(u64::try_from(at.as_millis()).unwrap_or(0));
-    uuid(Uuid::from_u128(millis << 80))
+    Uuid::from_u128(millis << 80)
 }
 
 /// Value of the column `subject` of a lease.
@@ -107,6 +81,3 @@ pub fn subject(subject: Subject) -> String {
         Subject::Task(id) => id.to_string(),
     }
 }
-
-/// SQL expression for the current time of the server's clock, in milliseconds since 1970.
-pub const SERVER_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";

@@ -1,17 +1,16 @@
-//! Queries and changes as SQL.
+//! Statements that several operations share, and the rows of the function `apply`.
 //!
 //! Each name is qualified by its schema, and no statement leaves anything in the session.
 
-use std::fmt::{Display, Write};
+use std::fmt::Display;
 
-use crate::error::Result;
-use crate::model::record::Plane;
 use crate::workdir;
 
-use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op};
+use super::super::elsewhere::{Arrival, ImportedFile, Op};
 use super::super::settings::{Settings, Takes};
-use super::tables::{Rows, TABLES, Table};
-use super::{input, sql};
+use super::sql;
+use super::tables::{Rows, TABLES};
+use super::wire::{Statement, Value};
 
 /// Priority of a hint in the inbox.
 pub const HINT: &str = "-1";
@@ -19,479 +18,286 @@ pub const HINT: &str = "-1";
 /// Value of `agent.takes` for agents whose size limit is the default of the sender's machine.
 const AS_BY_DEFAULT: i64 = -1;
 
-/// Number of keys at the head of the inbox that a read view loads, and of texts among them.
+/// Number of keys at the head of the inbox that `load` returns.
 pub const HEAD: usize = 256;
-const READ: usize = 2;
 
-/// Idle timeout of a transaction: the server rolls it back when the client's machine is cut off.
-pub const MOST_IDLE: &str = "15s";
+/// Number of briefs that `load` returns: as many as a turn gets.
+pub const BRIEFS: usize = 5;
 
-/// Query that loads a read view, in one statement and so of one revision. Columns: a word for the
-/// kind of the row, then four texts. `agent`: its number, or an SQL expression for it.
-pub fn load(schema: &str, agent: impl Display) -> String {
-    let now = sql::SERVER_NOW;
-    format!(
-        "SELECT 's', s.revision::text, s.fence::text, s.body::text, NULL \
-           FROM {schema}.state s WHERE s.agent_id = {agent} \
-         UNION ALL SELECT 'a', a.policy, a.identity::text, NULL, NULL FROM {schema}.agent a WHERE a.id = {agent} \
-         UNION ALL SELECT 'o', r.kind, r.id, r.body::text, NULL FROM {schema}.record r WHERE r.agent_id = {agent} \
-         UNION ALL (SELECT 'm', i.prio::text, i.id::text, \
-             CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= {READ} THEN i.body::text END, i.by::text \
-           FROM {schema}.inbox i WHERE i.agent_id = {agent} AND i.prio >= 0 ORDER BY i.prio, i.id LIMIT {HEAD}) \
-         UNION ALL (SELECT 'h', h.id::text, h.body::text, h.by::text, NULL FROM {schema}.inbox h \
-           WHERE h.agent_id = {agent} AND h.prio = {HINT} ORDER BY h.id) \
-         UNION ALL SELECT 'l', l.subject, l.fence::text, l.anchor, (l.expires_at > {now})::text \
-           FROM {schema}.lease l WHERE l.agent_id = {agent}"
-    )
+/// Functions of the database that a role needs to step agents, and to read them.
+pub const FUNCTIONS: [&str; 4] = ["load", "apply", "deliver", "make_months"];
+
+/// Agent that a statement is about.
+#[derive(Debug, Clone, Copy)]
+pub enum AgentKey<'a> {
+    Id(i64),
+    Name(&'a str),
 }
 
-/// Query for the facts that a command needs first about an agent.
-pub fn glance(schema: &str, name: &str) -> String {
-    format!(
-        "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
-           EXISTS (SELECT FROM {schema}.inbox i WHERE i.agent_id = a.id), a.room \
-         FROM {schema}.agent a JOIN {schema}.state s ON s.agent_id = a.id WHERE a.name = {name}"
-    )
+impl AgentKey<'_> {
+    /// Column of the table `agent`.
+    fn column(self) -> &'static str {
+        match self {
+            AgentKey::Id(_) => "a.id",
+            AgentKey::Name(_) => "a.name",
+        }
+    }
 }
 
-/// Begins a transaction and locks the agent. Later statements of the round trip see all that the
-/// previous owner of the lock committed, because each statement sees earlier commits. A single
-/// statement that locks and reads would not.
+impl From<AgentKey<'_>> for Value {
+    fn from(key: AgentKey<'_>) -> Value {
+        match key {
+            AgentKey::Id(id) => id.into(),
+            AgentKey::Name(name) => name.into(),
+        }
+    }
+}
+
+/// Loads a read view, all of one revision. `with_past`: with the lines of the archive that a claim
+/// needs.
+pub fn load(agent: i64, with_past: bool) -> Statement {
+    Statement::new("SELECT * FROM @.load($1, $2)").with(agent).with(with_past)
+}
+
+/// Limits the time in which the transaction waits for a lock, in milliseconds, and in which the
+/// server waits for the next statement: it rolls the transaction back when the client's machine is
+/// cut off.
+pub fn limits(waits: u128) -> Statement {
+    Statement::new(
+        "SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '15s', true)",
+    )
+    .with(format!("{waits}ms"))
+}
+
+/// Locks an agent. The row has the transaction's id and the agent's last fence. Later statements of
+/// the transaction see all that the previous owner of the lock committed, because each statement
+/// sees earlier commits. A single statement that locks and reads would not.
 ///
-/// `waits`: timeout for locks, in milliseconds. `at_once`, or no time to wait: fails immediately if
-/// the agent is locked.
-pub fn lock(schema: &str, agent: impl Display, waits: u128, at_once: bool) -> String {
-    let nowait = if at_once || waits == 0 { " NOWAIT" } else { "" };
-    format!("{}{}{nowait};", begin(waits), locked(schema, agent))
-}
-
-/// First column of the row that [`locked`] returns.
-pub const LOCKED: &str = "x";
-
-/// Locks an agent. The row has [`LOCKED`], the transaction's id and the agent's last fence, and the
-/// same number of columns as [`load`].
-pub fn locked(schema: &str, agent: impl Display) -> String {
-    format!(
-        "SELECT '{LOCKED}', pg_current_xact_id()::text, s.fence::text, NULL, NULL FROM {schema}.state s \
-         WHERE s.agent_id = {agent} FOR UPDATE"
-    )
-}
-
-/// Begins a transaction that is to lock an agent. `waits`: timeout for locks, in milliseconds; zero
-/// for none.
-pub fn begin(waits: u128) -> String {
-    format!(
-        "BEGIN;SET LOCAL lock_timeout = '{waits}ms';SET LOCAL idle_in_transaction_session_timeout = '{MOST_IDLE}';"
-    )
-}
-
-/// SQL row for the inbox: priority, id, text.
-fn arrived(arrival: &Arrival) -> Result<String> {
-    Ok(match arrival {
-        Arrival::Message { key, text } => {
-            format!(
-                "({}::smallint,{}::uuid,{}::json)",
-                key.priority.digit(),
-                sql::uuid(key.id.0),
-                sql::text(text)?
-            )
-        }
-        Arrival::Hint { id, text } => {
-            format!("({HINT}::smallint,{}::uuid,{}::json)", sql::uuid(id.0), sql::text(text)?)
-        }
-    })
+/// `at_once`: fails immediately if the agent is locked.
+pub fn lock(agent: AgentKey<'_>, at_once: bool) -> Statement {
+    let id = match agent {
+        AgentKey::Id(_) => "$1",
+        AgentKey::Name(_) => "(SELECT a.id FROM @.agent a WHERE a.name = $1)",
+    };
+    let nowait = if at_once { " NOWAIT" } else { "" };
+    Statement::new(format!(
+        "SELECT pg_current_xact_id(), s.fence FROM @.state s WHERE s.agent_id = {id} FOR UPDATE{nowait}"
+    ))
+    .with(agent)
 }
 
 /// Takes the advisory lock of an agent's inbox until the end of the transaction: shared to insert,
-/// exclusive to close the inbox. So each insertion is committed before the inbox closes, or sees
-/// that it is closed.
-pub fn door(schema: &str, agent: impl Display, shared: &str) -> String {
-    let schema = super::wire::literal(schema);
-    format!("SELECT pg_advisory_xact_lock{shared}(hashtextextended({schema}, {agent}))")
-}
-
-/// Query for live runs that have a slot. `alone`: locks the slots until the end of the transaction.
-pub fn slots(schema: &str, alone: bool) -> String {
-    let name = super::wire::literal(&format!("{schema} slots"));
-    let alone = if alone {
-        format!("SELECT pg_advisory_xact_lock(hashtextextended({name}, 0));")
-    } else {
-        String::new()
-    };
-    format!(
-        "{alone}SELECT a.name, l.anchor, l.host FROM {schema}.lease l JOIN {schema}.agent a ON a.id = l.agent_id \
-         WHERE l.has_slot AND l.expires_at > {} ORDER BY l.fence, a.name",
-        sql::SERVER_NOW
-    )
-}
-
-/// Marks the run of an agent as one that has a slot.
-pub fn take_slot(schema: &str, agent: i64) -> String {
-    format!("UPDATE {schema}.lease SET has_slot = true WHERE agent_id = {agent} AND subject = 'run';")
-}
-
-/// SQL expression for the number of the agent with this name.
-pub fn number_of(schema: &str, name: &str) -> Result<String> {
-    Ok(format!("(SELECT n.id FROM {schema}.agent n WHERE n.name = {})", sql::text(name)?))
-}
-
-/// SQL condition: agent `a` accepts a body of this size. `default`: limit of the sender's machine.
-pub fn takes(size: u64, default: u64) -> String {
-    let by_default = if size <= default { format!(" OR a.takes = {AS_BY_DEFAULT}") } else { String::new() };
-    format!("(a.takes >= {size}{by_default})")
-}
-
-/// Inserts arrivals into the inbox of an agent. `agent`: its number, or an SQL expression for it.
-/// `again`: after a lost answer, under the agent's lock, ids of ended messages are left out.
-///
-/// `provided`: condition, for instance on the agent `a`, without which nothing is inserted. The
-/// last row has the number of agents, the condition, and `is_shut`. Needs a transaction in which
-/// each statement sees all earlier commits.
-pub fn arrive(
-    schema: &str,
-    agent: impl Display,
-    arrivals: &[Arrival],
-    again: bool,
-    provided: &str,
-) -> Result<String> {
-    let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
-    let not_ended = if again {
-        format!(
-            " AND NOT EXISTS (SELECT FROM {schema}.archive e WHERE e.agent_id = a.id \
-               AND e.id = 'msg_' || replace(v.id::text, '-', ''))"
-        )
-    } else {
-        String::new()
-    };
-    Ok(format!(
-        "{};INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
-         SELECT a.id, v.prio, v.id, v.body FROM {schema}.agent a, (VALUES {rows}) v (prio, id, body) \
-         WHERE a.id = {agent} AND NOT a.is_shut{not_ended} AND {provided} ON CONFLICT DO NOTHING;\
-         SELECT count(*), coalesce(bool_and({provided}), false), bool_or(a.is_shut) FROM {schema}.agent a WHERE a.id = {agent}",
-        door(schema, &agent, "_shared")
+/// exclusive to close the inbox, as `apply` does. So each insertion is committed before the inbox
+/// closes, or sees that it is closed.
+pub fn door(agent: AgentKey<'_>) -> Statement {
+    Statement::new(format!(
+        "SELECT pg_advisory_xact_lock_shared(hashtextextended('@', a.id)) FROM @.agent a WHERE {} = $1",
+        agent.column()
     ))
+    .with(agent)
+}
+
+/// Lease in whose name a process acts: subject, fence and run.
+#[derive(Debug, Clone, Default)]
+pub struct ClaimedLease {
+    pub subject: Option<String>,
+    pub fence: u64,
+    pub run: Option<String>,
+}
+
+/// SQL condition on the agent `a`: there is no lease in whose name the process acts, or it is still
+/// valid. The first three parameters are those of [`ClaimedLease`].
+pub const NOT_FENCED: &str = "($1::text IS NULL OR EXISTS (SELECT FROM @.lease l WHERE l.agent_id = a.id AND l.subject = $1 \
+     AND l.fence = $2::bigint) AND ($3::text IS NULL OR EXISTS (SELECT FROM @.state s WHERE s.agent_id = a.id \
+     AND strpos(s.body::text, $3) > 0)))";
+
+impl ClaimedLease {
+    /// Returns a statement whose first three parameters are this lease.
+    pub fn statement(&self, sql: String) -> Statement {
+        let ClaimedLease { subject, fence, run } = self.clone();
+        Statement::new(sql).with(subject).with(fence).with(run)
+    }
+}
+
+/// Condition for an insertion of arrivals.
+#[derive(Debug, Clone, Default)]
+pub struct Provided {
+    /// The process is not fenced.
+    pub lease: ClaimedLease,
+    /// The agent accepts a body of this size. The second number is the limit of the sender's
+    /// machine.
+    pub size: Option<(u64, u64)>,
+}
+
+/// Inserts arrivals into the inbox of an agent. `again`: after a lost answer, under the agent's
+/// lock, ids of ended messages are left out.
+///
+/// The last row has the condition, `is_shut`, and the text of the agent's state, which the sender
+/// needs next. There is none if the agent does not exist.
+pub fn arrive(agent: AgentKey<'_>, arrivals: &[Arrival], provided: &Provided, again: bool) -> Vec<Statement> {
+    let key = agent.column();
+    let condition = format!(
+        "{NOT_FENCED} AND ($4::bigint IS NULL OR a.takes >= $4 OR a.takes = {AS_BY_DEFAULT} AND $4 <= $5::bigint)"
+    );
+    let sized = |sql: String| {
+        let (size, default) = provided.size.unzip();
+        provided.lease.statement(sql).with(size).with(default).with(agent)
+    };
+    let inserted = format!(
+        "INSERT INTO @.inbox (agent_id, prio, id, body) SELECT a.id, v.prio::smallint, v.id::uuid, v.body::json \
+         FROM @.agent a, unnest($7::text[], $8::text[], $9::text[]) v (prio, id, body) \
+         WHERE {key} = $6 AND NOT a.is_shut AND {condition} AND NOT ($10::boolean AND EXISTS \
+           (SELECT FROM @.archive e WHERE e.agent_id = a.id AND e.id = 'msg_' || replace(v.id, '-', ''))) \
+         ON CONFLICT DO NOTHING"
+    );
+    let [priorities, ids, texts] = columns(arrivals);
+    let told = format!(
+        "SELECT {condition}, a.is_shut, s.body FROM @.agent a LEFT JOIN @.state s ON s.agent_id = a.id WHERE {key} = $6"
+    );
+    vec![door(agent), sized(inserted).with(priorities).with(ids).with(texts).with(again), sized(told)]
 }
 
 /// Inserts arrivals as a producer, whose role may only call the function `deliver`.
-pub fn deliver(schema: &str, agent: &str, arrivals: &[Arrival], again: bool) -> Result<String> {
-    let (mut prios, mut ids, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+pub fn deliver(agent: &str, arrivals: &[Arrival], again: bool) -> Statement {
+    let [priorities, ids, texts] = columns(arrivals);
+    Statement::new("SELECT @.deliver($1, $2::text[]::smallint[], $3::text[]::uuid[], $4, $5)")
+        .with(agent)
+        .with(priorities)
+        .with(ids)
+        .with(texts)
+        .with(again)
+}
+
+/// Returns the priorities, the ids and the texts of arrivals.
+fn columns(arrivals: &[Arrival]) -> [Vec<String>; 3] {
+    let mut columns = [const { Vec::new() }; 3];
     for arrival in arrivals {
-        let (prio, id, text) = match arrival {
-            Arrival::Message { key, text } => (key.priority.digit().to_string(), key.id, text),
-            Arrival::Hint { id, text } => (HINT.to_owned(), *id, text),
-        };
-        prios.push(prio);
-        ids.push(sql::uuid(id.0));
-        bodies.push(sql::text(text)?);
+        let (priority, id, text) = arrived(arrival);
+        for (column, value) in columns.iter_mut().zip([priority, id, text.to_owned()]) {
+            column.push(value);
+        }
     }
-    Ok(format!(
-        "SELECT {schema}.deliver({}, ARRAY[{}]::smallint[], ARRAY[{}]::uuid[], ARRAY[{}]::text[], {again})",
-        sql::text(agent)?,
-        prios.join(","),
-        ids.join(","),
-        bodies.join(",")
-    ))
+    columns
 }
 
-/// Inserts arrivals into an inbox that has none of them.
-pub fn fill_inbox(schema: &str, agent: i64, arrivals: &[Arrival]) -> Result<String> {
-    let rows = arrivals.iter().map(arrived).collect::<Result<Vec<_>>>()?.join(",");
-    Ok(format!(
-        "INSERT INTO {schema}.inbox (agent_id, prio, id, body) SELECT {agent}, v.* FROM (VALUES {rows}) v (prio, id, body);"
-    ))
-}
-
-/// Returns the statements of a change, in order. `revision`: the one after the change.
-pub fn change(schema: &str, agent: i64, revision: u64, pieces: &[Op]) -> Result<String> {
-    let mut all = String::new();
-    for (at, piece) in pieces.iter().enumerate() {
-        // Adjacent lines for the same table become one statement.
-        let goes_on = at.checked_sub(1).is_some_and(|before| are_alike(&pieces[before], piece));
-        if !all.is_empty() {
-            all.push(if goes_on { ',' } else { ';' });
-        }
-        change_by(&mut all, schema, agent, revision, piece, goes_on)?;
+fn arrived(arrival: &Arrival) -> (String, String, &str) {
+    match arrival {
+        Arrival::Message { key, text } => (key.priority.digit().to_string(), key.id.0.to_string(), text),
+        Arrival::Hint { id, text } => (HINT.to_owned(), id.0.to_string(), text),
     }
-    all.push(';');
-    Ok(all)
-}
-
-/// Replaces the settings of an agent.
-pub fn replace_policy(schema: &str, agent: i64, settings: &Settings) -> Result<String> {
-    let takes = match settings.takes {
-        Takes::ByDefault => AS_BY_DEFAULT.to_string(),
-        Takes::AtMost(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX).to_string(),
-        Takes::Unknown => "NULL".to_owned(),
-    };
-    Ok(format!(
-        "UPDATE {schema}.agent SET policy = {}, pool = {}, takes = {takes} WHERE id = {agent}",
-        sql::text(&settings.text)?,
-        sql::text(settings.pool.as_str())?
-    ))
-}
-
-/// Returns the revision after a change, if the change writes the state.
-pub fn revision_of(pieces: &[Op]) -> Option<u64> {
-    pieces
-        .iter()
-        .find_map(|piece| if let Op::State { revision, .. } = piece { Some(*revision) } else { None })
-}
-
-fn are_alike(one: &Op, other: &Op) -> bool {
-    matches!(
-        (one, other),
-        (Op::Event { .. }, Op::Event { .. })
-            | (Op::File(_), Op::File(_))
-            | (Op::Ended { .. }, Op::Ended { .. })
-    )
-}
-
-fn change_by(
-    all: &mut String,
-    schema: &str,
-    agent: i64,
-    revision: u64,
-    piece: &Op,
-    goes_on: bool,
-) -> Result<()> {
-    // Writing to a `String` can't fail.
-    let _ = match piece {
-        Op::Identity(text) => {
-            write!(all, "UPDATE {schema}.agent SET identity = {} WHERE id = {agent}", sql::text(text)?)
-        }
-        Op::Policy(settings) => write!(all, "{}", replace_policy(schema, agent, settings)?),
-        Op::State { revision, due: at, text } => write!(
-            all,
-            "INSERT INTO {schema}.state AS s (agent_id, revision, body) VALUES ({agent},{revision},{}) \
-             ON CONFLICT (agent_id) DO UPDATE SET revision = excluded.revision, body = excluded.body;{}",
-            sql::text(text)?,
-            at.map_or_else(|| not_due(schema, agent), |at| due(schema, agent, at.as_millis()))
-        ),
-        Op::Open { plane, id, text } => write!(
-            all,
-            "INSERT INTO {schema}.record (agent_id, kind, id, body) VALUES ({agent},'{}',{},{}) \
-             ON CONFLICT (agent_id, kind, id) DO UPDATE SET body = excluded.body",
-            sql::plane(*plane),
-            sql::text(id)?,
-            sql::text(text)?
-        ),
-        Op::Closed { plane, id } => {
-            let (id, kind) = (sql::text(id)?, sql::plane(*plane));
-            let _ = write!(
-                all,
-                "DELETE FROM {schema}.record WHERE agent_id = {agent} AND kind = '{kind}' AND id = {id}"
-            );
-            if *plane == Plane::Tasks {
-                let _ = write!(all, ";{}", input::end(schema, agent, &id));
-            }
-            for (table, column) in belongings(*plane) {
-                let _ =
-                    write!(all, ";DELETE FROM {schema}.{table} WHERE agent_id = {agent} AND {column} = {id}");
-            }
-            Ok(())
-        }
-        // The record of the work item may follow its plan.
-        Op::Plan { work, text } => write!(
-            all,
-            "INSERT INTO {schema}.plan (agent_id, id, body) VALUES ({agent},{},{}) \
-             ON CONFLICT (agent_id, id) DO UPDATE SET body = excluded.body",
-            sql::text(work)?,
-            sql::bytes(text.as_bytes())
-        ),
-        Op::Saved { checkpoint, part, bytes } => write!(
-            all,
-            "INSERT INTO {schema}.blob (agent_id, subject, name, part, bytes) VALUES ({agent},'{}','{}',{part},{}) \
-             ON CONFLICT (agent_id, subject, name, part) DO UPDATE SET bytes = excluded.bytes",
-            checkpoint.run_id,
-            workdir::name_of(*checkpoint),
-            sql::bytes(bytes)
-        ),
-        Op::Unsaved(run) => {
-            write!(all, "DELETE FROM {schema}.blob WHERE agent_id = {agent} AND subject = '{run}'")
-        }
-        Op::Room(room) => {
-            write!(all, "UPDATE {schema}.agent SET room = {} WHERE id = {agent}", sql::text(room)?)
-        }
-        Op::File(ImportedFile { path, written_at, digest }) => {
-            if !goes_on {
-                let _ = write!(all, "INSERT INTO {schema}.file (agent_id, path, written_at, digest) VALUES ");
-            }
-            write!(all, "({agent},{},{written_at},{})", sql::text(path)?, sql::text(digest)?)
-        }
-        Op::Shut(is_shut) => write!(
-            all,
-            "{}UPDATE {schema}.agent SET is_shut = {is_shut} WHERE id = {agent}",
-            if *is_shut {
-                format!("{};{}", door(schema, agent, ""), raise_floor(schema, agent))
-            } else {
-                String::new()
-            }
-        ),
-        Op::Arrived(arrival) => {
-            // A message may already be in the inbox with another priority.
-            let (id, sign) = match arrival {
-                Arrival::Message { key, .. } => (key.id, ">="),
-                Arrival::Hint { id, .. } => (*id, "<"),
-            };
-            write!(
-                all,
-                "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio {sign} 0 AND id = {};\
-                 INSERT INTO {schema}.inbox (agent_id, prio, id, body) \
-                 SELECT {agent}, v.* FROM (VALUES {}) v (prio, id, body)",
-                sql::uuid(id.0),
-                arrived(arrival)?
-            )
-        }
-        Op::Taken(key) => write!(
-            all,
-            "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {} AND id = {}",
-            key.priority.digit(),
-            sql::uuid(key.id.0)
-        ),
-        Op::Heard(id) => write!(
-            all,
-            "DELETE FROM {schema}.inbox WHERE agent_id = {agent} AND prio = {HINT} AND id = {}",
-            sql::uuid(id.0)
-        ),
-        Op::Key { key, admitted_at, text } => write!(
-            all,
-            "INSERT INTO {schema}.dedupe (agent_id, key_sha, revision, admitted_at, body) \
-             VALUES ({agent},{},{revision},{},{}) ON CONFLICT (agent_id, key_sha) DO UPDATE \
-             SET revision = excluded.revision, admitted_at = excluded.admitted_at, body = excluded.body",
-            sql::digest(key),
-            admitted_at.as_millis(),
-            sql::text(text)?
-        ),
-        Op::TriggerKey { trigger, digest, key } => write!(
-            all,
-            "INSERT INTO {schema}.trigger_key (agent_id, trigger_id, sha, key) VALUES ({agent},'{trigger}',{},{}) \
-             ON CONFLICT (agent_id, trigger_id) DO UPDATE SET sha = excluded.sha, key = excluded.key",
-            sql::text(digest)?,
-            sql::bytes(key)
-        ),
-        Op::Ended { kind, id, at, text } => {
-            if !goes_on {
-                let _ = write!(
-                    all,
-                    "INSERT INTO {schema}.archive (agent_id, kind, at, revision, id, body) VALUES "
-                );
-            }
-            write!(
-                all,
-                "({agent},{},{},{revision},{},{})",
-                sql::text(kind)?,
-                at.as_millis(),
-                sql::optional(id.as_deref())?,
-                sql::text(text)?
-            )
-        }
-        Op::Event { seq, at, text } => {
-            if !goes_on {
-                let _ =
-                    write!(all, "INSERT INTO {schema}.event (agent_id, number, at, revision, body) VALUES ");
-            }
-            write!(all, "({agent},{seq},{},{revision},{})", at.as_millis(), sql::text(text)?)
-        }
-        Op::Forgotten { from, until, seen_at } => {
-            let of_it = format!(
-                "agent_id = {agent} AND at >= {} AND at < {} AND revision <= {seen_at}",
-                from.as_millis(),
-                until.as_millis()
-            );
-            let ended = sql::text(ENDED)?;
-            all.push_str(&forget_saved(schema, agent, &of_it));
-            write!(
-                all,
-                "DELETE FROM {schema}.archive WHERE {of_it} AND kind <> {ended};DELETE FROM {schema}.event WHERE {of_it}"
-            )
-        }
-    };
-    Ok(())
-}
-
-/// Tables with rows that belong to an open record, and the columns with its id.
-fn belongings(plane: Plane) -> &'static [(&'static str, &'static str)] {
-    match plane {
-        Plane::Work => &[("plan", "id")],
-        Plane::Triggers => &[("trigger_key", "trigger_id"), ("trigger_use", "trigger_id")],
-        Plane::Tasks | Plane::Waits | Plane::Timers | Plane::Outbox => &[],
-    }
-}
-
-/// Deletes checkpoints that no record names after archive lines are deleted. The archive line of a
-/// dead letter names its checkpoint, because the message can be requeued. `of_it`: condition for
-/// the lines that are deleted.
-fn forget_saved(schema: &str, agent: i64, of_it: &str) -> String {
-    let none_names = |table: &str, which: &str| {
-        format!(
-            " AND NOT EXISTS (SELECT FROM {schema}.{table} n WHERE n.agent_id = {agent}{which} \
-             AND strpos(n.body::text, b.subject) > 0)"
-        )
-    };
-    format!(
-        "DELETE FROM {schema}.blob b WHERE b.agent_id = {agent}{}{}{}{};",
-        none_names("state", ""),
-        none_names("inbox", ""),
-        none_names("record", ""),
-        none_names("archive", &format!(" AND NOT ({of_it})")),
-    )
-}
-
-/// Removes the time at which an agent is due. `agent`: its number, or an SQL expression for it.
-pub fn not_due(schema: &str, agent: impl Display) -> String {
-    format!("DELETE FROM {schema}.due d WHERE d.agent_id = {agent}")
-}
-
-/// Sets the time at which an agent is due: a number or an SQL expression. Writes only a change.
-pub fn due(schema: &str, agent: impl Display, at: impl Display) -> String {
-    format!(
-        "INSERT INTO {schema}.due AS d (agent_id, pool, due_at) SELECT a.id, a.pool, {at} FROM {schema}.agent a WHERE a.id = {agent} \
-         ON CONFLICT (agent_id) DO UPDATE SET due_at = excluded.due_at, pool = excluded.pool \
-         WHERE (d.due_at, d.pool) IS DISTINCT FROM (excluded.due_at, excluded.pool)"
-    )
-}
-
-/// Deletes the dedupe keys that were admitted before a time.
-pub fn forget_keys(schema: &str, agent: i64, before: i64) -> String {
-    format!("DELETE FROM {schema}.dedupe WHERE agent_id = {agent} AND admitted_at < {before};")
-}
-
-/// Raises the fence at which later agents begin to the last fence of this agent.
-fn raise_floor(schema: &str, agent: i64) -> String {
-    format!(
-        "UPDATE {schema}.fence_floor f SET fence = s.fence FROM {schema}.state s WHERE s.agent_id = {agent} AND s.fence > f.fence;"
-    )
-}
-
-/// Raises the fence of a new agent to the highest one of all removed agents.
-pub fn begin_at_floor(schema: &str, agent: i64) -> String {
-    format!(
-        "UPDATE {schema}.state s SET fence = greatest(s.fence, f.fence) FROM {schema}.fence_floor f WHERE s.agent_id = {agent};"
-    )
-}
-
-/// Deletes an agent with all its rows.
-pub fn remove(schema: &str, agent: i64) -> String {
-    let mut all = super::watch::tell(schema, agent);
-    all.push_str(&raise_floor(schema, agent));
-    all.push_str(&empty(schema, agent));
-    for Table { name, .. } in TABLES.iter().filter(|table| table.rows == Rows::Place) {
-        let _ = write!(all, "DELETE FROM {schema}.{name} WHERE agent_id = {agent};");
-    }
-    let _ = write!(all, "DELETE FROM {schema}.agent WHERE id = {agent};");
-    all
 }
 
 /// Deletes the contents of an agent, except rows that a replacement of the agent needs.
-pub fn empty(schema: &str, agent: i64) -> String {
-    let mut all = String::new();
-    for Table { name, .. } in TABLES.iter().filter(|table| table.rows == Rows::Agent) {
-        let _ = write!(all, "DELETE FROM {schema}.{name} WHERE agent_id = {agent};");
-    }
+pub fn empty(agent: i64) -> Vec<Statement> {
+    delete(agent, |rows| rows == Rows::Agent)
+}
+
+/// Deletes an agent with all its rows.
+pub fn remove(agent: i64) -> Vec<Statement> {
+    let mut all = delete(agent, |rows| rows != Rows::Store);
+    all.push(Statement::new("DELETE FROM @.agent WHERE id = $1").with(agent));
     all
 }
 
+fn delete(agent: i64, are_meant: impl Fn(Rows) -> bool) -> Vec<Statement> {
+    let tables = TABLES.iter().filter(|table| are_meant(table.rows));
+    tables
+        .map(|table| Statement::new(format!("DELETE FROM @.{} WHERE agent_id = $1", table.name)).with(agent))
+        .collect()
+}
+
 /// Creates the missing partitions of archive and events from this month on, by the server's clock.
-pub fn months(schema: &str, ahead: u32) -> String {
-    format!("SELECT {schema}.make_months({ahead})")
+pub fn months(ahead: u32) -> Statement {
+    Statement::new("SELECT @.make_months($1)").with(ahead)
+}
+
+/// Number of columns of a row of the function `apply`.
+const WIDTH: usize = 7;
+
+/// A row of the function `apply`: a word, and its operands.
+pub type OpRow = Vec<Option<String>>;
+
+/// Builds a row.
+pub fn row<const N: usize>(word: &str, operands: [Option<String>; N]) -> OpRow {
+    let mut row = vec![Some(word.to_owned())];
+    row.extend(operands);
+    row.resize(WIDTH, None);
+    row
+}
+
+/// Operand of a row.
+pub fn some(value: impl Display) -> Option<String> {
+    Some(value.to_string())
+}
+
+/// Writes rows of a change. `revision`: the one after the change.
+pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
+    Statement::new("SELECT @.apply($1, $2, $3)").with(agent).with(revision).with(Value::Table(rows))
+}
+
+/// Sets the last fence in the row of a state. Returns `false` if the row is another one.
+pub fn set_fence(row: &mut OpRow, fence: i64) -> bool {
+    let is_state = row.first().is_some_and(|word| word.as_deref() == Some("state"));
+    if is_state {
+        row[3] = some(fence);
+    }
+    is_state
+}
+
+/// Returns the row of the function `apply` that makes a change.
+pub fn op_row(op: &Op) -> OpRow {
+    match op {
+        Op::Identity(text) => row("identity", [some(text)]),
+        Op::Policy(settings) => policy_row(settings),
+        Op::State { revision, due, text } => {
+            row("state", [some(revision), due.and_then(|due| some(due.as_millis())), None, some(text)])
+        }
+        Op::Open { plane, id, text } => row("open", [some(sql::plane(*plane)), some(id), some(text)]),
+        Op::Closed { plane, id } => row("closed", [some(sql::plane(*plane)), some(id)]),
+        Op::Plan { work, text } => row("plan", [some(work), some(sql::hex(text.as_bytes()))]),
+        Op::Saved { checkpoint, part, bytes } => {
+            let (run, name) = (some(checkpoint.run_id), some(workdir::name_of(*checkpoint)));
+            row("saved", [run, name, some(part), some(sql::hex(bytes))])
+        }
+        Op::Unsaved(run) => row("unsaved", [some(run)]),
+        Op::Room(room) => row("room", [some(room)]),
+        Op::File(ImportedFile { path, written_at, digest }) => {
+            row("file", [some(path), some(written_at), some(digest)])
+        }
+        Op::Shut(is_shut) => row("shut", [some(is_shut)]),
+        Op::Arrived(arrival) => {
+            let (priority, id, text) = arrived(arrival);
+            row("arrived", [Some(priority), Some(id), some(text)])
+        }
+        Op::Taken(key) => row("taken", [some(key.priority.digit()), some(key.id.0)]),
+        Op::Heard(id) => row("taken", [some(HINT), some(id.0)]),
+        Op::Key { key, admitted_at, text } => {
+            row("key", [some(sql::digest(key)), some(admitted_at.as_millis()), some(text)])
+        }
+        Op::TriggerKey { trigger, digest, key } => {
+            row("trigger_key", [some(trigger), some(digest), some(sql::hex(key))])
+        }
+        Op::Ended { kind, id, at, text } => {
+            row("ended", [some(kind), id.clone(), some(at.as_millis()), some(text)])
+        }
+        Op::Event { seq, at, text } => row("event", [some(seq), some(at.as_millis()), some(text)]),
+        Op::Forgotten { from, until, seen_at } => {
+            row("forgotten", [some(from.as_millis()), some(until.as_millis()), some(seen_at)])
+        }
+    }
+}
+
+/// Row that replaces the settings of an agent.
+pub fn policy_row(settings: &Settings) -> OpRow {
+    let takes = match settings.takes {
+        Takes::ByDefault => some(AS_BY_DEFAULT),
+        Takes::AtMost(bytes) => some(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        Takes::Unknown => None,
+    };
+    row("policy", [some(&settings.text), some(settings.pool.as_str()), takes])
+}
+
+/// Returns the revision after a change, if the change writes the state.
+pub fn revision_of(ops: &[Op]) -> Option<u64> {
+    ops.iter().find_map(|op| if let Op::State { revision, .. } = op { Some(*revision) } else { None })
 }

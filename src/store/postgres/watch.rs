@@ -6,7 +6,6 @@
 //! is in progress when a row is inserted sends none, and connections may break. Rows of killed
 //! processes expire.
 
-use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,9 +15,9 @@ use crate::model::id::AgentName;
 
 use super::super::elsewhere::Subscription;
 use super::faults::RoundTripFault;
-use super::shared::{Shared, first, number};
-use super::sql;
-use super::wire::Connection;
+use super::pool::Then;
+use super::shared::Shared;
+use super::wire::{Connection, Statement};
 
 /// Lifetime of a row, in milliseconds by the server's clock, and the interval of its renewal.
 const LASTS: u64 = 45_000;
@@ -34,21 +33,10 @@ const AGAIN: Duration = Duration::from_secs(5);
 /// Maximum number of expired rows that one process removes at once.
 const REMOVED: usize = 1000;
 
-/// Statement that notifies the processes that wait for a change of an agent, at the next commit.
-/// Without such processes it costs one index probe.
-pub fn tell(schema: &str, agent: i64) -> String {
-    format!("SELECT {};", told(schema, agent))
-}
-
-/// Select list and source of [`tell`]. `agent`: the number of the agent, or an SQL expression for
-/// it.
-pub fn told(schema: &str, agent: impl Display) -> String {
-    // If the server's notification queue is full, the commit fails. So none is sent to a queue that
-    // is half full.
-    format!(
-        "pg_notify(w.channel, '') FROM {schema}.watcher w \
-         WHERE w.agent_id = {agent} AND w.until > {now} AND pg_notification_queue_usage() < 0.5",
-        now = sql::SERVER_NOW
+/// First statement of a transaction that writes rows, which nobody has to wait for.
+fn hasty() -> Statement {
+    Statement::new(
+        "SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '1s', true)",
     )
 }
 
@@ -97,13 +85,15 @@ impl PgSubscription {
     fn begin(&self, agents: &[AgentName]) -> Result<Option<Box<ListenConnection>>, RoundTripFault> {
         let pool = &self.shared.pool;
         let mut connection = pool.open(PATIENCE)?;
-        let asked = "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')";
-        let answers = pool.fly_within(&mut connection, asked, PATIENCE)?;
-        let row = first(&answers);
+        let asked = Statement::new(
+            "SELECT pg_backend_pid(), 'dormouse_' || replace(gen_random_uuid()::text, '-', '')",
+        );
+        let answers = pool.fly_within(&mut connection, &[asked], Then::Commit, PATIENCE)?;
+        let row = answers.last().and_then(|answer| answer.row());
         // A pooler would give this connection, with its subscription, to the next process.
-        let is_own = connection.backend().is_some() && connection.backend() == number(row, 0);
-        let Some(channel) = row.and_then(|row| row.get(1)).filter(|_| is_own) else { return Ok(None) };
-        let channel = channel.to_owned();
+        let is_own =
+            connection.backend().is_some() && connection.backend() == row.and_then(|row| row.number(0));
+        let Some(channel) = row.and_then(|row| row.text(1)).filter(|_| is_own) else { return Ok(None) };
         let line = Box::new(ListenConnection {
             connection,
             channel,
@@ -112,8 +102,8 @@ impl PgSubscription {
             written_at: Instant::now(),
             is_proven: false,
         });
-        let listens = format!("LISTEN {};LISTEN {};", line.channel, line.proof());
-        self.write(line, agents, &listens).map(Some)
+        let listens = [line.channel.clone(), line.proof()].map(|channel| format!("LISTEN {channel}"));
+        self.write(line, agents, listens.map(Statement::new).to_vec()).map(Some)
     }
 
     /// Inserts or renews the rows. `along`: other statements of the same transaction.
@@ -121,33 +111,32 @@ impl PgSubscription {
         &self,
         mut line: Box<ListenConnection>,
         agents: &[AgentName],
-        along: &str,
+        along: Vec<Statement>,
     ) -> Result<Box<ListenConnection>, RoundTripFault> {
-        let (pool, schema, now) = (&self.shared.pool, self.shared.pool.schema(), sql::SERVER_NOW);
-        let names = agents.iter().map(|name| sql::text(name.as_str())).collect::<Result<Vec<_>>>()?;
+        let pool = &self.shared.pool;
+        let names = agents.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>();
         // Each waiting process removes expired rows, so the table stays small.
-        let written = format!(
-            "BEGIN;SET LOCAL synchronous_commit = off;SET LOCAL lock_timeout = '1s';{along}\
-             DELETE FROM {schema}.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
-               FROM {schema}.watcher w WHERE w.until < {now} LIMIT {REMOVED} FOR UPDATE SKIP LOCKED);\
-             INSERT INTO {schema}.watcher (agent_id, channel, until) \
-               SELECT a.id, '{channel}', {now} + {LASTS} FROM {schema}.agent a WHERE a.name IN ({names}) ORDER BY a.id \
-               ON CONFLICT (agent_id, channel) DO UPDATE SET until = excluded.until RETURNING agent_id;COMMIT",
-            channel = line.channel,
-            names = names.join(",")
-        );
-        let answers = pool.fly_within(&mut line.connection, &written, PATIENCE)?;
-        let rows = answers.iter().flat_map(|answer| &answer.rows);
-        line.agents = rows.filter_map(|row| row.get(0).map(str::to_owned)).collect();
+        let removed = Statement::new(format!(
+            "DELETE FROM @.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
+               FROM @.watcher w WHERE w.until < @now LIMIT {REMOVED} FOR UPDATE SKIP LOCKED)"
+        ));
+        let written = Statement::new(format!(
+            "INSERT INTO @.watcher (agent_id, channel, until) \
+               SELECT a.id, $1, @now + {LASTS} FROM @.agent a WHERE a.name = ANY ($2::text[]) ORDER BY a.id \
+               ON CONFLICT (agent_id, channel) DO UPDATE SET until = excluded.until RETURNING agent_id"
+        ));
+        let mut flight = vec![hasty()];
+        flight.extend(along);
+        flight.extend([removed, written.with(&line.channel).with(names)]);
+        let answers = pool.fly_within(&mut line.connection, &flight, Then::Commit, PATIENCE)?;
+        let rows = answers.last().map(|answer| answer.rows.as_slice()).unwrap_or_default();
+        line.agents = rows.iter().filter_map(|row| row.text(0)).collect();
         (line.named, line.written_at) = (agents.len(), Instant::now());
         if !line.is_proven {
-            let proof = format!(
-                "BEGIN;SET LOCAL synchronous_commit = off;SELECT pg_notify('{}', '');COMMIT",
-                line.proof()
-            );
+            let proof = Statement::new("SELECT pg_notify($1, '')").with(line.proof());
             // Sent by another connection, because only an asynchronous notification proves that
             // they arrive.
-            drop(pool.ask_within(&proof, PATIENCE));
+            drop(pool.ask_within(&[hasty(), proof], PATIENCE));
         }
         Ok(line)
     }
@@ -166,7 +155,7 @@ impl Subscription for PgSubscription {
                 return;
             }
             Standing::Away(_) => self.begin(agents),
-            Standing::Listens(line) => self.write(line, agents, "").map(Some),
+            Standing::Listens(line) => self.write(line, agents, Vec::new()).map(Some),
         };
         self.standing = match told {
             Ok(Some(line)) => Standing::Listens(line),
@@ -215,13 +204,10 @@ impl Drop for PgSubscription {
             return;
         }
         let pool = &self.shared.pool;
-        let removed = format!(
-            "BEGIN;SET LOCAL synchronous_commit = off;SET LOCAL lock_timeout = '1s';\
-             DELETE FROM {}.watcher WHERE agent_id IN ({}) AND channel = '{}';COMMIT",
-            pool.schema(),
-            line.agents.join(","),
-            line.channel
+        let removed = Statement::new(
+            "DELETE FROM @.watcher WHERE agent_id = ANY ($1::text[]::bigint[]) AND channel = $2",
         );
-        drop(pool.fly_within(&mut line.connection, &removed, PATIENCE));
+        let flight = [hasty(), removed.with(line.agents.clone()).with(&line.channel)];
+        drop(pool.fly_within(&mut line.connection, &flight, Then::Commit, PATIENCE));
     }
 }

@@ -10,11 +10,11 @@ use crate::model::time::Time;
 use crate::workdir;
 
 use super::super::dir::archive;
-use super::super::elsewhere::{Arrival, ImportedFile, Op};
+use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op};
 use super::super::settings::Settings;
-use super::shared::{One, number};
+use super::shared::One;
 use super::sight::{PgReadView, key};
-use super::wire::Row;
+use super::wire::{Row, Statement, Value};
 use super::{said, sql};
 
 /// Number of rows per round trip. Most records have less than a kilobyte, the largest ones a
@@ -24,67 +24,51 @@ const AT_ONCE: usize = 64;
 /// Passes the pieces of this revision to `each`, perhaps with arrivals that are newer than it.
 pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     let one = &seen.one;
-    let (schema, agent) = (one.schema(), one.id);
     let unexpected = |what: &str| one.shared.pool.unexpected(what);
-    let rows = one.ask(&format!("SELECT is_shut FROM {schema}.agent WHERE id = {agent}"))?;
-    let is_shut = rows.first().and_then(|answer| answer.rows.first()).ok_or_else(|| one.gone())?;
-    let page = |after: &str| {
-        format!(
-            "SELECT f.path, f.written_at, f.digest, quote_literal(f.path) FROM {schema}.file f \
-             WHERE f.agent_id = {agent} AND f.path > {after} ORDER BY f.path"
-        )
+    let asked = Statement::new("SELECT is_shut FROM @.agent WHERE id = $1").with(one.id);
+    let is_shut = one.ask(asked)?.row().ok_or_else(|| one.gone())?.is(0);
+    let files = PagedQuery {
+        sql: "SELECT f.path, f.written_at, f.digest FROM @.file f WHERE f.agent_id = $1 AND f.path > $2 ORDER BY f.path",
+        first: &[""],
+        marks: &[0],
+        values: Vec::new(),
     };
-    paged(seen, "''", page, 3, &mut |row| {
-        let brought = brought(row).ok_or_else(|| unexpected("a file"))?;
-        each(Op::File(brought))
-    })?;
+    files.each(one, &mut |row| each(Op::File(brought(row).ok_or_else(|| unexpected("a file"))?)))?;
     each(Op::Identity(one.identity.borrow().clone()))?;
     each(Op::Policy(Settings::of(one.policy.borrow().clone())))?;
     // The destination computes the due time from the state.
     each(Op::State { revision: seen.seen_at, due: None, text: seen.state.clone() })?;
-    each(Op::Shut(is_shut.get(0) == Some("t")))?;
+    each(Op::Shut(is_shut))?;
     for ((plane, id), text) in &seen.open {
         each(Op::Open { plane: *plane, id: id.clone(), text: text.clone() })?;
     }
-    paged(
-        seen,
-        "",
-        |after| {
-            format!(
-                "SELECT p.id, encode(p.body, 'hex'), quote_literal(p.id) FROM {schema}.plan p WHERE p.agent_id = {agent} \
-             {} ORDER BY p.id",
-                if after.is_empty() { String::new() } else { format!("AND p.id > {after}") }
-            )
-        },
-        2,
-        &mut |row| {
-            let text = row.get(1).and_then(sql::text_of_hex).ok_or_else(|| unexpected("a plan"))?;
-            each(Op::Plan { work: row.get(0).unwrap_or_default().to_owned(), text })
-        },
-    )?;
-    paged(
-        seen,
-        "(-2, '00000000-0000-0000-0000-000000000000')",
-        |after| {
-            format!(
-                "SELECT i.prio, i.id, i.body, i.by, format('(%s, %L::uuid)', i.prio, i.id) FROM {schema}.inbox i \
-             WHERE i.agent_id = {agent} AND (i.prio, i.id) > {after} ORDER BY i.prio, i.id"
-            )
-        },
-        4,
-        &mut |row| {
-            let arrival = arrival(row).ok_or_else(|| unexpected("an arrival"))?;
-            each(Op::Arrived(arrival))
-        },
-    )?;
-    let mut parts = Vec::new();
-    let page = |after: &str| {
-        format!(
-            "SELECT b.subject, b.name, b.part, format('(%L, %L, %s)', b.subject, b.name, b.part) FROM {schema}.blob b \
-             WHERE b.agent_id = {agent} AND (b.subject, b.name, b.part) > {after} ORDER BY b.subject, b.name, b.part"
-        )
+    let plans = PagedQuery {
+        sql: "SELECT p.id, encode(p.body, 'hex') FROM @.plan p WHERE p.agent_id = $1 AND p.id > $2 ORDER BY p.id",
+        first: &[""],
+        marks: &[0],
+        values: Vec::new(),
     };
-    paged(seen, "('', '', 0)", page, 3, &mut |row| {
+    plans.each(one, &mut |row| {
+        let text = row.get(1).and_then(sql::text_of_hex).ok_or_else(|| unexpected("a plan"))?;
+        each(Op::Plan { work: row.text(0).unwrap_or_default(), text })
+    })?;
+    let inbox = PagedQuery {
+        sql: "SELECT i.prio, i.id, i.body, i.by FROM @.inbox i \
+              WHERE i.agent_id = $1 AND (i.prio, i.id) > ($2::smallint, $3::uuid) ORDER BY i.prio, i.id",
+        first: &["-2", "00000000-0000-0000-0000-000000000000"],
+        marks: &[0, 1],
+        values: Vec::new(),
+    };
+    inbox.each(one, &mut |row| each(Op::Arrived(arrival(row).ok_or_else(|| unexpected("an arrival"))?)))?;
+    let mut parts = Vec::new();
+    let blobs = PagedQuery {
+        sql: "SELECT b.subject, b.name, b.part FROM @.blob b \
+              WHERE b.agent_id = $1 AND (b.subject, b.name, b.part) > ($2, $3, $4::int) ORDER BY b.subject, b.name, b.part",
+        first: &["", "", "0"],
+        marks: &[0, 1, 2],
+        values: Vec::new(),
+    };
+    blobs.each(one, &mut |row| {
         parts.push(part(row).ok_or_else(|| unexpected("a checkpoint"))?);
         Ok(())
     })?;
@@ -92,98 +76,83 @@ pub fn pieces(seen: &PgReadView, each: &mut dyn FnMut(Op) -> Result<()>) -> Resu
         let Some(bytes) = saved_part(one, checkpoint, part)? else { return seen.changed() };
         each(Op::Saved { checkpoint, part, bytes })?;
     }
-    lines(seen, "", "", each)?;
-    let asked = format!("SELECT revision FROM {schema}.state WHERE agent_id = {agent}");
-    let now: Option<u64> = number(one.ask(&asked)?.first().and_then(|answer| answer.rows.first()), 0);
-    if now == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
+    lines(seen, None, each)?;
+    if one.revision()? == Some(seen.seen_at) { Ok(()) } else { seen.changed() }
 }
 
-/// Passes the archive lines and events of this revision to `each`. `of_kind` and `when`: SQL
-/// conditions on `t.kind` and `t.at`.
-pub fn lines(
-    seen: &PgReadView,
-    of_kind: &str,
-    when: &str,
-    each: &mut dyn FnMut(Op) -> Result<()>,
-) -> Result<()> {
+/// Passes the archive lines and events of this revision to `each`. With a moment: only those from
+/// before it, without the remains of removed months ([`ENDED`]).
+pub fn lines(seen: &PgReadView, before: Option<Time>, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
     let one = &seen.one;
-    let of_this = format!("t.agent_id = {} AND t.revision <= {}{when}", one.id, seen.seen_at);
-    let (schema, unexpected) = (one.schema(), |what: &str| one.shared.pool.unexpected(what));
-    let page = |after: &str| {
-        format!(
-            "SELECT t.kind, t.id, t.at, t.body, format('(%L, %s)', t.kind, t.seq) FROM {schema}.archive t \
-             WHERE {of_this}{of_kind} AND (t.kind, t.seq) > {after} ORDER BY t.kind, t.seq"
-        )
+    let unexpected = |what: &str| one.shared.pool.unexpected(what);
+    let before = before.map(Time::as_millis);
+    let archive = PagedQuery {
+        sql: "SELECT t.kind, t.id, t.at, t.body, t.seq FROM @.archive t \
+              WHERE t.agent_id = $1 AND (t.kind, t.seq) > ($2, $3::bigint) AND t.revision <= $4 \
+              AND ($5::bigint IS NULL OR t.at < $5 AND t.kind <> $6::text) ORDER BY t.kind, t.seq",
+        first: &["", "0"],
+        marks: &[0, 4],
+        values: vec![seen.seen_at.into(), before.into(), ENDED.into()],
     };
-    paged(seen, "('', 0)", page, 4, &mut |row| {
-        let piece = ended(row).ok_or_else(|| unexpected("a line of the archive"))?;
-        each(piece)
-    })?;
-    let page = |after: &str| {
-        format!(
-            "SELECT t.number, t.at, t.body, t.seq FROM {schema}.event t \
-             WHERE {of_this} AND t.seq > {after} ORDER BY t.seq"
-        )
+    archive.each(one, &mut |row| each(ended(row).ok_or_else(|| unexpected("a line of the archive"))?))?;
+    let events = PagedQuery {
+        sql: "SELECT t.number, t.at, t.body, t.seq FROM @.event t \
+              WHERE t.agent_id = $1 AND t.seq > $2 AND t.revision <= $3 AND ($4::bigint IS NULL OR t.at < $4) ORDER BY t.seq",
+        first: &["0"],
+        marks: &[3],
+        values: vec![seen.seen_at.into(), before.into()],
     };
-    paged(seen, "0", page, 3, &mut |row| {
-        let piece = event(row).ok_or_else(|| unexpected("an event"))?;
-        each(piece)
-    })
+    events.each(one, &mut |row| each(event(row).ok_or_else(|| unexpected("an event"))?))
 }
 
-/// Runs a query page by page. `first`: position before the first page. `mark`: column with the
-/// position of a row, after which the next page begins.
-fn paged(
-    seen: &PgReadView,
-    first: &str,
-    page: impl Fn(&str) -> String,
-    mark: usize,
-    each: &mut dyn FnMut(&Row) -> Result<()>,
-) -> Result<()> {
-    let mut after = first.to_owned();
-    loop {
-        let answers = seen.one.ask(&format!("{} LIMIT {AT_ONCE}", page(&after)))?;
-        let rows = answers.first().map(|answer| answer.rows.as_slice()).unwrap_or_default();
-        rows.iter().try_for_each(&mut *each)?;
-        match rows.last().and_then(|row| row.get(mark)) {
-            Some(last) if rows.len() == AT_ONCE => last.clone_into(&mut after),
-            Some(_) | None => return Ok(()),
+/// Query whose rows are asked for in pages. Its first parameter is the agent; the columns of the
+/// position after which a page begins follow, and then `values`.
+struct PagedQuery {
+    sql: &'static str,
+    /// Position before the first page.
+    first: &'static [&'static str],
+    /// Columns with the position of a row.
+    marks: &'static [usize],
+    values: Vec<Value>,
+}
+
+impl PagedQuery {
+    fn each(&self, one: &One, each: &mut dyn FnMut(&Row) -> Result<()>) -> Result<()> {
+        let mut after: Vec<Option<String>> = self.first.iter().map(|text| Some((*text).to_owned())).collect();
+        loop {
+            let asked = Statement::new(format!("{} LIMIT {AT_ONCE}", self.sql)).with(one.id);
+            let asked = after.iter().cloned().fold(asked, Statement::with);
+            let rows = one.ask(self.values.iter().cloned().fold(asked, Statement::with))?.rows;
+            rows.iter().try_for_each(&mut *each)?;
+            let Some(last) = rows.last().filter(|_| rows.len() == AT_ONCE) else { return Ok(()) };
+            after = self.marks.iter().map(|column| last.text(*column)).collect();
         }
     }
 }
 
 /// Returns a part of a checkpoint, if it exists.
 pub fn saved_part(one: &One, checkpoint: Checkpoint, part: u32) -> Result<Option<Vec<u8>>> {
-    let answers = one.ask(&format!(
-        "SELECT encode(b.bytes, 'hex') FROM {}.blob b WHERE b.agent_id = {} AND b.subject = '{}' AND b.name = '{}' \
-         AND b.part = {part}",
-        one.schema(),
-        one.id,
-        checkpoint.run_id,
-        workdir::name_of(checkpoint)
-    ))?;
-    let Some(hex) = answers.first().and_then(|answer| answer.rows.first()).and_then(|row| row.get(0)) else {
-        return Ok(None);
-    };
+    let asked = Statement::new(
+        "SELECT encode(b.bytes, 'hex') FROM @.blob b WHERE b.agent_id = $1 AND b.subject = $2 AND b.name = $3 AND b.part = $4",
+    );
+    let (run, name) = (checkpoint.run_id.to_string(), workdir::name_of(checkpoint));
+    let answer = one.ask(asked.with(one.id).with(run).with(name).with(part))?;
+    let Some(hex) = answer.row().and_then(|row| row.get(0)) else { return Ok(None) };
     let bytes = sql::bytes_of_hex(hex).ok_or_else(|| one.shared.pool.unexpected("a checkpoint"))?;
     Ok(Some(bytes))
 }
 
 /// Parses the key of a checkpoint's part.
 fn part(row: &Row) -> Option<(Checkpoint, u32)> {
-    Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, number(Some(row), 2)?))
+    Some((workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?)?, row.number(2)?))
 }
 
 fn brought(row: &Row) -> Option<ImportedFile> {
-    Some(ImportedFile {
-        path: row.get(0)?.to_owned(),
-        written_at: number(Some(row), 1)?,
-        digest: row.get(2)?.to_owned(),
-    })
+    Some(ImportedFile { path: row.text(0)?, written_at: row.number(1)?, digest: row.text(2)? })
 }
 
 fn arrival(row: &Row) -> Option<Arrival> {
-    let (priority, id, text, by) = (row.get(0)?, row.get(1)?, row.get(2)?.to_owned(), row.get(3));
+    let (priority, id, text, by) = (row.get(0)?, row.get(1)?, row.text(2)?, row.get(3));
     if priority == super::statements::HINT {
         return Some(Arrival::Hint { id: MessageId(Uuid::parse_str(id).ok()?), text: said::hint(text, by) });
     }
@@ -194,16 +163,12 @@ fn arrival(row: &Row) -> Option<Arrival> {
 fn ended(row: &Row) -> Option<Op> {
     Some(Op::Ended {
         kind: archive::kind(row.get(0)?)?,
-        id: row.get(1).map(str::to_owned),
-        at: Time::from_millis(row.get(2)?.parse().ok()?),
-        text: row.get(3)?.to_owned(),
+        id: row.text(1),
+        at: Time::from_millis(row.number(2)?),
+        text: row.text(3)?,
     })
 }
 
 fn event(row: &Row) -> Option<Op> {
-    Some(Op::Event {
-        seq: row.get(0)?.parse().ok()?,
-        at: Time::from_millis(row.get(1)?.parse().ok()?),
-        text: row.get(2)?.to_owned(),
-    })
+    Some(Op::Event { seq: row.number(0)?, at: Time::from_millis(row.number(1)?), text: row.text(2)? })
 }

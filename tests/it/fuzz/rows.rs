@@ -71,11 +71,11 @@ const HARMS: &[&str] = &[
     "UPDATE @.inbox SET id = gen_random_uuid() WHERE agent_id = $ AND ?",
     "UPDATE @.inbox SET by = E'a\\n\\x1b[31mb' WHERE agent_id = $ AND ?",
     "UPDATE @.inbox SET agent_id = 99999 WHERE agent_id = $ AND ?",
-    "INSERT INTO @.inbox SELECT agent_id, 3, id, fresh, by, body FROM @.inbox WHERE agent_id = $ ON CONFLICT DO NOTHING",
-    "INSERT INTO @.inbox SELECT agent_id, 1, gen_random_uuid(), true, NULL, body FROM @.inbox WHERE agent_id = $",
-    "INSERT INTO @.inbox SELECT $, 1, gen_random_uuid(), true, NULL, '{}' FROM generate_series(1, 3000)",
+    "INSERT INTO @.inbox SELECT agent_id, 3, id, by, body FROM @.inbox WHERE agent_id = $ ON CONFLICT DO NOTHING",
+    "INSERT INTO @.inbox SELECT agent_id, 1, gen_random_uuid(), NULL, body FROM @.inbox WHERE agent_id = $",
+    "INSERT INTO @.inbox SELECT $, 1, gen_random_uuid(), NULL, '{}' FROM generate_series(1, 3000)",
     "DELETE FROM @.inbox WHERE agent_id = $ AND ?",
-    "INSERT INTO @.inbox SELECT agent_id, 2, ('00000000-0000-7000-8000-' || right(id, 12))::uuid, true, NULL, body \
+    "INSERT INTO @.inbox SELECT agent_id, 2, ('00000000-0000-7000-8000-' || right(id, 12))::uuid, NULL, body \
      FROM @.archive WHERE kind = 'message' AND agent_id = $",
     "UPDATE @.record SET kind = 'odd' WHERE agent_id = $ AND ?",
     "UPDATE @.record SET kind = 'timer' WHERE agent_id = $ AND kind = 'work'",

@@ -32,10 +32,10 @@ guards() {
     guard outbox src/engine/outbox.rs 'let known = known(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
     guard dedupe src/store/dir/snapshot.rs 'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk)' \
         'dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk).map(|_| None)'
-    guard base-lock src/store/postgres/statements.rs 'WHERE agent_id = {agent} FOR UPDATE{nowait};"' \
-        'WHERE agent_id = {agent} /* {nowait} */;"'
+    guard base-lock src/store/postgres/statements.rs 'WHERE s.agent_id = {id} FOR UPDATE{nowait}"' \
+        'WHERE s.agent_id = {id} /* {nowait} */"'
     guard base-lease src/store/postgres/hold.rs 'if theirs.is_some() {' 'if theirs.is_some() && false {'
-    guard base-fate src/store/postgres/hold.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
+    guard base-fate src/store/postgres/fate.rs 'Some("aborted") => return Ok(false)' 'Some("aborted") => return Ok(true)'
     guard drop src/engine/drops.rs 'admitted.push(taken);' 'locked.remove_drop(&taken)?; admitted.push(taken);'
 }
 

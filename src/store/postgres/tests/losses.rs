@@ -4,6 +4,7 @@
 use super::super::super::dir::Subject;
 use super::super::super::elsewhere::input::InputAnswer;
 use super::super::super::elsewhere::{Beat, LeaseClaimant, PART, parts};
+use super::super::statements::{AgentKey, Provided, arrive};
 use super::leases::{MINUTE, claimant};
 use super::proxy::{Cut, Proxy};
 use super::*;
@@ -78,15 +79,8 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
     hold(&agent).commit(1, &taken).unwrap();
     let pool = super::super::pool::ConnectionPool::new(fresh.url.clone(), PATIENCE);
     let id: i64 = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
-    let again = super::super::statements::arrive(
-        pool.schema(),
-        id,
-        &[message(1), message(2), message(3)],
-        true,
-        "true",
-    )
-    .unwrap();
-    pool.ask(&again).unwrap();
+    let arrivals = [message(1), message(2), message(3)];
+    pool.ask(&arrive(AgentKey::Id(id), &arrivals, &Provided::default(), true)).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
 }
 
@@ -176,10 +170,9 @@ fn changes() {
     assert_eq!(flights, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
-/// A function writes the change over a persistent connection. After a loss, the new connection is
-/// not persistent.
+/// The connection has been in use for a while.
 #[test]
-fn changes_by_a_function() {
+fn changes_over_an_old_connection() {
     needs!("postgresql");
     let flights = everywhere(
         |store, fresh| {

@@ -341,8 +341,8 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
         let fresh = fleet(agents);
         let found = fresh.open().due(Time::from_millis(1000), &[Pool::COMMON], None).unwrap();
         assert_eq!((found.agents.len(), found.next), (150, Some(Time::from_millis(1_000_101))));
-        let schema = fresh.schema.as_str();
-        (pages(&fresh, &due::agents(schema, 1000, "''", None)), pages(&fresh, &due::next(schema, 1000, "''")))
+        let query = |sql: &str| sql.replace("$1", "1000").replace("$2", "ARRAY['']").replace("$3", "NULL");
+        (pages(&fresh, &query(&due::agents())), pages(&fresh, &query(due::NEXT)))
     });
     // The number of agents in other pools does not matter.
     let fresh = fleet(1000);
@@ -371,7 +371,9 @@ fn a_look_at_one_agent_reads_what_is_its_own() {
          ANALYZE @.inbox; ANALYZE @.archive; SELECT 1",
     );
     let plan = |query: &str| fresh.run(&format!("EXPLAIN (ANALYZE, BUFFERS) {query}")).join("\n");
-    let found = plan(&super::super::statements::load("@", 7));
+    let body = super::super::SCHEMA.split("$load$").nth(1).unwrap();
+    let (_, first) = body.split_once("RETURN QUERY").unwrap();
+    let found = plan(&first.split(';').next().unwrap().replace("$1", "7"));
     assert!(found.contains("inbox_pkey"), "{found}");
     let found = plan(
         "SELECT t.seq, t.body FROM @.archive t WHERE t.kind = 'run' AND t.agent_id = 7 AND t.revision <= 9 ORDER BY t.seq DESC LIMIT 32",

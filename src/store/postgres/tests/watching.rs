@@ -5,7 +5,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::super::elsewhere::{DatabaseRole, Subscription, each_of};
-use super::super::wire::Connection;
+use super::super::wire::{Connection, Statement};
 use super::rig::{LONG, superuser_sql};
 use super::*;
 
@@ -43,7 +43,7 @@ fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
 /// Opens a connection and runs the `LISTEN` statements in `channels`.
 fn person(fresh: &Fresh, channels: &str) -> Connection {
     let mut connection = Connection::open(&fresh.url, LONG).unwrap();
-    connection.flight(channels, LONG).unwrap();
+    connection.script(channels, LONG).unwrap();
     connection
 }
 
@@ -142,14 +142,18 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
 fn a_connection_that_is_lost_is_made_anew() {
     needs!("postgresql");
     let fresh = Fresh::made();
-    let (store, other) = (fresh.open(), fresh.open());
+    let store = fresh.open();
     let a = create(&store, "a");
+    let role = format!("{}_lost", fresh.schema);
+    superuser_sql(&format!("CREATE ROLE {role} LOGIN"));
+    Postgres::grant(fresh.url.clone(), PATIENCE, DatabaseRole::Ticker, &role).unwrap();
+    let url = Url::parse(&rig::server().url_of(&role, &fresh.schema)).unwrap();
+    let other = Postgres::open(url, PATIENCE);
     let mut ear = listening(&other, &["a"]);
-    let ended = fresh.run(
-        "SELECT pg_terminate_backend(s.pid, 10000) FROM pg_stat_activity s, @.watcher w \
-         WHERE s.query LIKE '%LISTEN ' || w.channel || ';%'",
-    );
-    assert_eq!(ended, ["t"]);
+    let ended = superuser_sql(&format!(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = '{role}'"
+    ));
+    assert!(ended[0].rows.iter().all(|row| row.get(0) == Some("t")) && !ended[0].rows.is_empty());
     // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *ear);
     assert!(!ear.is_sure() && ear.readable().is_none() && !ear.has_heard());
@@ -227,7 +231,7 @@ fn behind_a_pooler_nobody_listens() {
     // The query runs on each server connection of the pooler.
     let listens = "SELECT count(*) FROM pg_listening_channels()";
     for _ in 0..8 {
-        let answers = store.shared.pool.ask(listens).unwrap();
-        assert_eq!(answers[0].rows[0].get(0), Some("0"));
+        let answer = store.shared.pool.ask_one(Statement::new(listens)).unwrap();
+        assert_eq!(answer.rows[0].get(0), Some("0"));
     }
 }

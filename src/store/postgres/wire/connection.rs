@@ -3,17 +3,19 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
+use postgres_protocol::escape::escape_identifier;
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 
-use super::answer::ServerAnswer;
 use super::dial::DialDeadline;
 use super::fault::WireFault;
 use super::line::{Socket, SocketFault};
 use super::login::{PgSession, log_in};
 use super::message;
 use super::password::Sources;
+use super::statement::{SYNC, ServerAnswer, Statement, complete};
 use super::url::Url;
 
 /// Maximum length of statements, in bytes: the server accepts no message above 1 GiB.
@@ -28,12 +30,12 @@ const MOST_CHANNELS: usize = 1024;
 /// A connection to a server, for one caller at a time. Dropping it sends the protocol's goodbye.
 pub struct Connection {
     line: Socket,
-    version: u32,
+    /// Schema of the URL as a quoted identifier.
+    schema: String,
     backend: Option<i32>,
     is_usable: bool,
     is_in_transaction: bool,
     told: Vec<String>,
-    flights: u32,
 }
 
 impl Connection {
@@ -49,59 +51,78 @@ impl Connection {
         patience: Duration,
     ) -> Result<Connection, WireFault> {
         let deadline = DialDeadline::after(patience.min(url.connect_timeout));
-        let PgSession { line, version, backend } = log_in(url, sources, deadline)?;
+        let PgSession { line, backend } = log_in(url, sources, deadline)?;
         Ok(Connection {
             line,
-            version,
+            schema: escape_identifier(url.schema()),
             backend,
             is_usable: true,
             is_in_transaction: false,
             told: Vec::new(),
-            flights: 0,
         })
     }
 
-    /// Sends statements as one simple query, and waits for one answer per statement. Statements
-    /// without `BEGIN` are one transaction. If the server refuses a statement, it skips the rest,
-    /// and the refusal is returned when the server is ready again. After the patience the
-    /// connection is unusable, but the server may still execute: only SQL sets a limit for the
-    /// server.
-    pub fn flight(&mut self, sql: &str, patience: Duration) -> Result<Vec<ServerAnswer>, WireFault> {
+    /// Sends statements in one round trip, and waits for one answer per statement. If the server
+    /// refuses a statement, it skips the rest, and the refusal is returned when the server is ready
+    /// again. After the patience the connection is unusable, but the server may still execute: only
+    /// SQL sets a limit for the server.
+    ///
+    /// Only the last statement may commit: [`WireFault::Lost`] says that nothing was sent if the
+    /// server can't have got the whole of it.
+    pub fn round_trip(
+        &mut self,
+        statements: &[&Statement],
+        patience: Duration,
+    ) -> Result<Vec<ServerAnswer>, WireFault> {
+        let answers = self.send(patience, |schema, buffer| {
+            statements.iter().try_for_each(|statement| statement.write(schema, buffer))?;
+            frontend::sync(buffer);
+            Ok(())
+        })?;
+        if answers.len() == statements.len() {
+            return Ok(answers);
+        }
+        let trouble = SocketFault::Senseless("an end of answers before its time".to_owned());
+        Err(self.lose(true, trouble))
+    }
+
+    /// Sends a text of several statements without parameters, and waits for one answer per
+    /// statement. A text without `BEGIN` is one transaction.
+    pub fn script(&mut self, sql: &str, patience: Duration) -> Result<Vec<ServerAnswer>, WireFault> {
+        self.send(patience, |schema, buffer| {
+            frontend::query(&complete(sql, schema), buffer).map_err(|error| error.to_string())
+        })
+    }
+
+    /// Sends the messages that `write` appends to the send buffer, and waits for the answers.
+    fn send(
+        &mut self,
+        patience: Duration,
+        write: impl FnOnce(&str, &mut BytesMut) -> Result<(), String>,
+    ) -> Result<Vec<ServerAnswer>, WireFault> {
         if !self.is_usable {
             return Err(WireFault::NotSent("the connection was lost before".to_owned()));
-        }
-        if sql.len() > LONGEST_FLIGHT {
-            return Err(WireFault::NotSent(format!(
-                "statements of {} bytes are too long for a server",
-                sql.len()
-            )));
-        }
-        if sql.contains('\0') {
-            return Err(WireFault::NotSent("PostgreSQL has no text with NUL in it".to_owned()));
         }
         let deadline = DialDeadline::after(patience);
         // If the server has closed the connection, nothing is sent, so the caller may try again.
         self.catch_up().map_err(|trouble| self.lose(false, trouble))?;
-        frontend::query(sql, self.line.outgoing()).map_err(|error| WireFault::NotSent(error.to_string()))?;
-        self.flights = self.flights.saturating_add(1);
+        let buffer = self.line.outgoing();
+        let mut written = write(&self.schema, buffer);
+        if buffer.len() > LONGEST_FLIGHT {
+            written = Err(format!("statements of {} bytes are too long for a server", buffer.len()));
+        }
+        if let Err(why) = written {
+            buffer.clear();
+            return Err(WireFault::Invalid(why));
+        }
         match self.answers(deadline) {
-            Ok(Ok(answers)) => Ok(answers),
-            Ok(Err(refused)) => Err(refused),
+            Ok(answers) => answers,
             Err(trouble) => {
-                let sent = self.line.has_handed_over();
+                // The server executes the last statement before it gets the end of the round trip.
+                let sent = self.line.outgoing().len() <= SYNC;
                 Err(self.lose(sent, trouble))
             }
         }
-    }
-
-    /// Number of round trips sent so far.
-    pub fn flights(&self) -> u32 {
-        self.flights
-    }
-
-    /// Version of the server: 150006 is 15.6.
-    pub fn server_version(&self) -> u32 {
-        self.version
     }
 
     /// Process id of the server that accepted the login, as it reported at login. A pooler is in
@@ -232,12 +253,14 @@ impl Connection {
                     }
                 }
                 Message::CommandComplete(body) => {
-                    let tag = body.tag().map_err(senseless)?;
-                    answer.affected = tag.rsplit(' ').next().and_then(|last| last.parse().ok()).unwrap_or(0);
+                    body.tag().map_err(senseless)?;
                     columns = None;
                     answers.push(std::mem::take(&mut answer));
                 }
-                Message::EmptyQueryResponse => {}
+                Message::EmptyQueryResponse
+                | Message::ParseComplete
+                | Message::BindComplete
+                | Message::NoData => {}
                 Message::ErrorResponse(body) => {
                     let (fault, is_end) = message::refusal(&body)?;
                     if is_end {

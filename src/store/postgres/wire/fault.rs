@@ -12,8 +12,10 @@ pub enum WireFault {
     /// true if all bytes were handed to the system, so the server may have executed the statements
     /// or may still do so. If false, the server never executes them.
     Lost { sent: bool, why: String },
-    /// Nothing was sent: the text has a NUL or is too long, or the connection was lost earlier.
+    /// Nothing was sent, because the connection was lost earlier.
     NotSent(String),
+    /// Nothing was sent, because a text has a NUL or the statements are too long.
+    Invalid(String),
     /// No connection was made in time. A later attempt may succeed: the server does not answer, is
     /// starting or stopping, or has too many connections.
     Unreachable(String),
@@ -29,6 +31,7 @@ impl WireFault {
             WireFault::Server { code, .. } => Some(code),
             WireFault::Lost { .. }
             | WireFault::NotSent(_)
+            | WireFault::Invalid(_)
             | WireFault::Unreachable(_)
             | WireFault::Unfit(_) => None,
         }
@@ -49,7 +52,10 @@ impl fmt::Display for WireFault {
                 write!(f, "the connection was lost before the answer came: {why}")
             }
             WireFault::Lost { sent: false, why } => write!(f, "the connection was lost: {why}"),
-            WireFault::NotSent(why) | WireFault::Unreachable(why) | WireFault::Unfit(why) => f.write_str(why),
+            WireFault::NotSent(why)
+            | WireFault::Invalid(why)
+            | WireFault::Unreachable(why)
+            | WireFault::Unfit(why) => f.write_str(why),
         }
     }
 }

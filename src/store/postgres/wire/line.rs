@@ -64,11 +64,6 @@ impl Socket {
         &mut self.incoming
     }
 
-    /// True if the system has accepted all bytes to send.
-    pub(super) fn has_handed_over(&self) -> bool {
-        !self.has_to_send()
-    }
-
     fn has_to_send(&self) -> bool {
         !self.outgoing.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }

@@ -17,13 +17,12 @@ use super::password::Sources;
 use super::tls;
 use super::url::{Host, Tls, Url};
 
-/// Oldest server version that supports the statements.
-const OLDEST: u32 = 140_000;
+/// Oldest major version of PostgreSQL that supports the statements.
+const OLDEST: u32 = 14;
 
 /// A line to a suitable server that is ready for statements.
 pub(super) struct PgSession {
     pub(super) line: Socket,
-    pub(super) version: u32,
     /// Process id of the server, for cancel requests. A pooler sends a number of its own.
     pub(super) backend: Option<i32>,
 }
@@ -295,8 +294,7 @@ impl Login<'_> {
         }
         let host = self.url.host.text();
         let said = version.unwrap_or_default();
-        let number = version_of(&said).unwrap_or_default();
-        if number < OLDEST {
+        if major_version(&said).is_none_or(|major| major < OLDEST) {
             return Err(WireFault::Unfit(format!(
                 "{host} is PostgreSQL {said}: dormouse needs version 14 or newer"
             )));
@@ -315,7 +313,7 @@ impl Login<'_> {
                 self.url.database
             )));
         }
-        Ok(PgSession { line: self.line, version: number, backend })
+        Ok(PgSession { line: self.line, backend })
     }
 }
 
@@ -328,12 +326,8 @@ fn refused_login(host: &str, refused: WireFault) -> WireFault {
     if passes { WireFault::Unreachable(format!("{host}: {refused}")) } else { refused }
 }
 
-/// Parses a version: `15.6 (Debian 15.6-0+deb12u1)` is 150006, and `16beta1` is 160000.
-pub(super) fn version_of(text: &str) -> Option<u32> {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-    let major = digits(text);
-    let minor = text[major.len()..].strip_prefix('.').map(digits).unwrap_or_default();
-    let major: u32 = major.parse().ok().filter(|major| *major < 10_000)?;
-    let minor: u32 = minor.parse().ok().filter(|minor| *minor < 10_000).unwrap_or_default();
-    Some(major * 10_000 + minor)
+/// Parses the major version: 15 of `15.6 (Debian 15.6-0+deb12u1)`, and 16 of `16beta1`.
+pub(super) fn major_version(text: &str) -> Option<u32> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).map_or(text, |end| &text[..end]);
+    digits.parse().ok().filter(|major| *major < 10_000)
 }

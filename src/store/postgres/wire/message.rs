@@ -4,9 +4,9 @@ use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
 
-use super::answer::Row;
 use super::fault::WireFault;
 use super::line::SocketFault;
+use super::statement::Row;
 
 /// Maximum length of a message after the login: a row can have about this many bytes.
 pub(super) const LONGEST: usize = 1 << 30;

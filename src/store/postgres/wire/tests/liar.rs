@@ -55,7 +55,12 @@ pub fn complete(tag: &str) -> Vec<u8> {
 
 /// Answer of a correct server to `SELECT 'x'`.
 pub fn good_answer() -> Vec<u8> {
-    [header(), row(b"x"), complete("SELECT 1"), ready()].concat()
+    [begun(), header(), row(b"x"), complete("SELECT 1"), ready()].concat()
+}
+
+/// Messages of a correct server before the rows of a statement.
+pub fn begun() -> Vec<u8> {
+    [message(b'1', &[]), message(b'2', &[])].concat()
 }
 
 /// Serves one connection: reads the startup message, and then runs `script`.
@@ -85,11 +90,24 @@ pub fn hear(stream: &mut TcpStream) -> Vec<u8> {
     body
 }
 
+/// Reads the messages of a round trip. Returns the length of the first one.
+pub fn hear_flight(stream: &mut TcpStream) -> usize {
+    let length = hear(stream).len();
+    let mut tag = [0];
+    while stream.peek(&mut tag).is_ok_and(|read| read == 1) {
+        hear(stream);
+        if tag == [b'S'] {
+            break;
+        }
+    }
+    length
+}
+
 /// Serves one connection: completes the login, reads a query, and sends these bytes.
 pub fn answering(answer: Vec<u8>) -> (String, JoinHandle<()>) {
     serve(move |stream| {
         stream.write_all(&good_greeting()).unwrap();
-        hear(stream);
+        hear_flight(stream);
         let _ = stream.write_all(&answer);
     })
 }

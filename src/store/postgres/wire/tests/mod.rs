@@ -10,7 +10,7 @@ mod urls;
 use std::time::Duration;
 
 use super::password::Sources;
-use super::{Connection, Url, WireFault};
+use super::{Connection, ServerAnswer, Statement, Url, WireFault};
 use rig::LONG;
 
 fn open(url: &str, password: Option<&str>) -> Result<Connection, WireFault> {
@@ -28,3 +28,13 @@ fn refused(url: &str, password: Option<&str>) -> WireFault {
 
 /// Timeout that a test lets expire.
 const SHORT: Duration = Duration::from_millis(300);
+
+/// Sends statements, which a semicolon and a space separate.
+fn flight(
+    connection: &mut Connection,
+    sql: &str,
+    patience: Duration,
+) -> Result<Vec<ServerAnswer>, WireFault> {
+    let statements: Vec<Statement> = sql.split("; ").map(|one| Statement::new(one.to_owned())).collect();
+    connection.round_trip(&statements.iter().collect::<Vec<_>>(), patience)
+}

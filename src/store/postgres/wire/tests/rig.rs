@@ -21,7 +21,7 @@ pub fn server() -> &'static Server {
 
 #[track_caller]
 pub fn superuser_sql(sql: &str) -> Vec<ServerAnswer> {
-    superuser().flight(sql, LONG).unwrap()
+    superuser().script(sql, LONG).unwrap()
 }
 
 pub fn superuser() -> Connection {

@@ -1,0 +1,207 @@
+//! Statements with their parameters, and the answers of a server.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::ops::Range;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use postgres_protocol::message::frontend::{self, BindError};
+use postgres_protocol::types::{ArrayDimension, array_to_sql};
+use postgres_protocol::{IsNull, Oid};
+
+/// Length of the message that ends a round trip, in bytes.
+pub(super) const SYNC: usize = 5;
+
+const TEXT: Oid = 25;
+const BYTES: Oid = 17;
+const TEXTS: Oid = 1009;
+
+/// SQL expression for the time of the server's clock, in milliseconds since 1970.
+const SERVER_NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// Completes a text of SQL: `@now` stands for the time of the server's clock in milliseconds since
+/// 1970, and another at sign for the schema, which is a quoted identifier.
+pub(super) fn complete(sql: &str, schema: &str) -> String {
+    sql.replace("@now", SERVER_NOW).replace('@', schema)
+}
+
+/// One SQL statement, in which `$1` stands for its first parameter, `@` for the schema of the
+/// connection's URL, and `@now` for the time of the server's clock in milliseconds since 1970.
+#[derive(Debug, Clone)]
+pub struct Statement {
+    sql: Cow<'static, str>,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    pub fn new(sql: impl Into<Cow<'static, str>>) -> Statement {
+        Statement { sql: sql.into(), values: Vec::new() }
+    }
+
+    /// Adds the next parameter.
+    pub fn with(mut self, value: impl Into<Value>) -> Statement {
+        self.values.push(value.into());
+        self
+    }
+
+    /// Appends the messages that execute the statement. Error if a text contains NUL.
+    pub(super) fn write(&self, schema: &str, buffer: &mut BytesMut) -> Result<(), String> {
+        let types = self.values.iter().map(|value| match value {
+            Value::Null | Value::Text(_) => 0,
+            Value::Bytes(_) => BYTES,
+            Value::Texts(_) | Value::Table(_) => TEXTS,
+        });
+        let formats = self.values.iter().map(|value| match value {
+            Value::Null | Value::Text(_) => 0,
+            Value::Bytes(_) | Value::Texts(_) | Value::Table(_) => 1,
+        });
+        let bound = |error| match error {
+            BindError::Conversion(error) => error.to_string(),
+            BindError::Serialization(error) => error.to_string(),
+        };
+        frontend::parse("", &complete(&self.sql, schema), types, buffer)
+            .map_err(|error| error.to_string())?;
+        frontend::bind("", "", formats, &self.values, Value::write, [], buffer).map_err(bound)?;
+        frontend::describe(b'P', "", buffer).map_err(|error| error.to_string())?;
+        frontend::execute("", 0, buffer).map_err(|error| error.to_string())
+    }
+}
+
+/// A parameter. The server converts a text to the type that the statement needs.
+#[derive(Debug, Clone)]
+pub enum Value {
+    Null,
+    Text(String),
+    Bytes(Vec<u8>),
+    /// An array of texts.
+    Texts(Vec<String>),
+    /// An array of rows, which all have the same number of texts.
+    Table(Vec<Vec<Option<String>>>),
+}
+
+/// Reason why a parameter can't be sent.
+type EncodeError = Box<dyn Error + Send + Sync>;
+
+impl Value {
+    fn write(&self, buffer: &mut BytesMut) -> Result<IsNull, EncodeError> {
+        match self {
+            Value::Null => return Ok(IsNull::Yes),
+            Value::Text(text) => return write_text(text, buffer),
+            Value::Bytes(bytes) => buffer.put_slice(bytes),
+            Value::Texts(texts) => {
+                array_to_sql(
+                    dimensions([texts.len()])?,
+                    TEXT,
+                    texts,
+                    |text, buffer| write_text(text, buffer),
+                    buffer,
+                )?;
+            }
+            Value::Table(rows) => {
+                let sizes = [rows.len(), rows.first().map_or(0, Vec::len)];
+                let write = |text: &Option<String>, buffer: &mut BytesMut| match text {
+                    Some(text) => write_text(text, buffer),
+                    None => Ok(IsNull::Yes),
+                };
+                array_to_sql(dimensions(sizes)?, TEXT, rows.iter().flatten(), write, buffer)?;
+            }
+        }
+        Ok(IsNull::No)
+    }
+}
+
+/// Returns the dimensions of an array. One without elements has no dimension.
+fn dimensions<const N: usize>(sizes: [usize; N]) -> Result<Vec<ArrayDimension>, EncodeError> {
+    let sizes = if sizes.contains(&0) { &[][..] } else { &sizes[..] };
+    sizes.iter().map(|size| Ok(ArrayDimension { len: i32::try_from(*size)?, lower_bound: 1 })).collect()
+}
+
+fn write_text(text: &str, buffer: &mut BytesMut) -> Result<IsNull, EncodeError> {
+    if text.contains('\0') {
+        return Err("a text with a zero character can't be kept in PostgreSQL".into());
+    }
+    buffer.put_slice(text.as_bytes());
+    Ok(IsNull::No)
+}
+
+macro_rules! shown_as_text {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Value {
+            fn from(value: $type) -> Value {
+                Value::Text(value.to_string())
+            }
+        }
+    )*};
+}
+
+shown_as_text!(&str, &String, bool, i64, u32, u64, u128, usize, uuid::Uuid);
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::Bytes(bytes.to_vec())
+    }
+}
+
+impl From<Vec<String>> for Value {
+    fn from(texts: Vec<String>) -> Value {
+        Value::Texts(texts)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Value {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// Answer of the server to one statement.
+#[derive(Debug, Default)]
+pub struct ServerAnswer {
+    /// Rows that a query returned, in the server's order. Empty for other statements.
+    pub rows: Vec<Row>,
+}
+
+impl ServerAnswer {
+    /// Returns the first row.
+    pub fn row(&self) -> Option<&Row> {
+        self.rows.first()
+    }
+}
+
+/// A row of texts.
+#[derive(Debug)]
+pub struct Row {
+    pub(super) bytes: Bytes,
+    pub(super) columns: Vec<Option<Range<usize>>>,
+}
+
+impl Row {
+    /// Returns the text of a column, counted from 0. `None` for NULL or a column that does not
+    /// exist.
+    pub fn get(&self, at: usize) -> Option<&str> {
+        let range = self.columns.get(at)?.clone()?;
+        // The parser of rows has already checked the encoding.
+        std::str::from_utf8(self.bytes.get(range)?).ok()
+    }
+
+    /// Returns an owned copy of the text of a column, like [`Row::get`].
+    pub fn text(&self, at: usize) -> Option<String> {
+        self.get(at).map(str::to_owned)
+    }
+
+    /// Parses a column. `None` also for an invalid text.
+    pub fn number<T: std::str::FromStr>(&self, at: usize) -> Option<T> {
+        self.get(at)?.parse().ok()
+    }
+
+    /// True if a boolean column is true.
+    pub fn is(&self, at: usize) -> bool {
+        self.get(at) == Some("t")
+    }
+}
