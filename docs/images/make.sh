@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the pictures of the README: watch.svg and report.png, from what a few agents really do.
+# Makes the pictures of README.md and docs/GUIDE.md: watch.svg and report.png, from what a few agents really do.
 #
 #     sh docs/images/make.sh
 #
