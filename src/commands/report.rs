@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
-use crate::engine::views::doings;
+use crate::engine::views::activity;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::report::progress::Unit;
 use crate::report::text::count;
@@ -32,8 +32,8 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     let mut status = Status::Done;
     let mut progress = session.out.progress(Unit::Agents, Some(names.len() as u64));
     for name in &names {
-        match store.agent(name).and_then(|agent| doings(&agent, since, now)) {
-            Ok(doings) => chronicle.agents.push(doings),
+        match store.agent(name).and_then(|agent| activity(&agent, since, now)) {
+            Ok(activity) => chronicle.agents.push(activity),
             // A named agent that does not exist is an error, and no page is written.
             Err(error @ Error::NoAgent { .. }) if !args.agents.is_empty() => return Err(error),
             // The agent was deleted after the names were listed.

@@ -7,12 +7,12 @@ use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
 use crate::engine::environment::claimant;
-use crate::engine::follow::{Heard, may_be_elsewhere};
+use crate::engine::follow::{ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
-use crate::engine::task_input::{nobody, say};
+use crate::engine::task_input::{refusal, send};
 use crate::engine::tasks::{self, TaskAction, is_ours};
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
@@ -75,9 +75,9 @@ pub fn task(session: &mut Session, command: TaskCommand) -> Result<Status> {
             let dir = agent.workdir().task(id);
             let elsewhere =
                 if may_be_elsewhere(agent, &dir) { machine_of(session, agent, id, stream)? } else { None };
-            let heard = Heard { agent, dir, stream, last: bytes, elsewhere };
+            let output = ProcessOutput { agent, dir, stream, last: bytes, elsewhere };
             let object = |text: &str| json!({ "task_id": id, "text": text });
-            heard.tell(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
+            output.print(session, follow, object, || Ok(read(agent, id)?.status.is_terminal()))?;
             Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
@@ -273,7 +273,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     let is_elsewhere = agent.is_leased_elsewhere(Subject::Task(id))?;
     let is_away = away_task(agent, &task, session.clock.now())?.is_some();
     if !is_elsewhere && agent.store().is_remote() && is_away {
-        return Err(nobody(&task, "no supervisor looks after it now"));
+        return Err(refusal(&task, "no supervisor looks after it now"));
     }
     if !is_elsewhere {
         refuse_elsewhere(session, agent, &task)?;
@@ -283,7 +283,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
         said.push('\n');
     }
     if is_elsewhere {
-        say(Context::new(session, agent), &task, said.as_bytes())?;
+        send(Context::new(session, agent), &task, said.as_bytes())?;
     } else {
         let path = agent.workdir().task(id).stdin();
         supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;

@@ -431,7 +431,7 @@ fn deliver(
     };
     let delivered = delivery::deliver(Context::new(session, &agent), &policy, &trigger, delivery)?;
     if let Some(forecast) = delivered.forecast.as_ref().filter(|_| !delivered.admitted.duplicate) {
-        delivery::note_if_in_vain(session, agent.name(), forecast);
+        delivery::note_without_effect(session, agent.name(), forecast);
     }
     let object = delivery::delivered(&trigger, &delivered);
     session.out.result(&object, |_| delivered.admitted.id.to_string());

@@ -92,15 +92,15 @@ fn arrive(
     admitted: delivery::AdmittedDelivery,
 ) -> Result<AdmittedArrival> {
     let agent = context.agent;
-    let anew = AdmittedArrival::anew(admitted.id());
+    let queued = AdmittedArrival::queued(admitted.id());
     match admitted {
         delivery::AdmittedDelivery::Message(message) if message.dedupe_key.is_some() => {
             let answer = admit_each_once(context, policy, vec![*message], None)?.pop();
-            Ok(answer.unwrap_or(anew))
+            Ok(answer.unwrap_or(queued))
         }
-        delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| anew),
+        delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| queued),
         delivery::AdmittedDelivery::Hint { hint, dedupe_key: None } => {
-            agent.arrive_hint(&hint).map(|()| anew)
+            agent.arrive_hint(&hint).map(|()| queued)
         }
         delivery::AdmittedDelivery::Hint { hint, dedupe_key: Some(key) } => {
             let (now, window) = (context.session.clock.now(), policy.limits.dedupe_window);
@@ -108,13 +108,13 @@ fn arrive(
             let state = locked.state()?;
             let seen = locked.look_past_inbox();
             if let Some(entry) = seen.admitted_under(&key, now, window, state.revision)? {
-                return Ok(repeat(&entry, false));
+                return Ok(duplicate_of(&entry, false));
             }
             locked.forget_old_keys(now, window)?;
             let mut draft = context.draft_of(&seen, state)?;
             admit_hint(&mut draft, *hint, key);
             context.commit(&locked, draft)?;
-            Ok(anew)
+            Ok(queued)
         }
     }
 }
@@ -135,14 +135,14 @@ pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
 }
 
 /// Adds the expected effect of a hint to a JSON answer.
-pub fn foretell(answer: &mut Value, forecast: &Forecast) {
+pub fn add_forecast(answer: &mut Value, forecast: &Forecast) {
     answer["runs"] = json!(forecast.runs);
     answer["why"] = json!(forecast.why);
 }
 
 /// Warns on stderr that no turn will run for a hint, unless the output is JSON, which has that in a
 /// field.
-pub fn note_if_in_vain(session: &Session, name: &AgentName, forecast: &Forecast) {
+pub fn note_without_effect(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));
     }
@@ -168,7 +168,7 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
         "duplicate": admitted.duplicate,
     });
     if let Some(forecast) = forecast.as_ref().filter(|_| !admitted.duplicate) {
-        foretell(&mut answer, forecast);
+        add_forecast(&mut answer, forecast);
     }
     answer
 }
@@ -181,7 +181,7 @@ pub struct AdmittedArrival {
 }
 
 impl AdmittedArrival {
-    pub fn anew(id: MessageId) -> AdmittedArrival {
+    pub fn queued(id: MessageId) -> AdmittedArrival {
         AdmittedArrival { id, status: MessageStatus::Queued, duplicate: false }
     }
 }
@@ -206,18 +206,18 @@ pub fn admit_each_once(
     for message in messages {
         if let Some(key) = &message.dedupe_key {
             if let Some(id) = keys.get(key) {
-                answers.push(AdmittedArrival { duplicate: true, ..AdmittedArrival::anew(*id) });
+                answers.push(AdmittedArrival { duplicate: true, ..AdmittedArrival::queued(*id) });
                 continue;
             }
             if let Some(entry) = seen.admitted_under(key, now, window, state.revision)? {
                 let claimed =
                     state.current_run.as_ref().is_some_and(|run| run.message_id == entry.message_id);
-                answers.push(repeat(&entry, claimed));
+                answers.push(duplicate_of(&entry, claimed));
                 continue;
             }
             keys.insert(key.clone(), message.id);
         }
-        answers.push(AdmittedArrival::anew(message.id));
+        answers.push(AdmittedArrival::queued(message.id));
         new.push(message);
     }
     if new.is_empty() {
@@ -235,7 +235,7 @@ pub fn admit_each_once(
     Ok(answers)
 }
 
-pub fn repeat(entry: &DedupeEntry, claimed: bool) -> AdmittedArrival {
+pub fn duplicate_of(entry: &DedupeEntry, claimed: bool) -> AdmittedArrival {
     let status = if claimed { MessageStatus::Dequeued } else { entry.status };
     AdmittedArrival { id: entry.message_id, status, duplicate: true }
 }

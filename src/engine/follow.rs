@@ -71,7 +71,7 @@ impl Follower {
 }
 
 /// Output of a process of an agent.
-pub struct Heard<'a> {
+pub struct ProcessOutput<'a> {
     pub agent: &'a Agent<'a>,
     /// Directory of its run or task.
     pub dir: Dir,
@@ -87,10 +87,10 @@ pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
     agent.store().is_remote() && !dir.exists()
 }
 
-impl Heard<'_> {
+impl ProcessOutput<'_> {
     /// Prints the output so far, and with `--follow` all further output until the process has
     /// ended. `object` makes a JSON object of a chunk.
-    pub fn tell(
+    pub fn print(
         &self,
         session: &mut Session,
         is_followed: bool,

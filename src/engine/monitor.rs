@@ -19,7 +19,7 @@ use crate::rules::transition::preemption::{force, request, tell_to_end};
 use crate::store::{Agent, HeldLease, StoreVersion};
 
 use super::context::{Context, has_command_section};
-use super::resources::making_way_when_low;
+use super::resources::yielding_when_low;
 
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
@@ -251,7 +251,7 @@ const RELIEF: Span = Span::from_secs(60);
 impl<O> TurnMonitor<'_, O> {
     /// Asks this turn to yield if the machine is low on memory or disk, and no other turn is to
     /// yield first. A failed measurement is retried at the next one.
-    fn make_way_if_low(&mut self) {
+    fn yield_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
         }
@@ -260,7 +260,7 @@ impl<O> TurnMonitor<'_, O> {
         let dir = store.anchor().path();
         let left = FreeResources { memory: machine::available_memory(), disk: machine::free_disk(dir) };
         let Some(reason) = lacks(&self.preemption.critical, &left) else { return };
-        let turns = making_way_when_low(store, self.context.session.clock.now()).unwrap_or_default();
+        let turns = yielding_when_low(store, self.context.session.clock.now()).unwrap_or_default();
         if first_to_go(&turns).is_some_and(|turn| turn.run_id == self.run_id) {
             let grace = self.preemption.grace;
             let _ = self.context.try_change(|draft| request(draft, reason, grace, Some(RELIEF)));
@@ -287,7 +287,7 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     fn ask(&mut self) -> Fate {
         // The tick asks often enough to need no timer for this.
         self.age.show();
-        self.make_way_if_low();
+        self.yield_if_low();
         asked_by(self.run.ask(), self.measured_at)
     }
 

@@ -227,7 +227,7 @@ pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<O
 
 /// Returns the turns on this machine that would yield if it is low on memory or disk, as far as is
 /// known.
-pub fn making_way_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
+pub fn yielding_when_low(store: &Store, now: Time) -> Result<Vec<Occupying>> {
     let gives_way =
         |policy: &Policy, is_here: bool| is_here && policy.preemption.critical != Critical::default();
     let names = store.agents()?;
@@ -335,7 +335,7 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
 /// Asks the least urgent turn that holds the lacked resource to yield, if the agent is more urgent
 /// by the margin. Must be called without a lock. The request takes the other agent's lock; if that
 /// is busy, the next step retries.
-pub fn ask_for(context: Context<'_>, priority: i32, lacked: Resource) {
+pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
     let asked = try_to_ask(context, priority, lacked);
     if let Err(error) = asked {
         context.session.out.note(&format!("{}: {error}", context.agent.name()));
@@ -355,12 +355,12 @@ fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<(
     })?;
     let Some(asked) = asked.filter(|asked| asked.made) else { return Ok(()) };
     session.out.detail(&format!("{}: asked {} for its {lacked}", agent.name(), turn.agent));
-    requested(Context::new(session, &other), &asked.state);
+    run_preempt_hook(Context::new(session, &other), &asked.state);
     Ok(())
 }
 
 /// Runs the hook of a request that has been committed.
-pub fn requested(context: Context<'_>, state: &State) {
+pub fn run_preempt_hook(context: Context<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
     if let Some(hook) = hooks::find(context, installed::ON_PREEMPT_REQUEST) {
         let reason = request.map(|request| request.reason.clone());

@@ -190,7 +190,7 @@ fn act(
             let priority = i32::from(draft.records.policy.scheduler.priority);
             let report = commit(context, &locked, draft, decision_report)?;
             drop(locked);
-            resources::ask_for(context, priority, shortage.resource);
+            resources::ask_to_yield(context, priority, shortage.resource);
             Ok(report)
         }
         Decision::StartRecovery { .. } => {

@@ -29,7 +29,7 @@ pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<D
         let Some(file) = &waiting.pop_front() else { break };
         count += 1;
         let Records { state, policy, .. } = &draft.records;
-        let Some(Ok(message)) = read_drop(context, &seen, policy, file)? else { continue };
+        let Some(Ok(message)) = read_submission(context, &seen, policy, file)? else { continue };
         let first = load::first_of_its_key(&seen, &message, state, policy, draft.now())?;
         bytes += message.body.bytes();
         if first.is_none_or(|first| first == message.id) {
@@ -80,7 +80,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
                 continue;
             }
         };
-        match read_drop(context, &seen, &draft.records.policy, &taken)? {
+        match read_submission(context, &seen, &draft.records.policy, &taken)? {
             None => continue,
             Some(Ok(message)) => {
                 let Records { state, policy, .. } = &draft.records;
@@ -149,7 +149,7 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
 
 /// Reads a hand-written file: its message, or the reason why it is malformed; `None` if the file is
 /// gone. The id is derived from the file, so that admitting it again after a crash is idempotent.
-pub fn read_drop(
+pub fn read_submission(
     context: Context<'_>,
     seen: &Snapshot<'_>,
     policy: &Policy,

@@ -28,14 +28,14 @@ const AT_A_TIME: Duration = Duration::from_millis(500);
 
 /// Sends input to a task whose supervisor is on another machine, and waits until that has taken it.
 /// Error when the supervisor does not take it; then the rest is withdrawn.
-pub fn say(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
+pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let session = context.session;
     let Some(input) = context.agent.task_input(task.id)? else { return Ok(()) };
     let words = session.clock.stamp()?.mint();
     match input.say(words, bytes)? {
         InputAnswer::Waits => {}
-        InputAnswer::Nobody => return Err(nobody(task, "its supervisor is gone, or the task has ended")),
-        InputAnswer::Full => return Err(nobody(task, "more than that waits for it already, or would")),
+        InputAnswer::Nobody => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
+        InputAnswer::Full => return Err(refusal(task, "more than that waits for it already, or would")),
     }
     let until = Instant::now().checked_add(session.patience().as_std().saturating_add(HEARD_IN));
     loop {
@@ -51,14 +51,14 @@ pub fn say(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
                 // The supervisor has taken all input, like a pipe with a larger buffer.
                 (0, true) => Ok(()),
                 (_, true) => {
-                    Err(nobody(task, &format!("it took {taken} of {} bytes and no more", bytes.len())))
+                    Err(refusal(task, &format!("it took {taken} of {} bytes and no more", bytes.len())))
                 }
                 (_, false) => {
                     let why = format!(
                         "it ended, or its supervisor, when it had taken {taken} of {} bytes",
                         bytes.len()
                     );
-                    Err(nobody(task, &why))
+                    Err(refusal(task, &why))
                 }
             };
         }
@@ -67,7 +67,7 @@ pub fn say(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
 }
 
 /// Returns the refusal of input that the command does not read.
-pub fn nobody(task: &Task, why: &str) -> Error {
+pub fn refusal(task: &Task, why: &str) -> Error {
     Error::refused("nobody_listens", format!("{} on {}: {why}", task.id, task.host))
         .with_hint("`dormouse task status` shows whether it still runs")
 }
@@ -102,7 +102,7 @@ impl<'a> InputReceiver<'a> {
     }
 
     /// Takes new input, as far as the command reads it. Returns the pause before the next query.
-    fn hear(&mut self, input: &dyn TaskInput) -> Duration {
+    fn receive(&mut self, input: &dyn TaskInput) -> Duration {
         let begun = Instant::now();
         let mut has_heard = false;
         while begun.elapsed() < AT_A_TIME {
@@ -155,7 +155,7 @@ impl Monitor for InputReceiver<'_> {
         }
         let Ok(Some(input)) = self.agent.task_input(self.id) else { return fate };
         if Instant::now() >= self.next {
-            self.next = Instant::now() + self.hear(&*input);
+            self.next = Instant::now() + self.receive(&*input);
         }
         asked_by(fate, Some(self.next))
     }

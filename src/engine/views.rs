@@ -157,7 +157,7 @@ const SAID: u64 = 16 << 10;
 const LINES: usize = 200;
 
 /// Reads the detail view of one agent, without a lock.
-pub fn close_up(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
+pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     let line = line(agent, None, now)?;
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -254,7 +254,7 @@ impl LastOutput {
 
 /// Returns the activity of an agent since `since`, and its state at `now`. Takes no lock. Ended
 /// records are read only from the month of `since` on.
-pub fn doings(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
+pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = line(agent, None, now)?;
     agent.look(|seen, state| {
         let mut turns: Vec<ShownTurn> = seen.runs_since(since)?.into_iter().map(ShownTurn::from).collect();

@@ -5,7 +5,7 @@ pub mod logs;
 use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, EventsArgs, RunCommand};
-use crate::engine::follow::{Beginning, Follower, Heard, may_be_elsewhere};
+use crate::engine::follow::{Beginning, Follower, ProcessOutput, may_be_elsewhere};
 use crate::engine::lookup::{self, ResolvedId};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
@@ -134,10 +134,10 @@ fn show_output(
     let dir = agent.workdir().run(run);
     let elsewhere =
         if may_be_elsewhere(agent, &dir) { machine_of(session, agent, run, stream)? } else { None };
-    let heard = Heard { agent, dir, stream, last: None, elsewhere };
+    let output = ProcessOutput { agent, dir, stream, last: None, elsewhere };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
     let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
-    heard.tell(session, is_followed, object, has_ended)?;
+    output.print(session, is_followed, object, has_ended)?;
     Ok(Status::Done)
 }
 

@@ -7,7 +7,7 @@ use crate::commands::words::{parse, parse_optional};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::owner::away;
-use crate::engine::resources::requested;
+use crate::engine::resources::run_preempt_hook;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
@@ -41,7 +41,7 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     else {
         return Ok(Status::Done);
     };
-    requested(Context::new(session, &agent), &state);
+    run_preempt_hook(Context::new(session, &agent), &state);
     let object = json!({
         "agent": agent.name(),
         "run_id": run.run_id,

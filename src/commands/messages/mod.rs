@@ -54,7 +54,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     let name = parse("AGENT", &args.agent)?;
     if let Some((message, status)) = unseen::enqueue(session, &store, &name, &args)? {
         session.is_about(&name);
-        say(session, &name, &AdmittedArrival::anew(message.id));
+        say(session, &name, &AdmittedArrival::queued(message.id));
         say_if_closed(session, &name, status);
         return Ok(Status::Done);
     }
@@ -160,13 +160,13 @@ pub fn take(
         agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
     }
     if message.dedupe_key.is_some() || later.is_some() {
-        let admitted = AdmittedArrival::anew(message.id);
+        let admitted = AdmittedArrival::queued(message.id);
         let answer =
             admit_each_once(Context::new(session, agent), &voice.policy, vec![message], later)?.pop();
         return Ok(answer.unwrap_or(admitted));
     }
     agent.arrive(&message)?;
-    Ok(AdmittedArrival::anew(message.id))
+    Ok(AdmittedArrival::queued(message.id))
 }
 
 fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
@@ -295,7 +295,7 @@ fn admit_batch(
     let mut answers = answers.into_iter();
     let mut admitted = |(key, once): (InboxKey, bool)| {
         let answer = if once { answers.next() } else { None };
-        answer.unwrap_or(AdmittedArrival::anew(key.id))
+        answer.unwrap_or(AdmittedArrival::queued(key.id))
     };
     Ok(staged.into_iter().map(&mut admitted).collect())
 }
@@ -432,8 +432,8 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     agent.arrive_hint(&hint)?;
     let mut object = json!({ "agent": agent.name(), "hint_id": hint.id });
     if let Some(forecast) = &forecast {
-        delivery::foretell(&mut object, forecast);
-        delivery::note_if_in_vain(session, agent.name(), forecast);
+        delivery::add_forecast(&mut object, forecast);
+        delivery::note_without_effect(session, agent.name(), forecast);
     }
     session.out.result(&object, |_| hint.id.to_string());
     Ok(Status::Done)

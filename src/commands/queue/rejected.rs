@@ -10,7 +10,7 @@ use crate::commands::words::{agents_behind, required_agent};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::session::Session;
-use crate::engine::submissions::read_drop;
+use crate::engine::submissions::read_submission;
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
@@ -187,7 +187,7 @@ fn judge(
         Reads::Fits => Some(Ok(())),
         Reads::Not(why) => Some(Err(why)),
         Reads::Dropped(file) => {
-            read_drop(Context::new(session, agent), &seen, policy, &file)?.map(|made| made.map(drop))
+            read_submission(Context::new(session, agent), &seen, policy, &file)?.map(|made| made.map(drop))
         }
     })
 }

@@ -12,7 +12,7 @@ use fleet::Fleet;
 
 use crate::cli;
 use crate::engine::session::{Session, agents};
-use crate::engine::views::{self, LastOutput, close_up};
+use crate::engine::views::{self, LastOutput, detail};
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
@@ -347,7 +347,7 @@ impl Dashboard {
             if self.store.is_remote() {
                 heard.follow_records(&agent);
             }
-            close_up(&agent, session.clock.now())
+            detail(&agent, session.clock.now())
         });
         let seen = seen.map_err(|error| error.to_string());
         self.near = Some(DetailState { name, seen, said, heard, has_more: true, from });
