@@ -208,7 +208,7 @@ fn act(
             arrivals::reduce(&mut draft, message, continuation);
             let mut records = context.commit(&locked, draft)?;
             records.inbox.head = None;
-            load::offer_first(&locked.look_again()?, &mut records.inbox)?;
+            load::offer_first(&locked.look_again(), &mut records.inbox)?;
             let posture = posture(&records).posture;
             Ok(StepReport { scheduling_posture: Some(posture), ..report(&records.state, decision_report) })
         }

@@ -22,7 +22,7 @@ use super::lookup::check_named;
 /// Admits the messages of hand-written files to a draft, as many as one step takes in, without
 /// changing a file.
 pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
-    let seen = context.agent.snapshot()?;
+    let seen = context.agent.snapshot();
     let most = at_once(&draft.records.policy);
     let (mut count, mut bytes) = (0, 0);
     while count < most && bytes < AT_ONCE {
@@ -67,7 +67,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     let mut stuck = Vec::new();
     let mut count = 0;
     let mut bytes = 0;
-    let seen = locked.look_again()?;
+    let seen = locked.look_again();
     for file in seen.dropped()? {
         if count + stuck.len() >= most || bytes >= AT_ONCE {
             break;

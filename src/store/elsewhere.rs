@@ -9,6 +9,7 @@
 
 pub mod input;
 mod lease;
+mod view;
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -22,15 +23,17 @@ use crate::model::message::InboxKey;
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
+use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
-use super::dir::Subject;
 use super::settings::Settings;
 
 use input::TaskInput;
 
+pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
-pub use lease::{Beat, Claim, Lease, LeaseClaimant};
+pub use lease::{Beat, Claim, Lease, LeaseClaimant, Subject};
+pub use view::{Order, ReadView};
 
 /// Kind of the error of a read whose revision has changed before the end: the reader tries again.
 pub const CHANGED: &str = "changed";
@@ -257,64 +260,6 @@ pub trait AgentRecords: Debug {
     ) -> Result<std::result::Result<(), Span>>;
 }
 
-/// One revision of an agent's records.
-pub trait ReadView: Debug {
-    fn state(&self) -> Result<String>;
-
-    /// Returns the open records of a kind, in order of id.
-    fn open(&self, plane: Plane) -> Result<Vec<String>>;
-
-    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>>;
-
-    /// Returns the plan of an open work item.
-    fn plan(&self, work: &str) -> Result<Option<String>>;
-
-    /// Returns the keys of the messages in the inbox, in processing order, at most `count`.
-    fn messages(&self, count: usize) -> Result<Vec<InboxKey>>;
-
-    /// Returns a message that is in the inbox.
-    fn message(&self, key: InboxKey) -> Result<Option<String>>;
-
-    /// Calls `each` with the texts of those of the messages that are in the inbox.
-    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()>;
-
-    /// Returns the hints in the inbox, in order of id.
-    fn hints(&self) -> Result<Vec<(MessageId, String)>>;
-
-    /// Returns the entry of a dedupe key, whenever it was admitted.
-    fn key(&self, key: &str) -> Result<Option<String>>;
-
-    /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
-    /// first, until it returns `false`. With ids: only with lines of those records.
-    fn ended(
-        &self,
-        kinds: &[&'static str],
-        ids: Option<&[String]>,
-        each: &mut dyn FnMut(&str) -> Result<bool>,
-    ) -> Result<()>;
-
-    /// Calls `each` with the lines of the archive and the events from before a moment, as the
-    /// pieces that made them, without the remains of removed months ([`ENDED`]). The cost grows
-    /// with the number of lines.
-    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
-
-    /// Calls `each` with the lines of events, until it returns `false`: the oldest first from a
-    /// moment on, or the newest first.
-    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()>;
-
-    /// Calls `each` with all pieces of the agent: lines in the order of their writing. Dedupe keys
-    /// are not among them, as a store makes them out of the others.
-    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()>;
-}
-
-/// Order of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// Oldest first. With a moment: none that is older.
-    Since(Option<Time>),
-    NewestFirst,
-}
-
 /// An agent's lock, and the records as they are under it. Dropping it gives the lock back.
 pub trait Txn: Debug {
     /// Returns the time that this process waited for the lock.
@@ -361,6 +306,20 @@ pub enum Arrival {
 /// unfinished step.
 pub fn at_once() -> Time {
     Time::from_millis(0)
+}
+
+/// When an agent has something to do.
+pub fn due(state: &State) -> Option<Time> {
+    let is_unfinished = state.current_run.is_some()
+        || state.open_tasks > 0
+        || !state.outbox.is_empty()
+        || state.is_to_be_told()
+        || state.resting.is_none();
+    match &state.moved {
+        Some(_) => None,
+        None if is_unfinished => Some(at_once()),
+        None => state.next_due_at,
+    }
 }
 
 /// Maximum length of a part of a checkpoint, in bytes.

@@ -46,13 +46,13 @@ pub mod git {
 }
 
 pub use dir::{
-    Appeared, Aside, Checkup, Collected, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile,
-    LockGuard, NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept,
-    TakenFile, Touched, Waiting,
+    Appeared, Aside, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
+    NewAgent, Occupant, Opener, ReadableRecords, Reads, Rejected, Remedy, Sharing, Subject, Swept, TakenFile,
+    Touched, Waiting,
 };
 pub use dir::{News, Told};
 pub use elsewhere::{DatabaseRole, DueAgents, at_once};
 pub use seam::{
-    Agent, AgentImport, AgentTxn, AsFiles, HeldLease, RecordWatch, Slot, Snapshot, Store, StoreVersion,
-    is_url, moved_away,
+    Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store,
+    StoreVersion, is_url, moved_away,
 };

@@ -212,14 +212,14 @@ impl ArgumentKind {
 }
 
 /// Lookup in the records of one agent.
-struct Search<'a> {
-    seen: &'a Snapshot<'a>,
+struct Search<'a, 's> {
+    seen: &'a Snapshot<'s>,
     state: &'a State,
     typed: &'a str,
     now: Time,
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
     fn begun(&self, words: impl Iterator<Item = Candidate>) -> Vec<Candidate> {
         words.filter(|(word, _)| word.starts_with(self.typed)).take(MOST_IDS).collect()
     }

@@ -194,13 +194,13 @@ fn is_spoken_to(session: &Session, agent: &Agent<'_>) -> Result<bool> {
 /// before it reads them, the next run of its message gets them.
 fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
     let mut open = Context::new(session, agent).open()?;
-    let seen = open.locked.look_again()?;
+    let seen = open.locked.look_again();
     let mut messages = Vec::new();
-    for waiting in interjections_in(&seen, &open.draft.records.state)? {
-        if told.contains(&waiting.key.id) {
-            messages.extend(seen.try_read(&waiting)?.and_then(std::result::Result::ok));
-        }
+    let interjections = interjections_in(&seen, &open.draft.records.state)?;
+    for waiting in interjections.iter().filter(|waiting| told.contains(&waiting.key.id)) {
+        messages.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
     }
+    drop(seen);
     if !messages.is_empty() {
         rules::interject(&mut open.draft, run_id, &messages)?;
         open.commit()?;

@@ -252,7 +252,7 @@ fn change(
     let state = locked.state()?;
     let message = find(&locked.look(&state)?, found.id)?
         .ok_or(Error::NoRecord { what: "message", id: found.id.to_string() })?;
-    let mut draft = desk.draft_of(&locked.look_again()?, state.clone())?;
+    let mut draft = desk.draft_of(&locked.look_again(), state.clone())?;
     rule(&mut draft, message, &state)?;
     desk.commit(&locked, draft)?;
     std::mem::drop(locked);

@@ -1,7 +1,6 @@
 //! One agent's records, read without a lock.
 
 use std::path::Path;
-use std::time::Instant;
 
 use crate::beneath::{Content, Spot, Version};
 use crate::error::{Error, Result};
@@ -17,13 +16,9 @@ use super::change::DirTxn;
 use super::journal::{FoundJournal, Journal, JournalEntry};
 use super::layout::{self, AgentDir};
 use super::record::{decode, encode};
-use super::snapshot::DirSnapshot;
+use super::snapshot::DirReadView;
 use super::view::View;
 use super::{DirStore, aside, config, files, inbox, lock};
-
-/// Minimum number of attempts of a reader to read one revision while other commands change the
-/// records, even if its patience is shorter.
-const READ_ATTEMPTS: u32 = 100;
 
 /// An agent of an open store.
 #[derive(Debug, Clone)]
@@ -129,52 +124,16 @@ impl<'s> DirAgent<'s> {
         }
     }
 
-    /// The records as they are now, without the lock. Other commands may change them while they are
-    /// read.
-    pub(in crate::store) fn snapshot(&self) -> Result<DirSnapshot<'_>> {
+    /// Returns one revision, to be read without the lock. Other commands may change the records.
+    pub(in crate::store) fn see(&self) -> Result<DirReadView<'_>> {
         let state = self.state_file()?;
-        Ok(DirSnapshot::new(self, View::over(&self.dir, self.pending(state.as_ref())?)))
+        Ok(DirReadView::of(self, View::over(&self.dir, self.pending(state.as_ref())?), Some(state)))
     }
 
-    /// Returns a snapshot without reading the journal. The caller has just seen that no transaction
-    /// was interrupted, or accepts records of a moment ago.
-    pub(in crate::store) fn glimpse(&self) -> DirSnapshot<'_> {
-        DirSnapshot::new(self, View::settled(&self.dir))
-    }
-
-    /// Calls `read` with one revision of the records, without a lock. This reads `state.json`
-    /// before and after that, and begins anew if the file has changed meanwhile, or if the journal
-    /// has another transaction to apply: such a transaction changes `state.json` after the other
-    /// files.
-    pub(in crate::store) fn look<T>(&self, read: impl Fn(DirSnapshot<'_>, State) -> Result<T>) -> Result<T> {
-        self.unless_gone(self.look_until_settled(read))
-    }
-
-    fn look_until_settled<T>(&self, read: impl Fn(DirSnapshot<'_>, State) -> Result<T>) -> Result<T> {
-        let start = Instant::now();
-        let mut attempts = 0;
-        loop {
-            let before = self.state_file()?;
-            let view = View::over(&self.dir, self.pending(before.as_ref())?);
-            let state =
-                if view.has_journal() { self.state_in(&view)? } else { self.state_of(before.as_ref())? };
-            let base_revision = view.base_revision();
-            let found = read(DirSnapshot::new(self, view), state);
-            // The journal is looked at before `state.json`, so that a line that is applied between
-            // the two shows there.
-            let now = View::over(&self.dir, self.pending(before.as_ref())?).base_revision();
-            let is_overtaken = now.is_some() && now != base_revision;
-            let bytes = |content: Option<Content>| content.map(|content| content.bytes);
-            if !is_overtaken && bytes(self.state_file()?) == bytes(before) {
-                return found;
-            }
-            attempts += 1;
-            let waited = start.elapsed();
-            if attempts >= READ_ATTEMPTS && waited >= self.store.opener.patience {
-                let holder = "a writer that never rests".to_owned();
-                return Err(Error::busy(self.dir.join(layout::STATE).path(), holder, waited));
-            }
-        }
+    /// Returns the present records without reading the journal. The caller has just seen that no
+    /// transaction was interrupted, or accepts records of a moment ago.
+    pub(in crate::store) fn glimpse(&self) -> DirReadView<'_> {
+        DirReadView::of(self, View::settled(&self.dir), None)
     }
 
     fn state_in(&self, view: &View<'_>) -> Result<State> {
@@ -184,13 +143,8 @@ impl<'s> DirAgent<'s> {
     }
 
     fn checked(&self, state: State) -> Result<State> {
-        let is_whole = if state.agent == self.name {
-            aside::check(&state)
-        } else {
-            let (of, here) = (&state.agent, &self.name);
-            Err(format!("the record of agent `{of}` lies in the directory of `{here}`"))
-        };
-        is_whole.map_err(|message| Error::damaged(self.dir.join(layout::STATE).path(), message))?;
+        aside::check_of(&self.name, &state)
+            .map_err(|message| Error::damaged(self.dir.join(layout::STATE).path(), message))?;
         Ok(state)
     }
 
@@ -278,7 +232,7 @@ impl DirTxn<'_> {
     }
 }
 
-fn missing(path: &Path) -> Error {
+pub(super) fn missing(path: &Path) -> Error {
     Error::damaged(path.to_owned(), "missing: every agent has one")
         .with_hint("bring it back from git or a backup; nothing is made up in its place")
 }

@@ -4,11 +4,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::model::id::AgentName;
 use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
 
-use super::drops::{Dropped, Rejected};
+use super::drops::Rejected;
+use super::inbox::Dropped;
 use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
@@ -30,6 +32,15 @@ pub struct PassedOver {
 
 fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
+}
+
+/// Checks that a state is that of this agent, and that a step may overwrite it. The error is the
+/// reason.
+pub fn check_of(agent: &AgentName, state: &State) -> std::result::Result<(), String> {
+    if state.agent != *agent {
+        return Err(format!("the record of agent `{}` lies in the directory of `{agent}`", state.agent));
+    }
+    check(state)
 }
 
 /// Checks that these fields can be read; otherwise the step must not overwrite the record. The
@@ -60,7 +71,7 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
 impl DirAgent<'_> {
     /// The names in the inbox of what no step could read or move, as far as it has not changed
     /// since. Costs a look at each.
-    pub(super) fn passed_over(&self, state: &State) -> Vec<String> {
+    pub(in crate::store) fn passed_over(&self, state: &State) -> Vec<String> {
         let mut all = passed_over(state);
         all.retain(|one| self.is_as_before(one));
         all.into_iter().map(|one| one.file).collect()

@@ -22,9 +22,9 @@ use super::backlog::Filing;
 use super::changes::{Append, Write};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
 use super::record::{encode, encode_plain_line};
-use super::snapshot::DirSnapshot;
+use super::snapshot::DirReadView;
 use super::view::View;
-use super::{archive, aside, dedupe, files, inbox, keys, layout, lock, machine};
+use super::{archive, dedupe, files, inbox, keys, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
@@ -39,6 +39,8 @@ pub struct DirTxn<'a> {
     segments: RefCell<Option<Vec<inbox::Segment>>>,
     /// The inbox as it was listed last, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
+    /// True if the next view is to cache the open records that are read.
+    caches: Cell<bool>,
     journal: RefCell<JournalPlace>,
     pub(super) held: lock::LockGuard,
 }
@@ -60,6 +62,7 @@ impl<'a> DirTxn<'a> {
             base: Cell::new(None),
             segments: RefCell::default(),
             inbox: RefCell::default(),
+            caches: Cell::new(false),
             journal: RefCell::new(JournalPlace::Unknown),
             held,
         }
@@ -69,37 +72,33 @@ impl<'a> DirTxn<'a> {
         View::settled(&self.agent.dir)
     }
 
-    /// The records as they are under this lock, without what steps pass over in the inbox.
-    pub(in crate::store) fn look(&self, state: &State) -> Result<DirSnapshot<'_>> {
+    /// Lists the inbox anew, without these names. `is_step`: files a long backlog first, so that
+    /// taking messages from it stays cheap, and has the next view cache the open records.
+    pub(in crate::store) fn list_inbox(&self, passed_over: Vec<String>, is_step: bool) -> Result<()> {
         let mut scan = self.scan()?;
-        scan.pass_over(aside::all_passed_over(state));
+        scan.pass_over(passed_over);
+        if is_step {
+            scan = self.file_backlog(scan)?;
+            self.caches.set(true);
+        }
         self.inbox.replace(Some(Rc::new(scan)));
-        self.look_again()
+        Ok(())
     }
 
-    /// Returns a snapshot for a step. Files a long backlog first, so that taking messages from it
-    /// stays cheap. The step retries names that were passed over and have changed since, except
-    /// those in `stuck`, which it has tried already.
-    pub(in crate::store) fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<DirSnapshot<'_>> {
-        let mut scan = self.scan()?;
-        scan.pass_over(self.agent.passed_over(state).into_iter().chain(stuck.iter().cloned()));
-        self.inbox.replace(Some(Rc::new(self.file_backlog(scan)?)));
-        Ok(self.look_again()?.remembering())
+    /// The records as they are now.
+    pub(in crate::store) fn now(&self) -> DirReadView<'_> {
+        let view = self.view();
+        let view = if self.caches.take() { view.remembering(self.agent.store.disk) } else { view };
+        DirReadView::under(self, view)
     }
 
-    /// The records as they are now. The inbox is not listed again: the last list is used, with the
-    /// changes that were committed since.
-    pub(in crate::store) fn look_again(&self) -> Result<DirSnapshot<'_>> {
+    /// The inbox as it was listed last, with the changes that were committed since. Lists it at the
+    /// first call.
+    pub(super) fn listed(&self) -> Result<Rc<inbox::Scan>> {
         if self.inbox.borrow().is_none() {
             self.inbox.replace(Some(Rc::new(self.scan()?)));
         }
-        let scan = self.inbox.borrow().clone().unwrap_or_default();
-        Ok(DirSnapshot::with_inbox(self.agent, self.view(), scan))
-    }
-
-    /// Returns a snapshot with an empty inbox, for a change that does not concern the inbox.
-    pub(in crate::store) fn look_past_inbox(&self) -> DirSnapshot<'_> {
-        DirSnapshot::with_inbox(self.agent, self.view(), Rc::default())
+        Ok(self.inbox.borrow().clone().unwrap_or_default())
     }
 
     /// Forgets the dedupe keys that no window reaches any more.

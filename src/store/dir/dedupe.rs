@@ -10,9 +10,9 @@ use crate::model::time::{Span, Time};
 use crate::model::timer::Timer;
 
 use super::evidence;
-use super::files::{self, Disk};
+use super::files::{self, Disk, fault_of_file};
 use super::inbox;
-use super::keys::{is_there, whole};
+use super::keys::{KeyWindow, is_there, whole};
 use super::layout;
 use super::record::encode;
 use super::view::View;
@@ -38,16 +38,10 @@ pub fn is_outdated(view: &View<'_>, entry: &DedupeEntry) -> Result<bool> {
 
 /// The message that a key stands for, if one was admitted under it within the window.
 ///
-/// `revision` is the agent's. An entry of a later revision shows that the records were put back (by
+/// An entry of a later revision than the agent's shows that the records were put back (by
 /// a checkout, for instance); the cache is then made anew from the records as they are.
-pub fn find(
-    view: &View<'_>,
-    key: &str,
-    now: Time,
-    window: Span,
-    revision: u64,
-    disk: Disk,
-) -> Result<Option<DedupeEntry>> {
+pub fn find(view: &View<'_>, key: &str, window: KeyWindow, disk: Disk) -> Result<Option<DedupeEntry>> {
+    let KeyWindow { now, length: window, revision } = window;
     let dir = view.agent.join(layout::DEDUPE);
     if !is_there(&dir)? {
         rebuild(view, now, window, disk)?;
@@ -70,14 +64,9 @@ pub fn find(
 
 /// Returns the message that the cache has under a key, if the cache belongs to these records.
 /// Changes nothing.
-pub fn peek(
-    view: &View<'_>,
-    key: &str,
-    now: Time,
-    window: Span,
-    revision: u64,
-) -> Result<Option<DedupeEntry>> {
-    match look_up(view, key, now, window) {
+pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
+    let KeyWindow { now, length, revision } = window;
+    match look_up(view, key, now, length) {
         // This is only a cache: the next command that changes something makes it again.
         Err(error) if error.is_of_file() => Ok(None),
         found => Ok(found?.filter(|entry| entry.revision <= revision)),
@@ -168,8 +157,10 @@ fn fill(view: &View<'_>, staged: &Spot, now: Time, window: Span, disk: Disk) -> 
         return Err(error);
     }
     for (key, path) in inbox::first(view, &inbox::scan(view)?, usize::MAX)? {
-        if let Some(Ok(message)) = inbox::try_read(view, key, &path)? {
-            write(&message, MessageStatus::Queued)?;
+        match inbox::read(view, key, &path) {
+            Ok(Some(message)) => write(&message, MessageStatus::Queued)?,
+            Ok(None) => {}
+            Err(error) => fault_of_file(error).map(drop)?,
         }
     }
     // A message that a timer holds has been admitted as well.

@@ -23,7 +23,8 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{self, Name, is_own, parse_name};
+use super::inbox::{self, Dropped, Name, is_own, parse_name};
+use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, aside, authors, layout};
 
@@ -91,31 +92,6 @@ fn identity(spot: &Spot, bytes: &[u8]) -> Result<MessageId> {
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
-/// A file in the inbox that others have put there, or that has the name of a message or a hint and
-/// is none.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dropped {
-    /// From the inbox.
-    place: PathBuf,
-}
-
-impl Dropped {
-    /// As it is shown, and remembered where it can't be moved.
-    pub fn name(&self) -> Cow<'_, str> {
-        self.place.to_string_lossy()
-    }
-
-    pub(super) fn place(&self) -> &Path {
-        &self.place
-    }
-}
-
-impl From<&MalformedFile> for Dropped {
-    fn from(misfit: &MalformedFile) -> Dropped {
-        Dropped { place: PathBuf::from(&misfit.name) }
-    }
-}
-
 /// Content of a hand-written file.
 #[derive(Debug)]
 pub struct HandWritten {
@@ -167,17 +143,16 @@ impl DirAgent<'_> {
     }
 }
 
-/// Sorts the names. Anything in the place of `rejected/` comes first, because the others may have
-/// to go there.
-pub fn in_order(names: &[PathBuf]) -> Vec<Dropped> {
-    let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
-    let others = names.iter().filter(|name| !in_its_place(name));
-    let dropped = |name: &PathBuf| Dropped { place: name.clone() };
-    names.iter().filter(in_its_place).chain(others).map(dropped).collect()
+/// When a hand-written file was put into the inbox: its last change of status, since a rename keeps
+/// the time of its content. `None` if it has gone.
+pub fn dropped_at(agent: &AgentDir, file: &Dropped) -> Result<Option<Time>> {
+    let found = agent.join(layout::INBOX).join(&file.place).look()?;
+    Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
 }
 
 /// Reads a hand-written file: what it says, or why it can't be read; nothing if it has gone away.
-pub fn read(spot: &Spot) -> Result<Option<std::result::Result<HandWritten, String>>> {
+pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
+    let spot = &agent.join(layout::INBOX).join(&file.place);
     let name = Path::new(spot.name());
     if given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME {
         return Ok(Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes"))));
@@ -234,7 +209,7 @@ impl DirTxn<'_> {
         }
         if dir.join(&taken).exists()? {
             // The one that is in its way comes first, if it can be taken in.
-            let comes_first = self.look_again()?.scan()?.drops.contains(&taken);
+            let comes_first = self.listed()?.drops.contains(&taken);
             let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
             return Ok(if comes_first { TakenFile::NotNow } else { why() });
         }

@@ -9,22 +9,24 @@
 //! A message only ever moves from the inbox to a pile and from there to a segment. A reader without
 //! the lock reads in the same order, so it may see a message twice but never misses it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
 use crate::beneath::Spot;
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::MessageId;
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::records::MalformedFile;
 
 use super::authors;
 use super::files::fault_of_file;
 use super::layout;
+use super::record::decode;
 use super::view::View;
 
 /// Maximum number of messages in `inbox/` itself, and in one segment.
@@ -39,6 +41,36 @@ const UNKNOWN: (i64, u64) = (0, 0);
 
 /// No key comes before this one.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
+
+/// A file in the inbox that others have put there, or that has the name of a message or a hint and
+/// is none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dropped {
+    /// From the inbox.
+    pub(super) place: PathBuf,
+}
+
+impl Dropped {
+    /// As it is shown, and remembered where it can't be moved.
+    pub fn name(&self) -> Cow<'_, str> {
+        self.place.to_string_lossy()
+    }
+}
+
+impl From<&MalformedFile> for Dropped {
+    fn from(misfit: &MalformedFile) -> Dropped {
+        Dropped { place: PathBuf::from(&misfit.name) }
+    }
+}
+
+/// The submissions among the entries of the inbox, sorted. Anything in the place of `rejected/`
+/// comes first, because the others may have to go there.
+pub fn submissions(scan: &Scan) -> Vec<Dropped> {
+    let in_its_place = |name: &&PathBuf| name.as_path() == Path::new(layout::REJECTED);
+    let others = scan.drops.iter().filter(|name| !in_its_place(name));
+    let dropped = |name: &PathBuf| Dropped { place: name.clone() };
+    scan.drops.iter().filter(in_its_place).chain(others).map(dropped).collect()
+}
 
 /// Meaning of a name in the inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,12 +185,6 @@ impl Scan {
     /// True if something is left out.
     pub fn passes_over(&self) -> bool {
         !self.passed_over.is_empty()
-    }
-
-    /// True if a message of background priority may be waiting. A filed backlog counts as one.
-    pub fn has_background(&self) -> bool {
-        !self.segments.is_empty()
-            || self.direct.last().is_some_and(|key| key.priority == Priority::Background)
     }
 }
 
@@ -296,7 +322,7 @@ pub fn is_own(spot: &Spot) -> Result<bool> {
     spot.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(spot, found.st_uid)))
 }
 
-fn from_inbox(path: &str) -> &str {
+pub fn from_inbox(path: &str) -> &str {
     path.strip_prefix(layout::INBOX).and_then(|path| path.strip_prefix('/')).unwrap_or(path)
 }
 
@@ -345,18 +371,19 @@ pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey
     })
 }
 
-/// Every message key, in processing order.
-pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<InboxKey>> {
+/// Every message in processing order, and its path.
+pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
-        let mut keys = scan.direct.clone();
+        let mut found: Vec<(InboxKey, String)> =
+            scan.direct.iter().map(|key| (*key, layout::message(*key))).collect();
         let (piles, filed): (Vec<_>, Vec<_>) =
             scan.segments.iter().partition(|segment| segment.pile.is_some());
         for segment in piles.into_iter().chain(filed) {
-            keys.extend(messages_in(view, scan, segment)?.into_iter().map(|(key, _)| key));
+            found.extend(messages_in(view, scan, segment)?);
         }
-        keys.sort_unstable();
-        keys.dedup();
-        Ok(keys)
+        found.sort_unstable();
+        found.dedup_by_key(|(key, _)| *key);
+        Ok(found)
     })
 }
 
@@ -379,101 +406,50 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
     Ok(None)
 }
 
-/// A message by its id alone.
-pub fn find_id(view: &View<'_>, scan: &Scan, id: MessageId) -> Result<Option<(InboxKey, String)>> {
-    if let Some(key) = scan.direct.iter().find(|key| key.id == id) {
-        return Ok(Some((*key, layout::message(*key))));
-    }
-    for priority in Priority::ALL.iter().filter(|_| !scan.segments.is_empty()) {
-        let key = InboxKey { priority: *priority, id };
-        if let Some(path) = find_filed(view, scan, key)? {
-            return Ok(Some((key, path)));
-        }
-    }
-    Ok(None)
-}
-
-/// Reads a message at its path, or where it was moved since. It must have the id in its name and
-/// belong to this agent. A file of another user speaks in that user's name, whatever it claims.
+/// Reads a message at its path. It must have the id in its name and belong to this agent.
 pub fn read(view: &View<'_>, key: InboxKey, path: &str) -> Result<Option<Message>> {
-    let mut found = view.arrival::<Message>(path)?;
-    // A reader without the lock looks where the message was moved since, as often as that happens.
-    while found.is_none() && !view.is_locked() {
-        let Some(path) = find_filed(view, &scan(view)?, key)? else { break };
-        found = view.arrival(&path)?;
-    }
-    let Some((message, user)) = found else { return Ok(None) };
-    let wrong = if message.key() != key {
-        format!("the file is named {key}, its content is {}", message.key())
-    } else if !is_owner(view, &message.agent) {
-        format!("it is a message to `{}`: it belongs into that agent's inbox", message.agent)
-    } else {
-        let said = match user {
-            Some(user) => message.said_by(&user),
-            None => return Ok(Some(message)),
-        };
-        match said {
-            Ok(message) => return Ok(Some(message)),
-            Err(wrong) => wrong,
-        }
+    let Some(text) = view.arrival(path, |message: Message, user| message.said_by(user))? else {
+        return Ok(None);
     };
-    Err(Error::damaged(view.agent.join(path).path(), wrong))
-}
-
-fn is_owner(view: &View<'_>, agent: &AgentName) -> bool {
-    view.agent.path().file_name().is_some_and(|name| name == agent.as_str())
-}
-
-/// Reads a message for a caller that goes on with the next one: a file that can't be read, or is
-/// another agent's, is a misfit.
-pub fn try_read(
-    view: &View<'_>,
-    key: InboxKey,
-    path: &str,
-) -> Result<Option<Result<Message, MalformedFile>>> {
-    match read(view, key, path) {
-        Ok(found) => Ok(found.map(Ok)),
-        Err(error) => Ok(Some(Err(misfit(path, error)?))),
-    }
-}
-
-/// `path` is from the agent's directory.
-pub fn misfit(path: &str, error: Error) -> Result<MalformedFile> {
-    Ok(unfit(path, fault_of_file(error)?))
-}
-
-/// The misfit at `path`, from the agent's directory, and why it is no message of the agent.
-pub fn unfit(path: &str, reason: String) -> MalformedFile {
-    let name = path.strip_prefix(layout::INBOX).unwrap_or(path).trim_start_matches('/').to_owned();
-    MalformedFile { name, reason }
-}
-
-/// Reads the waiting hints, in order of arrival, and the misfits under the names of hints.
-pub fn read_hints(view: &View<'_>, scan: &Scan) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
-    let mut hints = Vec::with_capacity(scan.hints.len());
-    let mut misfits = Vec::new();
-    for id in &scan.hints {
-        let path = layout::hint(*id);
-        match read_hint(view, *id, &path) {
-            Ok(hint) => hints.extend(hint),
-            Err(error) => misfits.push(misfit(&path, error)?),
-        }
-    }
-    Ok((hints, misfits))
+    let spot = view.agent.join(path);
+    let message: Message = decode(&spot, text.as_bytes())?;
+    check_message(&message, key, &owner(view)).map_err(|wrong| Error::damaged(spot.path(), wrong))?;
+    Ok(Some(message))
 }
 
 /// Reads a hint: the one that the name says, and this agent's.
 pub fn read_hint(view: &View<'_>, id: MessageId, path: &str) -> Result<Option<WakeHint>> {
-    let Some((hint, user)) = view.arrival::<WakeHint>(path)? else { return Ok(None) };
-    let wrong = if hint.id != id {
-        format!("the file is named {id}, its content is {}", hint.id)
-    } else if !is_owner(view, &hint.agent) {
-        format!("it is a hint to `{}`: it belongs into that agent's inbox", hint.agent)
-    } else {
-        return Ok(Some(match user {
-            Some(user) => hint.said_by(&user),
-            None => hint,
-        }));
+    let Some(text) = view.arrival(path, |hint: WakeHint, user| Ok(hint.said_by(user)))? else {
+        return Ok(None);
     };
-    Err(Error::damaged(view.agent.join(path).path(), wrong))
+    let spot = view.agent.join(path);
+    let hint: WakeHint = decode(&spot, text.as_bytes())?;
+    check_hint(&hint, id, &owner(view)).map_err(|wrong| Error::damaged(spot.path(), wrong))?;
+    Ok(Some(hint))
+}
+
+fn owner<'v>(view: &'v View<'_>) -> Cow<'v, str> {
+    view.agent.path().file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// The faults of a message under this key in the inbox of this agent.
+pub fn check_message(message: &Message, key: InboxKey, agent: &str) -> std::result::Result<(), String> {
+    if message.key() != key {
+        Err(format!("the file is named {key}, its content is {}", message.key()))
+    } else if message.agent.as_str() != agent {
+        Err(format!("it is a message to `{}`: it belongs into that agent's inbox", message.agent))
+    } else {
+        Ok(())
+    }
+}
+
+/// The faults of a hint under this id in the inbox of this agent.
+pub fn check_hint(hint: &WakeHint, id: MessageId, agent: &str) -> std::result::Result<(), String> {
+    if hint.id != id {
+        Err(format!("the file is named {id}, its content is {}", hint.id))
+    } else if hint.agent.as_str() != agent {
+        Err(format!("it is a hint to `{}`: it belongs into that agent's inbox", hint.agent))
+    } else {
+        Ok(())
+    }
 }

@@ -5,8 +5,18 @@ use std::path::Path;
 
 use crate::beneath::Spot;
 use crate::error::Result;
+use crate::model::time::{Span, Time};
 
 use super::layout::{self, AgentDir};
+
+/// Time within which a dedupe key stands for a message.
+#[derive(Debug, Clone, Copy)]
+pub struct KeyWindow {
+    pub now: Time,
+    pub length: Span,
+    /// The revision of the agent. Entries of a later one are left from before a restore.
+    pub revision: u64,
+}
 
 /// True if something lies at the place of the cache that can be read as one.
 pub fn is_there(dir: &Spot) -> Result<bool> {

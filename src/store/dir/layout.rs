@@ -152,6 +152,12 @@ pub fn open<T: OpenRecord>(id: T::Id) -> String {
     format!("{}/{id}.json", plane(T::PLANE))
 }
 
+/// The id of the record at a path in the directory of its kind.
+pub fn id_at(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".json").unwrap_or(name)
+}
+
 pub fn plan(id: WorkId) -> String {
     format!("{WORK}/{id}.plan.md")
 }

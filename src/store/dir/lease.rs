@@ -4,20 +4,12 @@ use std::fs::File;
 
 use crate::beneath::Spot;
 use crate::error::Result;
-use crate::model::id::{RunId, TaskId};
+use crate::model::id::RunId;
 use crate::model::time::Time;
 
+use super::super::elsewhere::Subject;
 use super::lock::{self, LockGuard, Sharing};
 use super::{DirAgent, layout};
-
-/// Subject of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// The agent's run, of which there is one at a time.
-    Run,
-    /// A task: its supervisor, or the process that gives it to a child.
-    Task(TaskId),
-}
 
 impl DirAgent<'_> {
     /// Takes the lease of a run or a task. `None`: a living process has it.

@@ -2,6 +2,7 @@
 //! not know.
 
 use std::path::Path;
+use std::str::Utf8Error;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -49,6 +50,36 @@ fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
 /// newer schema is refused with `newer`, whatever is in it.
 pub fn decode<T: Record>(path: &Path, bytes: &[u8]) -> Result<T> {
     decode_at(path, 0, bytes)
+}
+
+/// The text of a record's file.
+pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| not_text(path, 0, error.utf8_error()))
+}
+
+/// The text of a line of a file, counted from 1; 0 if its number is not known.
+pub fn line_text<'l>(path: &Path, number: usize, line: &'l [u8]) -> Result<&'l str> {
+    std::str::from_utf8(line).map_err(|error| not_text(path, number, error))
+}
+
+fn not_text(path: &Path, line: usize, error: Utf8Error) -> Error {
+    let (path, hint) = (path.to_owned(), Some(hint(path).to_owned()));
+    Error::Damaged { path, line, column: error.valid_up_to() + 1, message: error.to_string(), hint }
+}
+
+/// Names the place of a line, counted from 1, in an error about its text. 0: its number is not
+/// known.
+pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
+    if let Error::Damaged { path, .. } | Error::Newer { path, .. } = &mut error {
+        place.clone_into(path);
+    }
+    if let Error::Damaged { line, .. } = &mut error
+        && *line > 0
+        && number > 0
+    {
+        *line = number;
+    }
+    error
 }
 
 /// Reads a record from line `line` of a file, counted from 1; 0 for a file that is one record.

@@ -15,7 +15,6 @@ use twox_hash::XxHash64;
 
 use crate::beneath::{Content, Imprint, Spot};
 use crate::error::Result;
-use crate::model::record::Record;
 
 use super::files::{self, Disk};
 use super::layout;
@@ -38,9 +37,9 @@ const MOST: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"open-1\n\0";
 const HEAD: usize = MAGIC.len() + 8;
 
-/// The records of a plane that lie at these paths, which are in order. Those that are gone are left
-/// out.
-pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Result<Vec<T>> {
+/// The contents of the records of a plane that lie at these paths, which are in order. Those that
+/// are gone are left out.
+pub fn contents(view: &View<'_>, plane: &str, paths: Vec<String>) -> Result<Vec<(String, Vec<u8>)>> {
     let spot = view.agent.join(layout::remembered(plane));
     let bytes = load(&spot);
     let names = || paths.iter().map(|path| name(plane, path));
@@ -57,27 +56,27 @@ pub fn records<T: Record>(view: &View<'_>, plane: &str, paths: &[String]) -> Res
     let is_worth_it = unknown > TOO_MANY.max(paths.len() / TOO_MANY);
     // Before anything is read: what is changed later than this moment is not what was read.
     let mut renewal = view.remembers().filter(|_| is_worth_it).and_then(|disk| Renewal::begin(view, disk));
-    let mut records = Vec::with_capacity(paths.len());
-    for (path, known) in paths.iter().zip(known) {
+    let mut contents = Vec::with_capacity(paths.len());
+    for (path, known) in paths.into_iter().zip(known) {
         if let Some(entry) = known {
-            records.push(view.decoded(path, entry.content)?);
+            contents.push((path, entry.content.to_vec()));
             if let Some(renewal) = &mut renewal {
                 renewal.keep(entry);
             }
             continue;
         }
-        let Some(Content { bytes, imprint, .. }) = files::read_owned(&view.agent.join(path))? else {
+        let Some(Content { bytes, imprint, .. }) = files::read_owned(&view.agent.join(&path))? else {
             continue;
         };
-        records.push(view.decoded(path, &bytes)?);
         if let Some(renewal) = &mut renewal {
-            renewal.add(CachedRecord { name: name(plane, path), imprint, content: &bytes });
+            renewal.add(CachedRecord { name: name(plane, &path), imprint, content: &bytes });
         }
+        contents.push((path, bytes));
     }
     if let Some(renewal) = renewal {
         renewal.end(&spot);
     }
-    Ok(records)
+    Ok(contents)
 }
 
 fn name<'p>(plane: &str, path: &'p str) -> &'p str {

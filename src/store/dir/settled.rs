@@ -13,7 +13,6 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::MessageId;
-use crate::model::message::MessageStatus;
 use crate::model::time::Time;
 
 use super::evidence;
@@ -35,16 +34,15 @@ const CHUNK: usize = 64 << 10;
 /// At which byte of an archive's line its id begins at the latest.
 const ID_WITHIN: usize = 200;
 
-/// True if a message has ended and no requeue brought it back since. The caller holds the lock,
-/// because this brings the caches up to date.
-pub fn is_settled(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
+/// True if a message has ended, and perhaps a requeue has brought it back since. The caller holds
+/// the lock, because this brings the caches up to date.
+pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
     // A dropped file may have a time in the future, and so its id: such a message may have ended in
     // this month as well.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
         if says_ended(view, &source, id)? {
-            let end = evidence::archived_message(view, id)?.and_then(|message| message.settlement);
-            return Ok(end.is_none_or(|end| end.status != MessageStatus::Queued));
+            return Ok(true);
         }
     }
     Ok(false)
@@ -191,7 +189,7 @@ fn sum_of(ids: &[[u8; ID]]) -> u64 {
 }
 
 /// The message of which a line of the archive or the ledger says that it has ended.
-pub(super) fn ended(line: &[u8]) -> Option<[u8; ID]> {
+pub fn ended(line: &[u8]) -> Option<[u8; ID]> {
     let is_event = line.starts_with(b"{\"schema\":\"dormouse/event/");
     let name: &[u8] = if is_event { b"\"message_id\":\"" } else { b"\"id\":\"" };
     if is_event && find(line, b"\"kind\":\"message_settled\"").is_none() {

@@ -1,151 +1,252 @@
-//! One revision of an agent's records, and what can be asked of it.
+//! One revision of an agent's records in a directory.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::beneath::Version;
-use crate::error::{Error, Result};
-use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{MessageId, WorkId};
-use crate::model::message::{InboxKey, Priority};
-use crate::model::state::State;
-use crate::model::time::{Span, Time};
+use crate::beneath::Content;
+use crate::error::Result;
+use crate::model::id::MessageId;
+use crate::model::message::{InboxKey, Message, WakeHint};
+use crate::model::record::Plane;
+use crate::model::time::Time;
 
-use super::drops::{self, Dropped, HandWritten};
-use super::inbox::{self, Scan};
-use super::view::View;
-use super::{DirAgent, aside, dedupe, layout};
+use super::super::elsewhere::{KeyWindow, Op, Order, ReadView};
+use super::agent::missing;
+use super::inbox::{self, Dropped, Scan};
+use super::record::{encode, text};
+use super::view::{Touched, View};
+use super::{DirAgent, DirTxn, dedupe, evidence, layout, pieces, settled};
 
 /// One revision of an agent's records. What is asked for is read when it is asked for, and the
 /// inbox listed once.
 #[derive(Debug)]
-pub struct DirSnapshot<'a> {
-    pub(in crate::store) agent: &'a DirAgent<'a>,
-    pub(in crate::store) view: View<'a>,
-    /// The names in the inbox that this snapshot passes over.
-    left_out: Vec<String>,
+pub struct DirReadView<'a> {
+    agent: &'a DirAgent<'a>,
+    view: View<'a>,
+    /// The lock under which the records are read.
+    lock: Option<&'a DirTxn<'a>>,
+    /// `state.json` as it was when the view was made. `None` under the lock.
+    before: Option<Option<Content>>,
     scan: OnceCell<Rc<Scan>>,
+    /// Paths from the agent's directory of the messages that were found in directories of the
+    /// inbox.
+    filed: RefCell<HashMap<InboxKey, String>>,
 }
-
-/// The versions of the directories of open records, one for each kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touched(Vec<Option<Version>>);
 
 /// A message in the inbox that was found by its name and is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     pub key: InboxKey,
-    pub(in crate::store) place: String,
+    /// Its name in the inbox.
+    pub(in crate::store) name: String,
 }
 
-impl From<(InboxKey, String)> for Waiting {
-    fn from((key, place): (InboxKey, String)) -> Waiting {
-        Waiting { key, place }
-    }
-}
-
-impl<'a> DirSnapshot<'a> {
-    pub(super) fn new(agent: &'a DirAgent<'a>, view: View<'a>) -> DirSnapshot<'a> {
-        DirSnapshot { agent, view, left_out: Vec::new(), scan: OnceCell::new() }
-    }
-
-    /// Snapshot with an inbox that was listed before.
-    pub(super) fn with_inbox(agent: &'a DirAgent<'a>, view: View<'a>, scan: Rc<Scan>) -> DirSnapshot<'a> {
-        DirSnapshot { agent, view, left_out: Vec::new(), scan: OnceCell::from(scan) }
+impl<'a> DirReadView<'a> {
+    /// A revision that is read without the lock. `before`: the `state.json` from which `view` was
+    /// made.
+    pub(super) fn of(
+        agent: &'a DirAgent<'a>,
+        view: View<'a>,
+        before: Option<Option<Content>>,
+    ) -> DirReadView<'a> {
+        DirReadView { agent, view, lock: None, before, scan: OnceCell::new(), filed: RefCell::default() }
     }
 
-    /// Leaves out what steps pass over in the inbox.
-    pub fn without_passed_over(self, state: &State) -> DirSnapshot<'a> {
-        DirSnapshot { left_out: aside::all_passed_over(state), ..self }
-    }
-
-    /// Leaves out names that a step passes over again. A step retries those that have changed
-    /// since.
-    pub fn without_unchanged(self, state: &State) -> DirSnapshot<'a> {
-        DirSnapshot { left_out: self.agent.passed_over(state), ..self }
-    }
-
-    /// Caches the open records that a step reads, for the next command.
-    pub(super) fn remembering(self) -> DirSnapshot<'a> {
-        DirSnapshot { view: self.view.remembering(self.agent.store.disk), ..self }
+    /// The records as they are under a lock.
+    pub(super) fn under(lock: &'a DirTxn<'a>, view: View<'a>) -> DirReadView<'a> {
+        DirReadView { lock: Some(lock), ..DirReadView::of(lock.agent, view, None) }
     }
 
     /// The names in the inbox. Lists the inbox at the first call.
-    pub(in crate::store) fn scan(&self) -> Result<&Scan> {
-        if self.scan.get().is_none() {
-            let mut scan = inbox::scan(&self.view)?;
-            scan.pass_over(self.left_out.iter().cloned());
-            let _ = self.scan.set(Rc::new(scan));
+    fn scan(&self) -> Result<&Scan> {
+        if let Some(scan) = self.scan.get() {
+            return Ok(scan);
         }
-        self.scan
-            .get()
-            .map(Rc::as_ref)
-            .ok_or_else(|| Error::gone("list", &self.agent.dir.join(layout::INBOX)))
+        let scan = match self.lock {
+            Some(lock) => lock.listed()?,
+            None => Rc::new(inbox::scan(&self.view)?),
+        };
+        Ok(self.scan.get_or_init(|| scan))
+    }
+
+    /// Path of a message that was found, from the agent's directory.
+    fn path_of(&self, key: InboxKey) -> String {
+        self.filed.borrow().get(&key).cloned().unwrap_or_else(|| layout::message(key))
     }
 }
 
-impl DirSnapshot<'_> {
-    /// Tells whether open records were added, replaced or removed since, by a transaction or by
-    /// another program. `None` if that can't be told. This looks at one directory for each kind,
-    /// and at no record.
-    pub fn touched(&self, state: &State) -> Option<Touched> {
+impl ReadView for DirReadView<'_> {
+    fn state(&self) -> Result<String> {
+        let bytes = match &self.before {
+            Some(before) if !self.view.has_journal() => before.as_ref().map(|content| content.bytes.clone()),
+            Some(_) | None => self.view.bytes(layout::STATE)?,
+        };
+        let spot = self.agent.dir.join(layout::STATE);
+        text(&spot, bytes.ok_or_else(|| missing(&spot))?)
+    }
+
+    fn is_current(&self) -> Result<bool> {
+        let Some(before) = &self.before else { return Ok(true) };
+        // The journal is looked at before `state.json`, so that a line that is applied between the
+        // two shows there.
+        let pending = self.agent.pending(before.as_ref())?;
+        let now = pending.last().map(|entry| entry.base_revision);
+        let is_overtaken = now.is_some() && now != self.view.base_revision();
+        let bytes = |content: Option<&Content>| content.map(|content| content.bytes.clone());
+        Ok(!is_overtaken && bytes(self.agent.state_file()?.as_ref()) == bytes(before.as_ref()))
+    }
+
+    fn open(&self, plane: Plane) -> Result<Vec<(String, String)>> {
+        let dir = layout::plane(plane);
+        let named = |(path, bytes): (String, Vec<u8>)| {
+            let text = String::from_utf8(bytes)
+                .or_else(|error| text(&self.agent.dir.join(&path), error.into_bytes()))?;
+            Ok((layout::id_at(&path).to_owned(), text))
+        };
+        self.view.contents(dir)?.into_iter().map(named).collect()
+    }
+
+    fn open_ids(&self, plane: Plane) -> Result<Vec<String>> {
+        let mut paths = self.view.record_paths(layout::plane(plane))?;
+        paths.retain(|path| !self.view.is_deleted(path));
+        Ok(paths.iter().map(|path| layout::id_at(path).to_owned()).collect())
+    }
+
+    fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
+        let path = format!("{}/{id}.json", layout::plane(plane));
+        let bytes = self.view.bytes(&path)?;
+        bytes.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
+    }
+
+    fn is_open(&self, plane: Plane, id: &str) -> Result<bool> {
+        self.view.exists(&format!("{}/{id}.json", layout::plane(plane)))
+    }
+
+    fn touched(&self, has_tasks: bool) -> Option<Touched> {
         let planes = [layout::WORK, layout::WAITS, layout::TIMERS, layout::TASKS];
-        let read = if state.open_tasks > 0 { &planes[..] } else { &planes[..3] };
+        let read = if has_tasks { &planes[..] } else { &planes[..3] };
         read.iter().map(|dir| self.agent.dir.join(dir).touched().ok()).collect::<Option<_>>().map(Touched)
     }
 
-    /// The prose plan of an open work item.
-    pub fn plan(&self, id: WorkId) -> Result<Option<String>> {
-        let bytes = self.view.bytes(&layout::plan(id))?;
+    fn plan(&self, work: &str) -> Result<Option<String>> {
+        let bytes = self.view.bytes(&format!("{}/{work}.plan.md", layout::WORK))?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// The last message of priority `interject`.
-    pub fn last_interject(&self) -> Result<Option<MessageId>> {
-        let mut interjects = self.scan()?.direct.iter().filter(|key| key.priority == Priority::Interject);
-        Ok(interjects.next_back().map(|key| key.id))
+    fn messages(&self, count: usize) -> Result<Vec<InboxKey>> {
+        let scan = self.scan()?;
+        let found = match count {
+            usize::MAX => inbox::all(&self.view, scan)?,
+            count => inbox::first(&self.view, scan, count)?,
+        };
+        let mut filed = self.filed.borrow_mut();
+        let mut keys = Vec::with_capacity(found.len());
+        for (key, path) in found {
+            keys.push(key);
+            if path != layout::message(key) {
+                filed.insert(key, path);
+            }
+        }
+        Ok(keys)
     }
 
-    /// When the oldest message or hint in the inbox was made, as far as names tell.
-    pub fn waits_since(&self) -> Result<Option<Time>> {
+    fn message(&self, key: InboxKey) -> Result<Option<String>> {
+        let said = |message: Message, user: &str| message.said_by(user);
+        let mut found = self.view.arrival(&self.path_of(key), said)?;
+        // A reader without the lock looks where the message was moved since, as often as that
+        // happens.
+        while found.is_none() && !self.view.is_locked() {
+            let Some(path) = inbox::find_filed(&self.view, &inbox::scan(&self.view)?, key)? else { break };
+            found = self.view.arrival(&path, said)?;
+        }
+        Ok(found)
+    }
+
+    fn has_message(&self, key: InboxKey) -> Result<bool> {
+        let scan = self.scan()?;
+        if scan.direct.binary_search(&key).is_ok() {
+            return Ok(true);
+        }
+        let found = inbox::find_filed(&self.view, scan, key)?;
+        Ok(found.map(|path| self.filed.borrow_mut().insert(key, path)).is_some())
+    }
+
+    fn name_of(&self, key: InboxKey) -> String {
+        inbox::from_inbox(&self.path_of(key)).to_owned()
+    }
+
+    fn hints(&self) -> Result<Vec<MessageId>> {
+        Ok(self.scan()?.hints.clone())
+    }
+
+    fn hint(&self, id: MessageId) -> Result<Option<String>> {
+        self.view.arrival(&layout::hint(id), |hint: WakeHint, user| Ok(hint.said_by(user)))
+    }
+
+    fn submissions(&self) -> Result<Vec<Dropped>> {
+        Ok(inbox::submissions(self.scan()?))
+    }
+
+    fn has_rejected(&self) -> Result<bool> {
+        Ok(self.scan()?.has_rejected)
+    }
+
+    fn waits_since(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
         let first = scan.direct.iter().chain(scan.segments.iter().map(|segment| &segment.from));
         let arrived = first.map(|key| key.id).chain(scan.hints.iter().copied());
         Ok(arrived.filter_map(|id| id.minted_at()).min())
     }
 
-    /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
-    /// is the agent's. Without the lock this only looks into the cache, and may miss an entry.
-    pub fn admitted_under(
-        &self,
-        key: &str,
-        now: Time,
-        window: Span,
-        revision: u64,
-    ) -> Result<Option<DedupeEntry>> {
-        if self.view.is_locked() {
-            dedupe::find(&self.view, key, now, window, revision, self.agent.store.disk)
+    /// Without the lock this only looks into the cache, and may miss an entry.
+    fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>> {
+        let found = if self.view.is_locked() {
+            dedupe::find(&self.view, key, window, self.agent.store.disk)
         } else {
-            dedupe::peek(&self.view, key, now, window, revision)
+            dedupe::peek(&self.view, key, window)
+        };
+        found?.map(|entry| text(self.agent.dir.path(), encode(&entry))).transpose()
+    }
+
+    fn ended(
+        &self,
+        kinds: &[&'static str],
+        ids: Option<&[String]>,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        evidence::ended(&self.view, kinds, ids, each)
+    }
+
+    fn most_ids(&self) -> usize {
+        usize::MAX
+    }
+
+    fn recent(
+        &self,
+        kind: &'static str,
+        now: Time,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        evidence::recent(&self.view, kind, now, each)
+    }
+
+    fn may_have_ended(&self, id: MessageId, now: Time) -> Result<Option<bool>> {
+        settled::may_have_ended(&self.view, id, now).map(Some)
+    }
+
+    fn before(&self, moment: Time, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
+        pieces::before(&self.view, moment, each)
+    }
+
+    fn events(&self, order: Order, each: &mut dyn FnMut(&str) -> Result<bool>) -> Result<()> {
+        match order {
+            Order::Since(since) => evidence::events(&self.view, since, each),
+            Order::NewestFirst => evidence::newest_events(&self.view, each),
         }
     }
 
-    /// When a hand-written file was put into the inbox: its last change of status, since a rename
-    /// keeps the time of its content. `None` if it has gone.
-    pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
-        let found = self.view.agent.join(layout::INBOX).join(file.place()).look()?;
-        Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
-    }
-
-    /// Reads a hand-written file: its content, or why it can't be read. `None` if it has gone.
-    pub fn read_dropped(&self, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
-        let spot = self.view.agent.join(layout::INBOX).join(file.place());
-        drops::read(&spot)
-    }
-
-    /// Number of files that could not be admitted.
-    pub fn count_rejected(&self, state: &State) -> Result<usize> {
-        let names = drops::rejected_names(&self.view, self.scan()?.has_rejected)?;
-        Ok(names.len() + aside::passed_over(state).len())
+    fn pieces(&self, each: &mut dyn FnMut(Op) -> Result<()>) -> Result<()> {
+        pieces::all(&self.view, &self.agent.peek()?, each)
     }
 }

@@ -4,6 +4,9 @@
 //! A run or task that an open record names is never swept.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::hash::Hash;
+use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,6 +15,7 @@ use crate::beneath::Spot;
 use crate::error::Result;
 use crate::model::id::{RunId, TaskId, minted_at};
 use crate::model::json;
+use crate::model::record::{Plane, Record};
 use crate::model::retention::{Keep, Retention};
 use crate::model::run::Run;
 use crate::model::settings::Durability;
@@ -20,10 +24,11 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::workdir::CHECKPOINT;
 
+use super::super::elsewhere::ReadView;
+use super::evidence::{self, last_versions};
 use super::files::{self, Disk};
 use super::record::encode_plain_line;
-use super::witness::{ReferenceScan, named};
-use super::{DirAgent, DirTxn, evidence, layout, lock};
+use super::{DirAgent, DirTxn, layout, lock};
 
 /// Maximum number of directories that one step looks at, and that it removes.
 const AT_ONCE: usize = 256;
@@ -112,32 +117,26 @@ pub struct Sweeping {
 }
 
 impl DirTxn<'_> {
-    /// A bounded part of it, where it is time to look: for a step that comes to rest, and holds the
-    /// lease.
-    pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        self.sweep_by(&self.view(), || self.agent.peek(), retention, now)
-    }
-
-    /// Sweeps an agent whose records are not in the directory; `witness` reads them.
-    pub fn sweep_by(
+    /// Removes a bounded part of it, where it is time to look: for a step that comes to rest, and
+    /// holds the lease. `read`: reads the records and the state.
+    pub(in crate::store) fn sweep_some<'v>(
         &self,
-        witness: &dyn ReferenceScan,
-        state: impl FnOnce() -> Result<State>,
         retention: Retention,
         now: Time,
+        read: impl FnOnce() -> Result<(Rc<dyn ReadView + 'v>, State)>,
     ) -> Result<()> {
-        let spot = self.agent.dir.join(layout::SWEEP);
-        let progress = Progress::of(&spot);
+        let agent = self.agent;
+        let progress = Progress::of(&agent.dir.join(layout::SWEEP));
         if progress.is_early(now) {
             return Ok(());
         }
         let how = Sweeping { retention, now, removes: true, is_leased: true };
-        let state = state()?;
-        let swept = Sweep::new(self.agent, witness, &state, how, AT_ONCE, progress).run();
+        let (view, state) = read()?;
+        let swept = Sweep::new(agent, (&*view, &state), how, AT_ONCE, progress).run();
         if swept.is_err() {
             // The same error would meet every step of today, so the next attempt is tomorrow.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
-            note(self.agent, &progress)?;
+            note(agent, &progress)?;
         }
         swept.map(drop)
     }
@@ -145,8 +144,13 @@ impl DirTxn<'_> {
 
 impl DirAgent<'_> {
     /// Sweeps everything at once. The caller must hold the lock to remove anything.
-    pub fn sweep_all(&self, witness: &dyn ReferenceScan, state: &State, how: Sweeping) -> Result<Swept> {
-        Sweep::new(self, witness, state, how, usize::MAX, Progress::default()).run()
+    pub(in crate::store) fn sweep_all(
+        &self,
+        view: &dyn ReadView,
+        state: &State,
+        how: Sweeping,
+    ) -> Result<Swept> {
+        Sweep::new(self, (view, state), how, usize::MAX, Progress::default()).run()
     }
 
     /// Has the next step that comes to rest look, for a run has left much.
@@ -155,9 +159,36 @@ impl DirAgent<'_> {
     }
 }
 
+/// The runs and tasks that open records name, in whatever field: the state, work items, waits,
+/// timers, tasks and what is in the inbox. `None`: there are more messages than `most`.
+pub fn named(view: &dyn ReadView, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
+    let mut named = HashSet::new();
+    note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
+    for plane in [Plane::Work, Plane::Waits, Plane::Timers, Plane::Tasks] {
+        view.open(plane)?.iter().for_each(|(_, text)| note_ids(text.as_bytes(), &mut named));
+    }
+    let keys = view.messages(most.saturating_add(1))?;
+    if keys.len() > most {
+        return Ok(None);
+    }
+    view.texts(&keys, &mut |text| note_ids(text.as_bytes(), &mut named))?;
+    Ok(Some(named))
+}
+
+/// Notes every id of a run or a task that a text has in it.
+fn note_ids(text: &[u8], named: &mut HashSet<Uuid>) {
+    for prefix in [&b"run_"[..], b"task_"] {
+        let found = text.windows(prefix.len()).enumerate().filter(|(_, window)| *window == prefix);
+        named.extend(found.filter_map(|(at, _)| {
+            let digits = text.get(at + prefix.len()..at + prefix.len() + 32)?;
+            Uuid::try_parse_ascii(digits).ok()
+        }));
+    }
+}
+
 struct Sweep<'a> {
     agent: &'a DirAgent<'a>,
-    witness: &'a dyn ReferenceScan,
+    view: &'a dyn ReadView,
     state: &'a State,
     how: Sweeping,
     /// Maximum number of directories that are looked at, and that are removed.
@@ -173,14 +204,13 @@ struct Sweep<'a> {
 impl<'a> Sweep<'a> {
     fn new(
         agent: &'a DirAgent<'a>,
-        witness: &'a dyn ReferenceScan,
-        state: &'a State,
+        (view, state): (&'a dyn ReadView, &'a State),
         how: Sweeping,
         most: usize,
         progress: Progress,
     ) -> Sweep<'a> {
         let swept = Swept::default();
-        Sweep { agent, witness, state, how, most, progress, swept, named: None, is_noted: false }
+        Sweep { agent, view, state, how, most, progress, swept, named: None, is_noted: false }
     }
 
     fn run(mut self) -> Result<Swept> {
@@ -217,8 +247,8 @@ impl<'a> Sweep<'a> {
             tasks.extend(name.parse::<TaskId>().ok().filter(|_| is_dir));
             true
         })?;
-        let open = if tasks.is_empty() { HashSet::new() } else { self.witness.open_tasks()? };
-        items.extend(tasks.into_iter().filter(|id| !open.contains(id)).map(Item::Task));
+        let open = if tasks.is_empty() { Vec::new() } else { self.view.open_ids(Plane::Tasks)? };
+        items.extend(tasks.into_iter().filter(|id| !open.contains(&id.to_string())).map(Item::Task));
         items.sort_by_key(|item| item.uuid());
         Ok(items)
     }
@@ -242,18 +272,25 @@ impl<'a> Sweep<'a> {
 
     /// Clears the directories of settled runs that no command has cleared yet.
     fn clear(&self, items: &[Item]) -> Result<()> {
-        let mut uncleared = HashSet::new();
+        let mut uncleared = Vec::new();
         for item in items {
             if let Item::Run(id) = item
                 && self.agent.workdir().run(*id).is_uncleared()?
             {
-                uncleared.insert(*id);
+                uncleared.push(*id);
             }
         }
-        for run in self.witness.runs_among(&uncleared)?.values() {
+        for run in self.last_versions(&uncleared, |run: &Run| run.id)?.values() {
             self.agent.workdir().run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
         }
         Ok(())
+    }
+
+    fn last_versions<T: Record, Id>(&self, ids: &[Id], id: impl Fn(&T) -> Id) -> Result<HashMap<Id, T>>
+    where
+        Id: Eq + Hash + Display,
+    {
+        last_versions(self.view, &self.agent.dir.join(layout::ARCHIVE), ids, id)
     }
 
     /// Returns directories past their retention, as many as are removed at once.
@@ -279,16 +316,15 @@ impl<'a> Sweep<'a> {
         if candidates.is_empty() {
             return Ok(Vec::new());
         }
-        let of_runs = candidates.iter().filter_map(|(item, _)| match item {
-            Item::Run(id) => Some(*id),
-            Item::Task(_) => None,
-        });
-        let runs: HashMap<RunId, Run> = self.witness.runs_among(&of_runs.collect())?;
-        let of_tasks = candidates.iter().filter_map(|(item, _)| match item {
-            Item::Task(id) => Some(*id),
-            Item::Run(_) => None,
-        });
-        let tasks: HashMap<TaskId, Task> = self.witness.tasks_among(&of_tasks.collect())?;
+        let (mut of_runs, mut of_tasks) = (Vec::new(), Vec::new());
+        for (item, _) in &candidates {
+            match item {
+                Item::Run(id) => of_runs.push(*id),
+                Item::Task(id) => of_tasks.push(*id),
+            }
+        }
+        let runs = self.last_versions(&of_runs, |run: &Run| run.id)?;
+        let tasks = self.last_versions(&of_tasks, |task: &Task| task.id)?;
         let mut over = Vec::new();
         for (item, is_old) in candidates {
             let keep_since = match item {
@@ -365,7 +401,7 @@ impl<'a> Sweep<'a> {
     /// True if an open record names it.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
-            self.named = Some(named(self.witness, self.state, self.most)?);
+            self.named = Some(named(self.view, self.state, self.most)?);
         }
         let named = self.named.iter().flatten().next();
         if named.is_none_or(|named| named.contains(&item.uuid())) {

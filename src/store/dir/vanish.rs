@@ -32,7 +32,7 @@ impl DirAgent<'_> {
     }
 
     /// Whatever a command has failed at: if the agent has been removed meanwhile, that is why.
-    pub(super) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
+    pub(in crate::store) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| self.blame(error))
     }
 

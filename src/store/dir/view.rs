@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::str::FromStr;
 
-use crate::beneath::Content;
+use crate::beneath::{Content, Version};
 use crate::error::{Error, Result};
 use crate::model::record::Record;
 
@@ -15,7 +14,7 @@ use super::changes::{Append, add_to};
 use super::files::{self, Disk};
 use super::journal::JournalEntry;
 use super::layout::AgentDir;
-use super::record::decode;
+use super::record::{decode, encode, text};
 use super::remembered;
 
 /// An agent's directory, and over it the transactions of its journal that are not applied yet.
@@ -27,6 +26,10 @@ pub struct View<'a> {
     /// Disk for the cache of records that are read, if they are cached for the next command.
     remembers: Option<Disk>,
 }
+
+/// The versions of the directories of open records, one for each kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touched(pub(super) Vec<Option<Version>>);
 
 /// Transactions that are not applied, and where in them each file is.
 #[derive(Debug)]
@@ -114,16 +117,21 @@ impl<'a> View<'a> {
         self.decoded(path, &bytes).map(Some)
     }
 
-    /// Reads a file of the inbox, with the name of the user who owns it if that is not the owner of
-    /// the directory.
-    pub fn arrival<T: Record>(&self, path: &str) -> Result<Option<(T, Option<String>)>> {
-        if self.overlay.as_ref().is_some_and(|overlay| overlay.content(path).is_some()) {
-            return Ok(self.record(path)?.map(|record| (record, None)));
+    /// Returns the text of a file of the inbox. `said`: makes a record that another user has put
+    /// there speak in the name of that user, whatever it claims.
+    pub fn arrival<T: Record>(
+        &self,
+        path: &str,
+        said: impl FnOnce(T, &str) -> std::result::Result<T, String>,
+    ) -> Result<Option<String>> {
+        if let Some(content) = self.overlay.as_ref().and_then(|overlay| overlay.content(path)) {
+            return Ok(content.map(str::to_owned));
         }
         let spot = self.agent.join(path);
         let Some(Content { bytes, owner, .. }) = files::read_owned(&spot)? else { return Ok(None) };
-        let record = self.decoded(path, &bytes)?;
-        Ok(Some((record, authors::other(&spot, owner))))
+        let Some(user) = authors::other(&spot, owner) else { return text(&spot, bytes).map(Some) };
+        let said = said(decode(&spot, &bytes)?, &user);
+        text(&spot, encode(&said.map_err(|wrong| Error::damaged(spot.path(), wrong))?)).map(Some)
     }
 
     /// Decodes the bytes of the file at this path.
@@ -141,24 +149,20 @@ impl<'a> View<'a> {
 
     /// Every record of a directory, in the order of their names.
     pub fn records<T: Record>(&self, dir: &str) -> Result<Vec<T>> {
-        let paths = self.record_paths(dir)?;
-        if paths.len() >= remembered::MANY && self.overlay.is_none() {
-            return remembered::records(self, dir, &paths);
-        }
-        let mut records = Vec::with_capacity(paths.len());
-        for path in paths {
-            records.extend(self.record(&path)?);
-        }
-        Ok(records)
+        self.contents(dir)?.iter().map(|(path, bytes)| self.decoded(path, bytes)).collect()
     }
 
-    /// The ids of the records of a directory, in order. A record is named after its id, so none is
-    /// opened for this.
-    pub fn ids<Id: FromStr>(&self, dir: &str) -> Result<Vec<Id>> {
-        let mut paths = self.record_paths(dir)?;
-        paths.retain(|path| !self.is_deleted(path));
-        let id = |path: &String| Path::new(path).file_stem()?.to_str()?.parse().ok();
-        Ok(paths.iter().filter_map(id).collect())
+    /// The paths and the contents of the records of a directory, in the order of their names.
+    pub fn contents(&self, dir: &str) -> Result<Vec<(String, Vec<u8>)>> {
+        let paths = self.record_paths(dir)?;
+        if paths.len() >= remembered::MANY && self.overlay.is_none() {
+            return remembered::contents(self, dir, paths);
+        }
+        let mut contents = Vec::with_capacity(paths.len());
+        for path in paths {
+            contents.extend(self.bytes(&path)?.map(|bytes| (path, bytes)));
+        }
+        Ok(contents)
     }
 
     /// The paths of the records of a directory, in order.

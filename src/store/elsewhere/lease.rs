@@ -4,10 +4,17 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::time::Span;
 
-use super::super::dir::Subject;
+/// Subject of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// The agent's run, of which there is one at a time.
+    Run,
+    /// A task: its supervisor, or the process that gives it to a child.
+    Task(TaskId),
+}
 
 /// The lease under which a command acts that a turn or a task has called.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Arrival, ENDED, ImportedFile, Op, Order, Pieces, ReadView, parts};
+use super::super::elsewhere::{Arrival, ENDED, ImportedFile, KeyWindow, Op, Order, Pieces, ReadView, parts};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
@@ -152,9 +152,9 @@ impl ReadView for Texts {
         Ok(self.state.clone())
     }
 
-    fn open(&self, plane: Plane) -> Result<Vec<String>> {
+    fn open(&self, plane: Plane) -> Result<Vec<(String, String)>> {
         let of_kind = self.open.iter().filter(|((other, _), _)| *other == plane);
-        Ok(of_kind.map(|(_, text)| text.clone()).collect())
+        Ok(of_kind.map(|((_, id), text)| (id.clone(), text.clone())).collect())
     }
 
     fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
@@ -173,16 +173,15 @@ impl ReadView for Texts {
         Ok(self.inbox.get(&key).cloned())
     }
 
-    fn texts(&self, keys: &[InboxKey], each: &mut dyn FnMut(&str)) -> Result<()> {
-        keys.iter().filter_map(|key| self.inbox.get(key)).for_each(|text| each(text));
-        Ok(())
+    fn hints(&self) -> Result<Vec<MessageId>> {
+        Ok(self.hints.keys().copied().collect())
     }
 
-    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
-        Ok(self.hints.iter().map(|(id, text)| (*id, text.clone())).collect())
+    fn hint(&self, id: MessageId) -> Result<Option<String>> {
+        Ok(self.hints.get(&id).cloned())
     }
 
-    fn key(&self, key: &str) -> Result<Option<String>> {
+    fn key(&self, key: &str, _: KeyWindow) -> Result<Option<String>> {
         Ok(self.keys.get(key).map(|(_, text)| text.clone()))
     }
 

@@ -18,7 +18,7 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::elsewhere::{Op, Order, ReadView};
+use super::super::elsewhere::{KeyWindow, Op, Order, ReadView};
 use super::shared::One;
 use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
@@ -38,7 +38,7 @@ pub struct PgReadView {
     /// First keys of the inbox, in order, and the texts that are loaded so far.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
-    pub hints: Vec<(MessageId, String)>,
+    pub hints: BTreeMap<MessageId, String>,
     pub leases: BTreeMap<String, LeaseRow>,
     /// Archive lines that were loaded with the records.
     past: Option<ArchiveQuery>,
@@ -77,7 +77,7 @@ impl PgReadView {
             open: BTreeMap::new(),
             messages: Vec::new(),
             texts: RefCell::default(),
-            hints: Vec::new(),
+            hints: BTreeMap::new(),
             leases: BTreeMap::new(),
             past: with_past.then(ArchiveQuery::default),
         };
@@ -87,7 +87,6 @@ impl PgReadView {
             seen.take(row).ok_or_else(|| one.shared.pool.unexpected("records"))?;
         }
         seen.messages.sort_unstable();
-        seen.hints.sort_unstable_by_key(|(id, _)| *id);
         Ok(is_there.then_some(seen))
     }
 
@@ -112,7 +111,7 @@ impl PgReadView {
             }
             "hint" => {
                 let id = MessageId(Uuid::parse_str(row.get(1)?).ok()?);
-                self.hints.push((id, said::hint(row.text(2)?, row.get(3))));
+                self.hints.insert(id, said::hint(row.text(2)?, row.get(3)));
             }
             "brief" => self.past.as_mut()?.briefs.push((row.number(1)?, row.text(2)?)),
             "ended" => self.past.as_mut()?.ended.push((row.text(1)?, row.text(2)?)),
@@ -204,9 +203,9 @@ impl ReadView for PgReadView {
         Ok(self.state.clone())
     }
 
-    fn open(&self, plane: Plane) -> Result<Vec<String>> {
+    fn open(&self, plane: Plane) -> Result<Vec<(String, String)>> {
         let of_plane = self.open.iter().filter(|((of, _), _)| *of == plane);
-        Ok(of_plane.map(|(_, text)| text.clone()).collect())
+        Ok(of_plane.map(|((_, id), text)| (id.clone(), text.clone())).collect())
     }
 
     fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
@@ -285,11 +284,15 @@ impl ReadView for PgReadView {
         Ok(())
     }
 
-    fn hints(&self) -> Result<Vec<(MessageId, String)>> {
-        Ok(self.hints.clone())
+    fn hints(&self) -> Result<Vec<MessageId>> {
+        Ok(self.hints.keys().copied().collect())
     }
 
-    fn key(&self, key: &str) -> Result<Option<String>> {
+    fn hint(&self, id: MessageId) -> Result<Option<String>> {
+        Ok(self.hints.get(&id).cloned())
+    }
+
+    fn key(&self, key: &str, _: KeyWindow) -> Result<Option<String>> {
         self.ask_text(
             "SELECT d.body FROM @.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = decode($2, 'hex') \
              AND ($3::bigint IS NULL OR d.admitted_at >= $3)",

@@ -21,14 +21,14 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
+use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::super::elsewhere::input::TaskInput;
-use super::super::elsewhere::{AgentRecords, Arrival, CHANGED, ReadView};
+use super::super::elsewhere::{AgentRecords, Arrival, CHANGED};
 use super::change::AgentTxn;
 use super::leased::HeldLease;
-use super::remote::Remote;
-use super::seen::RemoteSnapshot;
-use super::snapshot::Snapshot;
+use super::remote::{RecordSource, Remote};
+use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{Store, pieces};
 
 /// Minimum number of attempts to read one revision while other commands change the records, even if
@@ -70,6 +70,10 @@ impl<'s> Agent<'s> {
 
     pub(super) fn remote(&self) -> Option<&Remote> {
         self.remote.as_ref()
+    }
+
+    pub(super) fn records(&self) -> RecordSource<'_> {
+        RecordSource { local: &self.local, remote: self.remote.as_ref() }
     }
 
     /// Returns this machine's part of the agent.
@@ -148,7 +152,7 @@ impl<'s> Agent<'s> {
 
     pub fn identity(&self) -> Result<Identity> {
         let Some(remote) = &self.remote else { return self.local.identity() };
-        remote.decoded(layout::IDENTITY, &remote.records.identity()?)
+        decode(&self.records().place(layout::IDENTITY), remote.records.identity()?.as_bytes())
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
@@ -159,7 +163,7 @@ impl<'s> Agent<'s> {
     pub fn peek(&self) -> Result<State> {
         match &self.remote {
             None => self.local.peek(),
-            Some(remote) => remote.state_of(&remote.records.state()?),
+            Some(remote) => self.records().state(&remote.records.state()?),
         }
     }
 
@@ -180,48 +184,43 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Calls `read` with one revision of the records, without a lock.
+    /// Calls `read` with one revision of the records, without a lock. Begins anew if other commands
+    /// have changed the records meanwhile, for as long as this process would wait for a lock.
     pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        let Some(remote) = &self.remote else {
-            return self.local.look(|dir, state| read(Snapshot::of_dir(dir), state));
-        };
-        let snapshot = |sight| Snapshot::new(self.local.glimpse(), Some(RemoteSnapshot::of(remote, sight)));
-        self.see(remote, |sight, state| read(snapshot(sight), state))
+        self.local.unless_gone(self.look_until_settled(read))
     }
 
-    /// Calls `read` with one revision of records in a database.
-    pub(super) fn see<T>(
-        &self,
-        remote: &Remote,
-        read: impl Fn(Rc<dyn ReadView>, State) -> Result<T>,
-    ) -> Result<T> {
+    fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
-            let sight: Rc<dyn ReadView> = remote.records.see()?;
-            let state = remote.state_of(&sight.state()?)?;
-            let found = read(sight, state);
-            attempts += 1;
-            // Other commands go on meanwhile: what they have changed is read anew, as long as for
-            // any lock.
-            let is_overtaken = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
-            if !is_overtaken || (attempts >= READ_ATTEMPTS && begun.elapsed() >= self.store.local.patience())
-            {
+            let view = self.records().see()?;
+            let state = self.records().state(&view.state()?)?;
+            let found = read(Snapshot::of(self.records(), Rc::clone(&view)), state);
+            let has_failed = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
+            if !has_failed && view.is_current()? {
                 return found;
+            }
+            attempts += 1;
+            let waited = begun.elapsed();
+            if attempts >= READ_ATTEMPTS && waited >= self.store.local.patience() {
+                let holder = "a writer that never rests".to_owned();
+                let busy = Error::busy(self.records().place(layout::STATE), holder, waited);
+                return if has_failed { found } else { Err(busy) };
             }
         }
     }
 
     /// The records as they are now, without the lock. Other commands may change them while they are
     /// read.
-    pub fn snapshot(&self) -> Result<Snapshot<'_>> {
-        if self.remote.is_none() { Ok(Snapshot::of_dir(self.local.snapshot()?)) } else { Ok(self.glimpse()) }
+    pub fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot::new(self.records(), Source::Now, LeftOut::Names(Vec::new()))
     }
 
     /// Returns the present records without a check for an interrupted transaction. For a caller
     /// that has just made that check, or that can use slightly older records.
     pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(self.local.glimpse(), self.remote.as_ref().map(RemoteSnapshot::later))
+        Snapshot::new(self.records(), Source::Glimpse, LeftOut::Names(Vec::new()))
     }
 
     /// Puts a message into the inbox without a lock. When this returns it is durable.
@@ -255,7 +254,7 @@ impl<'s> Agent<'s> {
                 return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", remote.name))
                     .with_hint("ask the owner where it is"));
             }
-            if let Some(moved) = remote.state_of(&remote.records.state()?)?.moved {
+            if let Some(moved) = self.records().state(&remote.records.state()?)?.moved {
                 return Err(moved_away(self, &moved));
             }
             // It has just come back.

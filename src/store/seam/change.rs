@@ -12,12 +12,11 @@ use crate::model::time::{Span, Time};
 use crate::model::transaction::{Delete, Put, Transaction};
 
 use super::super::dir::{self, Aside, DirExport, Dropped, aside};
-use super::super::elsewhere::{self, Op, Pieces, Txn};
+use super::super::elsewhere::{self, KeyWindow, Op, Pieces, Txn};
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::remote::Remote;
-use super::seen::{LeftOut, RemoteSnapshot};
-use super::snapshot::Snapshot;
+use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{leaving, pieces};
 
 /// An agent whose lock is held: the only way to change its records.
@@ -25,6 +24,8 @@ use super::{leaving, pieces};
 pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
     remote: Option<RemoteLock<'a>>,
+    /// Names in the inbox that the last look passed over.
+    left_out: RefCell<Vec<String>>,
     // The lock of this machine goes last.
     dir: dir::DirTxn<'a>,
 }
@@ -46,35 +47,14 @@ struct RemoteLock<'a> {
     was_moved: Cell<bool>,
     /// Pieces that the next commit takes along.
     along: RefCell<Vec<Op>>,
-    /// Names in the inbox that the last look passed over.
-    left_out: RefCell<Vec<String>>,
     is_wait_told: Cell<bool>,
 }
 
 impl RemoteLock<'_> {
-    fn seen(&self, left_out: LeftOut) -> RemoteSnapshot<'_> {
-        RemoteSnapshot::under(self.of, &*self.hold, left_out)
-    }
-
     /// Notes the state of the agent under this lock.
     fn note(&self, state: &State) {
         self.base.set(Some(state.revision));
         self.was_moved.set(state.moved.is_some());
-    }
-
-    /// True if a dedupe key belongs to a later message by now, so that it must not note the end of
-    /// this one.
-    fn is_outdated(&self, put: &Put) -> Result<bool> {
-        let Put::Dedupe(entry) = put else { return Ok(false) };
-        let noted = self.seen(LeftOut::All).key(&entry.key)?;
-        // Here a key has one entry, whereas the directory has one for each day. So one that a clock
-        // wrote while it ran ahead gives way to any other: it would keep the key from standing for
-        // a message until its time has come.
-        let is_possible = |entry: &DedupeEntry| entry.admitted_at <= self.now.after(AHEAD);
-        Ok(noted.is_some_and(|noted| {
-            noted.message_id != entry.message_id
-                && (is_possible(&noted), noted.admitted_at) > (is_possible(entry), entry.admitted_at)
-        }))
     }
 }
 
@@ -94,11 +74,10 @@ impl<'a> AgentTxn<'a> {
                 base: Cell::new(None),
                 was_moved: Cell::new(false),
                 along: RefCell::default(),
-                left_out: RefCell::default(),
                 is_wait_told: Cell::new(false),
             })
         };
-        AgentTxn { agent, remote: hold.and_then(lock), dir }
+        AgentTxn { agent, remote: hold.and_then(lock), left_out: RefCell::default(), dir }
     }
 
     pub(super) fn agent(&self) -> &'a Agent<'a> {
@@ -127,9 +106,11 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the records under this lock, if they are in a database.
-    pub(super) fn seen_remote(&self) -> Option<RemoteSnapshot<'_>> {
-        self.remote.as_ref().map(|lock| lock.seen(LeftOut::All))
+    fn source(&self) -> Source<'_> {
+        match &self.remote {
+            None => Source::Locked(&self.dir),
+            Some(lock) => Source::Held(&*lock.hold),
+        }
     }
 
     /// Returns the lock in the database, if the records are there.
@@ -163,54 +144,41 @@ impl<'a> AgentTxn<'a> {
     /// Returns the current state, also for an agent that was moved away.
     pub fn any_state(&self) -> Result<State> {
         let Some(lock) = &self.remote else { return self.dir.any_state() };
-        let state = lock.of.state_of(&lock.hold.now()?.state()?)?;
+        let state = self.agent.records().state(&lock.hold.now()?.state()?)?;
         lock.note(&state);
         Ok(state)
     }
 
     /// The records as they are under this lock, without what steps pass over in the inbox.
     pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
-        self.seen(|dir| dir.look(state), || aside::all_passed_over(state))
+        self.look_without(aside::all_passed_over(state), false)
     }
 
     /// Returns the records for a step, which retries the names that have changed since they were
     /// passed over, without `stuck`, the names that it has tried already.
     pub fn look_for_step(&self, state: &State, stuck: &[String]) -> Result<Snapshot<'_>> {
-        let left_out = || {
-            let mut names = aside::all_passed_over(state);
-            names.extend_from_slice(stuck);
-            names
-        };
-        self.seen(|dir| dir.look_for_step(state, stuck), left_out)
+        let mut left_out = self.agent.local().passed_over(state);
+        left_out.extend_from_slice(stuck);
+        self.look_without(left_out, true)
     }
 
-    fn seen<'c>(
-        &'c self,
-        look: impl FnOnce(&'c dir::DirTxn<'_>) -> Result<dir::DirSnapshot<'c>>,
-        left_out: impl FnOnce() -> Vec<String>,
-    ) -> Result<Snapshot<'c>> {
-        let Some(lock) = &self.remote else { return Ok(Snapshot::of_dir(look(&self.dir)?)) };
-        lock.left_out.replace(left_out());
-        self.look_again()
+    fn look_without(&self, left_out: Vec<String>, is_step: bool) -> Result<Snapshot<'_>> {
+        if self.remote.is_none() {
+            self.dir.list_inbox(left_out.clone(), is_step)?;
+        }
+        self.left_out.replace(left_out);
+        Ok(self.look_again())
     }
 
     /// The records as they are now. What the last look has passed over in the inbox is passed over
     /// again.
-    pub fn look_again(&self) -> Result<Snapshot<'_>> {
-        let Some(lock) = &self.remote else { return Ok(Snapshot::of_dir(self.dir.look_again()?)) };
-        Ok(self.snapshot(lock, LeftOut::Names(lock.left_out.borrow().clone())))
+    pub fn look_again(&self) -> Snapshot<'_> {
+        Snapshot::new(self.agent.records(), self.source(), LeftOut::Names(self.left_out.borrow().clone()))
     }
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
     pub fn look_past_inbox(&self) -> Snapshot<'_> {
-        match &self.remote {
-            None => Snapshot::of_dir(self.dir.look_past_inbox()),
-            Some(lock) => self.snapshot(lock, LeftOut::All),
-        }
-    }
-
-    fn snapshot<'c>(&'c self, lock: &'c RemoteLock<'_>, left_out: LeftOut) -> Snapshot<'c> {
-        Snapshot::new(self.dir.look_past_inbox(), Some(lock.seen(left_out)))
+        Snapshot::new(self.agent.records(), self.source(), LeftOut::All)
     }
 
     /// Forgets the dedupe keys that no window reaches any more.
@@ -240,7 +208,7 @@ impl<'a> AgentTxn<'a> {
             .with_hint("try again"));
         }
         let state = transaction.state.clone();
-        let pieces = Self::pieces(lock, &transaction, &state)?;
+        let pieces = self.pieces(lock, &transaction, &state)?;
         lock.hold.commit(base, &pieces)?;
         lock.note(&state);
         for delete in &transaction.deletes {
@@ -252,10 +220,10 @@ impl<'a> AgentTxn<'a> {
         Ok(state)
     }
 
-    fn pieces(lock: &RemoteLock<'_>, transaction: &Transaction, state: &State) -> Result<Vec<Op>> {
+    fn pieces(&self, lock: &RemoteLock<'_>, transaction: &Transaction, state: &State) -> Result<Vec<Op>> {
         let mut pieces = Vec::new();
         for put in &transaction.puts {
-            if !lock.is_outdated(put)? {
+            if !self.is_outdated(put, lock.now)? {
                 pieces.push(pieces::put(put));
             }
         }
@@ -268,6 +236,22 @@ impl<'a> AgentTxn<'a> {
         }
         pieces.push(pieces::state(state));
         Ok(pieces)
+    }
+
+    /// True if a dedupe key belongs to a later message by now, so that it must not note the end of
+    /// this one.
+    fn is_outdated(&self, put: &Put, now: Time) -> Result<bool> {
+        let Put::Dedupe(entry) = put else { return Ok(false) };
+        let window = KeyWindow { now, length: AHEAD, revision: u64::MAX };
+        let noted = self.look_past_inbox().key(&entry.key, window)?;
+        // Here a key has one entry, whereas the directory has one for each day. So one that a clock
+        // wrote while it ran ahead gives way to any other: it would keep the key from standing for
+        // a message until its time has come.
+        let is_possible = |entry: &DedupeEntry| entry.admitted_at <= now.after(AHEAD);
+        Ok(noted.is_some_and(|noted| {
+            noted.message_id != entry.message_id
+                && (is_possible(&noted), noted.admitted_at) > (is_possible(entry), entry.admitted_at)
+        }))
     }
 
     /// Puts other settings in the place of the agent's.
@@ -336,11 +320,15 @@ impl<'a> AgentTxn<'a> {
         if self.remote.is_none() { self.dir.finish_journal() } else { Ok(()) }
     }
 
-    /// A bounded part of what is kept no longer on this machine goes, where it is time to look.
+    /// Removes a bounded part of what is kept no longer on this machine, where it is time to look.
+    /// For a step that comes to rest, and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        let Some(lock) = &self.remote else { return self.dir.sweep_some(retention, now) };
-        let seen = lock.seen(LeftOut::All);
-        self.dir.sweep_by(&seen, || lock.of.state_of(&lock.hold.now()?.state()?), retention, now)
+        let records = self.agent.records();
+        self.dir.sweep_some(retention, now, || {
+            let view = self.source().view(records)?;
+            let state = records.state(&view.state()?)?;
+            Ok((view, state))
+        })
     }
 
     /// Brings all that was committed to where a copy of the directory has it.

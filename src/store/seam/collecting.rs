@@ -1,41 +1,60 @@
-//! `gc` of an agent whose records are in a database: deletes expired months there, and the
-//! directories of runs and tasks on this machine.
+//! `gc` for one agent: deletes expired months, and directories of runs and tasks on this machine.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::rc::Rc;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::error::{Error, Result};
-use crate::model::id::MessageId;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::model::id::{MessageId, RunId};
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::retention::{Keep, Retention};
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::super::dir::gc::{self, Subjects};
 use super::super::dir::record::decode_at;
-use super::super::dir::sweep::Sweeping;
-use super::super::dir::witness::named;
-use super::super::dir::{self, Collected, DroppedMonth, layout, months};
+use super::super::dir::sweep::{Sweeping, Swept, named};
+use super::super::dir::{evidence, gc, months, settled};
 use super::super::elsewhere::{ENDED, Op, ReadView};
-use super::remote::Remote;
-use super::seen::RemoteSnapshot;
+use super::snapshot::Snapshot;
 use super::{Agent, AgentTxn};
 
-/// About how many messages one question is.
-const AT_ONCE: usize = 256;
+/// Result of `gc`, or of its dry run.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Collected {
+    #[serde(flatten)]
+    pub swept: Swept,
+    pub dropped: Vec<DroppedMonth>,
+    pub freed_bytes: u64,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct DroppedMonth {
+    pub month: String,
+    pub bytes: u64,
+}
+
+impl Collected {
+    pub fn is_nothing(&self) -> bool {
+        *self == Collected::default()
+    }
+
+    fn of(swept: Swept, months: &[ExpiredMonth]) -> Collected {
+        let dropped = |month: &ExpiredMonth| DroppedMonth { month: month.name.clone(), bytes: month.bytes };
+        let freed_bytes = swept.bytes + months.iter().map(|month| month.bytes).sum::<u64>();
+        Collected { swept, dropped: months.iter().map(dropped).collect(), freed_bytes }
+    }
+}
 
 /// Expired history that was found without a lock. Finding it may take long.
 #[derive(Debug)]
-pub enum Expired {
-    Dir(dir::Collection),
-    Remote {
-        retention: Retention,
-        now: Time,
-        /// The revision that was read.
-        seen_at: u64,
-        months: Vec<ExpiredMonth>,
-    },
+pub struct Expired {
+    retention: Retention,
+    now: Time,
+    /// The revision that was read.
+    seen_at: u64,
+    months: Vec<ExpiredMonth>,
 }
 
 /// A month that is kept no longer.
@@ -49,11 +68,29 @@ pub struct ExpiredMonth {
     untold: Vec<MessageId>,
 }
 
-impl ExpiredMonth {
-    fn told(&self) -> DroppedMonth {
-        DroppedMonth { month: self.name.clone(), bytes: self.bytes }
+/// Ids of the records that the lines of a month are about. The month is kept as long as an open
+/// record names one of these.
+#[derive(Debug, Default)]
+struct Subjects {
+    /// The messages that ended in it.
+    ended: BTreeSet<MessageId>,
+    runs: HashSet<Uuid>,
+}
+
+impl Subjects {
+    fn note(&mut self, line: &[u8]) {
+        self.ended.extend(settled::ended(line).map(|id| MessageId(Uuid::from_bytes(id))));
+        self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
     }
 
+    /// True if one of them is in the inbox or is named by an open record.
+    fn are_needed(&self, queued: &[MessageId], named: &HashSet<Uuid>) -> bool {
+        let is_about = |id: &Uuid| self.runs.contains(id) || self.ended.contains(&MessageId(*id));
+        queued.iter().any(|id| is_about(&id.0)) || named.iter().any(is_about)
+    }
+}
+
+impl ExpiredMonth {
     /// The pieces that remove it. What has ended must not run again because it came back, so that
     /// stays.
     fn removed(&self, seen_at: u64) -> Option<Vec<Op>> {
@@ -71,63 +108,59 @@ impl ExpiredMonth {
 impl Agent<'_> {
     /// Returns the history that `collect` would remove. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
-        let Some(remote) = self.remote() else { return self.local().would_collect(retention, now) };
         let how = Sweeping { retention, now, removes: false, is_leased: false };
-        self.see(remote, |sight, state| {
-            let mut months = old_months(remote, &*sight, retention.archive, now)?;
-            let seen = RemoteSnapshot::of(remote, Rc::clone(&sight));
-            leave_needed(&mut months, &*sight, &seen, &state)?;
-            let swept = self.local().sweep_all(&seen, &state, how)?;
-            Ok(Collected::of(swept, months.iter().map(ExpiredMonth::told).collect()))
+        self.look(|seen, state| {
+            let mut months = old_months(&seen, retention.archive, now)?;
+            leave_needed(&mut months, &seen, &state)?;
+            Ok(Collected::of(self.local().sweep_all(seen.view()?, &state, how)?, &months))
         })
     }
 
     /// Reads what can be collected. To be done without a lock.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
-        let Some(remote) = self.remote() else {
-            return Ok(Expired::Dir(self.local().collection(retention, now)?));
-        };
-        self.see(remote, |sight, state| {
-            let months = old_months(remote, &*sight, retention.archive, now)?;
-            Ok(Expired::Remote { retention, now, seen_at: state.revision, months })
+        self.look(|seen, state| {
+            let months = old_months(&seen, retention.archive, now)?;
+            Ok(Expired { retention, now, seen_at: state.revision, months })
         })
     }
 }
 
 impl AgentTxn<'_> {
     /// Collects all that may go before the next commit. What has to go with it, or after it, goes
-    /// then.
-    pub fn collect(&self, collection: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
-        let (retention, now, seen_at, months) = match collection {
-            Expired::Dir(collection) => return self.local().collect(collection, state, is_leased),
-            Expired::Remote { retention, now, seen_at, months } => (*retention, *now, *seen_at, months),
-        };
-        let Some((seen, hold)) = self.seen_remote().zip(self.hold()) else {
-            return Err(Error::failed("the records have gone elsewhere"));
-        };
-        leave_needed(months, &*hold.now()?, &seen, state)?;
-        let how = Sweeping { retention, now, removes: true, is_leased };
-        let swept = self.agent().local().sweep_all(&seen, state, how)?;
-        self.change_along(months.iter().filter_map(|month| month.removed(seen_at)).flatten().collect());
-        Ok(Collected::of(swept, months.iter().map(ExpiredMonth::told).collect()))
+    /// then. `is_leased`: the caller holds the agent's lease.
+    pub fn collect(&self, expired: &mut Expired, state: &State, is_leased: bool) -> Result<Collected> {
+        // A transaction in the journal would restore the files that it names.
+        self.empty_journal()?;
+        let Expired { retention, now, seen_at, months } = expired;
+        let seen = self.look_past_inbox();
+        leave_needed(months, &seen, state)?;
+        if self.hold().is_some() {
+            self.change_along(months.iter().filter_map(|month| month.removed(*seen_at)).flatten().collect());
+        } else {
+            months.iter().try_for_each(|month| self.local().note_ended(&month.name, &month.untold))?;
+        }
+        let how = Sweeping { retention: *retention, now: *now, removes: true, is_leased };
+        Ok(Collected::of(self.agent().local().sweep_all(seen.view()?, state, how)?, months))
     }
 
     /// Removes what could not go before the commit.
-    pub fn remove_collected(&self, collection: &Expired) -> Result<()> {
-        match collection {
-            Expired::Dir(collection) => self.local().remove_collected(collection),
-            Expired::Remote { .. } => Ok(()),
+    pub fn remove_collected(&self, expired: &Expired) -> Result<()> {
+        if self.hold().is_some() {
+            return Ok(());
         }
+        self.empty_journal()?;
+        expired.months.iter().try_for_each(|month| self.local().remove_month(&month.name))
     }
 }
 
 /// The months that are kept no longer. A month stays in which a dead letter lies that no person has
 /// requeued or dropped.
-fn old_months(remote: &Remote, sight: &dyn ReadView, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
+fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredMonth>> {
     let Keep(Some(span)) = keep else { return Ok(Vec::new()) };
     let first_kept = months::first_recent(now).min(now.before(span).month());
     let Some(first_kept) = months::begins_at(&first_kept) else { return Ok(Vec::new()) };
-    let place = remote.place(format_args!("{}/{}", layout::ARCHIVE, Message::KIND));
+    let view = seen.view()?;
+    let place = seen.archive::<Message>();
     let decoded = |line: &str| decode_at::<Message>(&place, 0, line.as_bytes());
     let is_dead = |line: &str| -> Result<Option<Message>> {
         // A look at the text spares most lines the parsing.
@@ -136,7 +169,7 @@ fn old_months(remote: &Remote, sight: &dyn ReadView, keep: Keep, now: Time) -> R
     };
     let mut found: BTreeMap<String, ExpiredMonth> = BTreeMap::new();
     let mut dead = HashMap::new();
-    sight.before(first_kept, &mut |piece| {
+    view.before(first_kept, &mut |piece| {
         let (Op::Ended { at, text, .. } | Op::Event { at, text, .. }) = &piece else { return Ok(()) };
         let month = found.entry(at.month()).or_default();
         month.bytes += text.len() as u64;
@@ -151,12 +184,12 @@ fn old_months(remote: &Remote, sight: &dyn ReadView, keep: Keep, now: Time) -> R
     // The last word about a message is the last line that it has.
     let ids: Vec<String> = dead.keys().cloned().collect();
     let mut met = HashSet::new();
-    for some in ids.chunks(AT_ONCE) {
-        sight.ended(&[Message::KIND], Some(some), &mut |line| {
+    for some in ids.chunks(view.most_ids()) {
+        view.ended(&[Message::KIND], Some(some), &mut |line| {
             let id = decoded(line)?.id.to_string();
             if let Some((month, text)) = dead.get(&id)
                 && met.insert(id)
-                && text == line
+                && text.trim_ascii_end() == line.trim_ascii_end()
             {
                 found.remove(month);
             }
@@ -165,17 +198,17 @@ fn old_months(remote: &Remote, sight: &dyn ReadView, keep: Keep, now: Time) -> R
     }
     for (name, month) in &mut found {
         month.name.clone_from(name);
-        month.untold = untold(sight, &month.about)?;
+        month.untold = untold(view, &month.about)?;
     }
     Ok(found.into_values().collect())
 }
 
 /// The messages of which no line says yet that they ended in a month that is gone.
-fn untold(sight: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
+fn untold(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     let mut untold = about.ended.clone();
     let ids: Vec<String> = untold.iter().map(MessageId::to_string).collect();
-    for some in ids.chunks(AT_ONCE) {
-        sight.ended(&[ENDED], Some(some), &mut |line| {
+    for some in ids.chunks(view.most_ids()) {
+        view.ended(&[ENDED], Some(some), &mut |line| {
             let mut told = Subjects::default();
             told.note(line.trim_ascii_end().as_bytes());
             untold.retain(|id| !told.ended.contains(id));
@@ -186,17 +219,12 @@ fn untold(sight: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
 }
 
 /// Leaves out the months that an open record is about.
-fn leave_needed(
-    months: &mut Vec<ExpiredMonth>,
-    sight: &dyn ReadView,
-    seen: &RemoteSnapshot<'_>,
-    state: &State,
-) -> Result<()> {
+fn leave_needed(months: &mut Vec<ExpiredMonth>, seen: &Snapshot<'_>, state: &State) -> Result<()> {
     if months.is_empty() {
         return Ok(());
     }
-    let queued: Vec<_> = sight.messages(usize::MAX)?.iter().map(|key| key.id).collect();
-    let named = named(seen, state, usize::MAX)?.unwrap_or_default();
+    let queued: Vec<_> = seen.view()?.messages(usize::MAX)?.iter().map(|key| key.id).collect();
+    let named = named(seen.view()?, state, usize::MAX)?.unwrap_or_default();
     months.retain(|month| !month.about.are_needed(&queued, &named));
     Ok(())
 }

@@ -6,7 +6,6 @@ use crate::model::record::{OpenRecord, Record};
 use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::task::Task;
-use crate::model::time::Time;
 use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::trigger::Trigger;
@@ -15,7 +14,7 @@ use crate::model::work::WorkItem;
 
 use super::super::dir::record::{encode, encode_plain_line};
 use super::super::dir::{NewAgent, archive};
-use super::super::elsewhere::{Arrival, Op, at_once};
+use super::super::elsewhere::{Arrival, Op, due};
 use super::super::settings::Settings;
 
 /// Encoded JSON is always UTF-8. The other case can't happen and is no reason to fail.
@@ -43,20 +42,6 @@ pub fn of_new(new: &NewAgent) -> Vec<Op> {
 /// says whether their processes live.
 pub fn state(state: &State) -> Op {
     Op::State { revision: state.revision, due: due(state), text: text(state) }
-}
-
-/// When an agent has something to do.
-pub fn due(state: &State) -> Option<Time> {
-    let is_unfinished = state.current_run.is_some()
-        || state.open_tasks > 0
-        || !state.outbox.is_empty()
-        || state.is_to_be_told()
-        || state.resting.is_none();
-    match &state.moved {
-        Some(_) => None,
-        None if is_unfinished => Some(at_once()),
-        None => state.next_due_at,
-    }
 }
 
 pub fn event(event: &Event) -> Op {

@@ -1,66 +1,114 @@
 //! One revision of an agent's records, and what can be asked of it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::cell::OnceCell;
+use std::rc::Rc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
-use crate::model::event::Event;
-use crate::model::id::{MessageId, RunId, WorkId};
-use crate::model::message::{InboxKey, Message, WakeHint};
+use crate::model::id::{MessageId, WorkId};
+use crate::model::message::{InboxKey, Message, MessageStatus, Priority, WakeHint};
 use crate::model::record::{OpenRecord, Record};
 use crate::model::records::MalformedFile;
-use crate::model::run::{Brief, Run};
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
+use super::super::dir::files::fault_of_file;
+use super::super::dir::gc::is_ended_line;
+use super::super::dir::inbox::{check_hint, check_message};
+use super::super::dir::record::{decode, decode_at};
+use super::super::dir::view::View;
 use super::super::dir::{
-    self, Dropped, HandWritten, Reads, Rejected, Waiting, aside, drops, evidence, inbox, layout, settled,
+    self, Dropped, HandWritten, Reads, Rejected, Touched, Waiting, aside, drops, layout,
 };
-use super::seen::{RemoteSnapshot, waiting};
+use super::super::elsewhere::{ENDED, KeyWindow, ReadView, Txn};
+use super::remote::RecordSource;
+
+/// Number of messages that are examined to find one of background priority.
+const LOOKED_AT: usize = 256;
 
 /// One revision of an agent's records. What is asked for is read when it is asked for.
 #[derive(Debug)]
 pub struct Snapshot<'a> {
-    dir: dir::DirSnapshot<'a>,
-    seen: Option<RemoteSnapshot<'a>>,
+    pub(super) records: RecordSource<'a>,
+    source: Source<'a>,
+    view: OnceCell<Rc<dyn ReadView + 'a>>,
+    left_out: LeftOut,
 }
 
-/// Answers from the database if the agent's records are there, else from the directory.
-macro_rules! either {
-    ($from:expr, $seen:ident => $remote:expr, $dir:ident => $directory:expr) => {
-        match &$from.seen {
-            Some($seen) => $remote,
-            None => {
-                let $dir = &$from.dir;
-                $directory
-            }
+/// Where the revision comes from when something is asked first.
+#[derive(Debug, Clone, Copy)]
+pub enum Source<'a> {
+    /// The present records, without the lock.
+    Now,
+    /// The present records, without a check for an interrupted transaction.
+    Glimpse,
+    /// The records under the lock of a directory.
+    Locked(&'a dir::DirTxn<'a>),
+    /// The records under the lock of another store.
+    Held(&'a dyn Txn),
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn view(self, records: RecordSource<'a>) -> Result<Rc<dyn ReadView + 'a>> {
+        match self {
+            Source::Now => records.see(),
+            Source::Glimpse => records.glimpse(),
+            Source::Locked(lock) => Ok(Rc::new(lock.now())),
+            Source::Held(hold) => Ok(hold.now()?),
         }
-    };
+    }
+}
+
+/// Names in the inbox that a snapshot passes over.
+#[derive(Debug, Clone)]
+pub enum LeftOut {
+    /// These names.
+    Names(Vec<String>),
+    All,
 }
 
 impl<'a> Snapshot<'a> {
-    pub(super) fn of_dir(dir: dir::DirSnapshot<'a>) -> Snapshot<'a> {
-        Snapshot { dir, seen: None }
+    pub(super) fn new(records: RecordSource<'a>, source: Source<'a>, left_out: LeftOut) -> Snapshot<'a> {
+        Snapshot { records, source, view: OnceCell::new(), left_out }
     }
 
-    pub(super) fn new(dir: dir::DirSnapshot<'a>, seen: Option<RemoteSnapshot<'a>>) -> Snapshot<'a> {
-        Snapshot { dir, seen }
+    /// A revision that was read.
+    pub(super) fn of(records: RecordSource<'a>, view: Rc<dyn ReadView + 'a>) -> Snapshot<'a> {
+        let left_out = LeftOut::Names(Vec::new());
+        Snapshot { view: OnceCell::from(view), ..Snapshot::new(records, Source::Now, left_out) }
+    }
+
+    pub(super) fn view(&self) -> Result<&(dyn ReadView + 'a)> {
+        if let Some(view) = self.view.get() {
+            return Ok(&**view);
+        }
+        let view = self.source.view(self.records)?;
+        Ok(&**self.view.get_or_init(|| view))
     }
 
     /// Leaves out what steps pass over in the inbox.
     pub fn without_passed_over(self, state: &State) -> Snapshot<'a> {
-        match self.seen {
-            None => Snapshot::of_dir(self.dir.without_passed_over(state)),
-            Some(seen) => Snapshot { seen: Some(seen.without_passed_over(state)), ..self },
-        }
+        self.without(aside::all_passed_over(state))
     }
 
     /// Leaves out less for a step, which retries the names that have changed since they were passed
     /// over.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
-        match self.seen {
-            None => Snapshot::of_dir(self.dir.without_unchanged(state)),
-            Some(_) => self.without_passed_over(state),
+        let names = self.records.local.passed_over(state);
+        self.without(names)
+    }
+
+    fn without(self, names: Vec<String>) -> Snapshot<'a> {
+        match self.left_out {
+            LeftOut::All => self,
+            LeftOut::Names(_) => Snapshot { left_out: LeftOut::Names(names), ..self },
+        }
+    }
+
+    fn is_left_out(&self, name: &str) -> bool {
+        match &self.left_out {
+            LeftOut::All => true,
+            LeftOut::Names(names) => names.iter().any(|other| other == name),
         }
     }
 }
@@ -69,32 +117,47 @@ impl<'a> Snapshot<'a> {
 impl Snapshot<'_> {
     /// Every open record of a kind, in order of id.
     pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
-        either!(self, seen => seen.open(), dir => dir.view.records(layout::plane(T::PLANE)))
+        let texts = self.view()?.open(T::PLANE)?;
+        texts.iter().map(|(id, text)| self.decoded_open(id, text)).collect()
     }
 
     /// Tells whether open records were added, replaced or removed since. `None` if that can't be
     /// told: then the caller reads them again.
-    pub fn touched(&self, state: &State) -> Option<dir::Touched> {
-        either!(self, _seen => None, dir => dir.touched(state))
+    pub fn touched(&self, state: &State) -> Option<Touched> {
+        self.view().ok()?.touched(state.open_tasks > 0)
     }
 
     /// One open record.
     pub fn open_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
-        either!(self, seen => seen.open_one(id), dir => dir.view.record(&layout::open::<T>(id)))
+        let id = id.to_string();
+        let text = self.view()?.open_one(T::PLANE, &id)?;
+        text.map(|text| self.decoded_open(&id, &text)).transpose()
+    }
+
+    /// Decodes an open record. Refused if it lies under the id of another one: the next change
+    /// would be written under its own id and leave this one behind.
+    fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
+        let place = self.records.place(format_args!("{}/{id}.json", layout::plane(T::PLANE)));
+        let record: T = decode(&place, text.as_bytes())?;
+        let own = record.id().to_string();
+        if own == id {
+            return Ok(record);
+        }
+        Err(Error::damaged(place, format!("its content is {own}: a record lies under its own id")))
     }
 
     /// The ids of the open records of a kind, in order.
     pub fn open_ids<T: OpenRecord>(&self) -> Result<Vec<T::Id>> {
-        either!(self, seen => Ok(seen.open::<T>()?.iter().map(OpenRecord::id).collect()), dir => dir.view.ids(layout::plane(T::PLANE)))
+        Ok(self.view()?.open_ids(T::PLANE)?.iter().filter_map(|id| id.parse().ok()).collect())
     }
 
     pub fn is_open<T: OpenRecord>(&self, id: T::Id) -> Result<bool> {
-        either!(self, seen => Ok(seen.open_one::<T>(id)?.is_some()), dir => dir.view.exists(&layout::open::<T>(id)))
+        self.view()?.is_open(T::PLANE, &id.to_string())
     }
 
     /// The prose plan of an open work item.
     pub fn plan(&self, id: WorkId) -> Result<Option<String>> {
-        either!(self, seen => seen.plan(id), dir => dir.plan(id))
+        self.view()?.plan(&id.to_string())
     }
 }
 
@@ -102,55 +165,147 @@ impl Snapshot<'_> {
 impl Snapshot<'_> {
     /// The first messages in processing order, at most `count`.
     pub fn first(&self, count: usize) -> Result<Vec<Waiting>> {
-        either!(self, seen => Ok(seen.keys(count)?.into_iter().map(waiting).collect()), dir => Ok(inbox::first(&dir.view, dir.scan()?, count)?.into_iter().map(Waiting::from).collect()))
+        let keys = self.first_keys(count)?;
+        keys.into_iter().map(|key| self.found(key)).collect()
     }
 
     /// Every message in processing order, by its key.
     pub fn keys(&self) -> Result<Vec<InboxKey>> {
-        either!(self, seen => seen.keys(usize::MAX), dir => inbox::all(&dir.view, dir.scan()?))
+        self.first_keys(usize::MAX)
+    }
+
+    fn first_keys(&self, count: usize) -> Result<Vec<InboxKey>> {
+        let more = match &self.left_out {
+            LeftOut::All => return Ok(Vec::new()),
+            LeftOut::Names(names) => names.len(),
+        };
+        let view = self.view()?;
+        let mut keys = view.messages(count.saturating_add(more))?;
+        keys.retain(|key| more == 0 || !self.is_left_out(&view.name_of(*key)));
+        keys.truncate(count);
+        Ok(keys)
+    }
+
+    fn found(&self, key: InboxKey) -> Result<Waiting> {
+        Ok(Waiting { key, name: self.view()?.name_of(key) })
     }
 
     /// A message by its id alone, if it is in the inbox.
     pub fn waiting(&self, id: MessageId) -> Result<Option<Waiting>> {
-        either!(self, seen => seen.waiting(id), dir => Ok(inbox::find_id(&dir.view, dir.scan()?, id)?.map(Waiting::from)))
+        if matches!(self.left_out, LeftOut::All) {
+            return Ok(None);
+        }
+        for &priority in Priority::ALL {
+            let key = InboxKey { priority, id };
+            if self.view()?.has_message(key)? {
+                return Ok(Some(self.found(key)?).filter(|found| !self.is_left_out(&found.name)));
+            }
+        }
+        Ok(None)
     }
 
     /// Reads a message. `None` if it has gone. A message that can't be read, or is another agent's,
     /// is an error.
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
-        either!(self, seen => seen.read(waiting.key), dir => inbox::read(&dir.view, waiting.key, &waiting.place))
+        let Some(text) = self.view()?.message(waiting.key)? else { return Ok(None) };
+        let place = self.records.place(format_args!("{}/{}", layout::INBOX, waiting.name));
+        let message: Message = decode(&place, text.as_bytes())?;
+        check_message(&message, waiting.key, self.records.local.name().as_str())
+            .map_err(|wrong| Error::damaged(place, wrong))?;
+        Ok(Some(message))
     }
 
     /// Reads a message for a caller that continues with the next one: a message that can't be read,
     /// or is another agent's, is returned as a misfit.
     pub fn try_read(&self, waiting: &Waiting) -> Result<Option<Result<Message, MalformedFile>>> {
-        either!(self, seen => seen.try_read(waiting.key), dir => inbox::try_read(&dir.view, waiting.key, &waiting.place))
+        match self.read(waiting) {
+            Ok(found) => Ok(found.map(Ok)),
+            Err(error) => Ok(Some(Err(self.unfit(waiting, fault_of_file(error)?)))),
+        }
     }
 
     /// The hints in the inbox in order of arrival, and the misfits that have the names of hints.
     pub fn hints(&self) -> Result<(Vec<WakeHint>, Vec<MalformedFile>)> {
-        either!(self, seen => seen.hints(), dir => inbox::read_hints(&dir.view, dir.scan()?))
+        let (mut hints, mut misfits) = (Vec::new(), Vec::new());
+        for id in self.hint_ids()? {
+            match self.hint(id) {
+                Ok(hint) => hints.extend(hint),
+                Err(error) => {
+                    misfits.push(MalformedFile { name: hint_name(id), reason: fault_of_file(error)? });
+                }
+            }
+        }
+        Ok((hints, misfits))
+    }
+
+    fn hint_ids(&self) -> Result<Vec<MessageId>> {
+        if matches!(self.left_out, LeftOut::All) {
+            return Ok(Vec::new());
+        }
+        let mut ids = self.view()?.hints()?;
+        ids.retain(|id| !self.is_left_out(&hint_name(*id)));
+        Ok(ids)
+    }
+
+    fn hint(&self, id: MessageId) -> Result<Option<WakeHint>> {
+        let Some(text) = self.view()?.hint(id)? else { return Ok(None) };
+        let place = self.records.place(layout::hint(id));
+        let hint: WakeHint = decode(&place, text.as_bytes())?;
+        check_hint(&hint, id, self.records.local.name().as_str())
+            .map_err(|wrong| Error::damaged(place, wrong))?;
+        Ok(Some(hint))
     }
 
     /// The last message of priority `interject`.
     pub fn last_interject(&self) -> Result<Option<MessageId>> {
-        either!(self, seen => seen.last_interject(), dir => dir.last_interject())
+        // They come first in processing order.
+        let mut most = 64;
+        loop {
+            let keys = self.first_keys(most)?;
+            let is_all =
+                keys.len() < most || keys.last().is_some_and(|key| key.priority != Priority::Interject);
+            if is_all {
+                let mut interjects = keys.iter().filter(|key| key.priority == Priority::Interject);
+                return Ok(interjects.next_back().map(|key| key.id));
+            }
+            most = most.saturating_mul(8);
+        }
     }
 
     /// True if a message of background priority may be in the inbox. Also true for a backlog that
     /// was not searched.
     pub fn has_background(&self) -> Result<bool> {
-        either!(self, seen => seen.has_background(), dir => Ok(dir.scan()?.has_background()))
+        let keys = self.first_keys(LOOKED_AT)?;
+        Ok(keys.len() == LOOKED_AT || keys.last().is_some_and(|key| key.priority == Priority::Background))
     }
 
     /// When the oldest message or hint in the inbox was made, as far as names tell.
     pub fn waits_since(&self) -> Result<Option<Time>> {
-        either!(self, seen => seen.waits_since(), dir => dir.waits_since())
+        match &self.left_out {
+            LeftOut::Names(names) if names.is_empty() => self.view()?.waits_since(),
+            LeftOut::Names(_) | LeftOut::All => {
+                let ids = self.keys()?.into_iter().map(|key| key.id).chain(self.hint_ids()?);
+                Ok(ids.filter_map(|id| id.minted_at()).min())
+            }
+        }
     }
 
     /// True if a message has ended and was not requeued since. The caller must hold the lock.
     pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
-        either!(self, seen => seen.is_settled(id), dir => settled::is_settled(&dir.view, id, now))
+        let may_have_ended = self.view()?.may_have_ended(id, now)?;
+        if may_have_ended == Some(false) {
+            return Ok(false);
+        }
+        let place = self.archive::<Message>();
+        let mut is_settled = may_have_ended.unwrap_or(false);
+        self.view()?.ended(&[Message::KIND, ENDED], Some(&[id.to_string()]), &mut |line| {
+            is_settled = is_ended_line(line) || {
+                let message: Message = decode_at(&place, 0, line.as_bytes())?;
+                message.settlement.is_none_or(|end| end.status != MessageStatus::Queued)
+            };
+            Ok(false)
+        })?;
+        Ok(is_settled)
     }
 
     /// The entry of a dedupe key, if a message was admitted under it within the window. `revision`
@@ -159,11 +314,20 @@ impl Snapshot<'_> {
         &self,
         key: &str,
         now: Time,
-        window: Span,
+        length: Span,
         revision: u64,
     ) -> Result<Option<DedupeEntry>> {
-        either!(self, seen => seen.admitted_under(key, now, window),
-            dir => dir.admitted_under(key, now, window, revision))
+        let found = self.key(key, KeyWindow { now, length, revision })?;
+        Ok(found.filter(|entry| {
+            entry.key == key && now.since(entry.admitted_at).max(entry.admitted_at.since(now)) < length
+        }))
+    }
+
+    /// The entry of a dedupe key, be it in the window or not.
+    pub(super) fn key(&self, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
+        let text = self.view()?.key(key, window)?;
+        let place = || self.records.place(format_args!("{}/{key}", layout::DEDUPE));
+        text.map(|text| decode(&place(), text.as_bytes())).transpose()
     }
 }
 
@@ -172,137 +336,55 @@ impl Snapshot<'_> {
 impl Snapshot<'_> {
     /// The hand-written files, in the order in which a step takes them in.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
-        either!(self, _seen => Ok(Vec::new()), dir => Ok(drops::in_order(&dir.scan()?.drops)))
+        let mut found = self.view()?.submissions()?;
+        found.retain(|file| !self.is_left_out(&file.name()));
+        Ok(found)
     }
 
-    /// When a hand-written file was put into the inbox. `None` if it has gone.
+    /// When a hand-written file was put into the inbox: its last change of status, since a rename
+    /// keeps the time of its content. `None` if it has gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
-        either!(self, _seen => Ok(None), dir => dir.dropped_at(file))
+        drops::dropped_at(self.records.local.dir(), file)
     }
 
     /// Reads a submission: its content, or the reason why it can't be read. `None` if it is gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
-        self.dir.read_dropped(file)
+        drops::read(self.records.local.dir(), file)
+    }
+
+    /// The files of the inbox on this machine.
+    fn files(&self) -> View<'_> {
+        View::settled(self.records.local.dir())
     }
 
     /// Returns the rejected files, with the reasons.
     pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
-        drops::rejected(&self.dir.view, state)
+        drops::rejected(&self.files(), state)
     }
 
     /// Counts the rejected files.
     pub fn count_rejected(&self, state: &State) -> Result<usize> {
-        self.dir.count_rejected(state)
+        let names = drops::rejected_names(&self.files(), self.view()?.has_rejected()?)?;
+        Ok(names.len() + aside::passed_over(state).len())
     }
 
     /// True if no rejected file is left. Does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
-        Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.dir.view)?)
+        Ok(aside::passed_over(state).is_empty() && drops::nothing_rejected(&self.files())?)
     }
 
     /// Reads a rejected file as a step would.
     pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
-        drops::read_rejected(&self.dir.view, file)
+        drops::read_rejected(&self.files(), file)
     }
 
     /// Describes a message that the agent can't take up as it is.
     pub fn unfit(&self, waiting: &Waiting, reason: String) -> MalformedFile {
-        inbox::unfit(&waiting.place, reason)
+        MalformedFile { name: waiting.name.clone(), reason }
     }
 }
 
-/// The past.
-impl Snapshot<'_> {
-    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
-    pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
-        either!(self, seen => seen.ended(each), dir => evidence::archived(&dir.view, each))
-    }
-
-    /// The newest ended record of a kind that has this id.
-    pub fn ended_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::archived_record(&dir.view, |record: &T| record.id() == id))
-    }
-
-    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
-    /// newest first. This reads a bounded part of the archive.
-    pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
-        either!(self, seen => seen.recent(count, wanted), dir => evidence::recent(&dir.view, now, count, wanted))
-    }
-
-    /// The newest version of a message in the archive.
-    pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::archived_message(&dir.view, id))
-    }
-
-    /// Those of the messages that are in the archive.
-    pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
-        either!(self, seen => seen.ended_among(ids), dir => evidence::archived_among(&dir.view, ids))
-    }
-
-    /// The record of a settled run. `None` for a live run.
-    pub fn run(&self, id: RunId) -> Result<Option<Run>> {
-        either!(self, seen => seen.ended_by(&id.to_string()), dir => evidence::run(&dir.view, id))
-    }
-
-    /// True if there is a run of this id, settled or not: its directory or its record.
-    pub fn is_run(&self, id: RunId) -> Result<bool> {
-        Ok(self.dir.agent.workdir().run(id).exists() || self.run(id)?.is_some())
-    }
-
-    /// Returns the settled runs, newest first, at most `count`, and whether there are more.
-    pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
-        let mut found = BTreeMap::new();
-        self.ended(|run: Run| {
-            // The newest line about a run comes first.
-            found.entry(run.id).or_insert(run);
-            found.len() <= count
-        })?;
-        let more = found.len() > count;
-        Ok((found.into_values().rev().take(count).collect(), more))
-    }
-
-    /// Returns the settled runs of the months from this moment on, newest first.
-    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
-        let (mut found, first) = (BTreeMap::new(), since.month());
-        self.ended(|run: Run| {
-            let is_within = run.ended_at.month() >= first;
-            if is_within {
-                found.entry(run.id).or_insert(run);
-            }
-            is_within
-        })?;
-        Ok(found.into_values().rev().collect())
-    }
-
-    /// Returns the ids of all runs that have a record, or a directory on this machine.
-    pub fn run_ids(&self) -> Result<Vec<RunId>> {
-        let mut ids = evidence::run_ids(&self.dir.view)?;
-        if self.seen.is_some() {
-            ids.extend(self.runs(usize::MAX)?.0.iter().map(|run| run.id));
-        }
-        Ok(ids)
-    }
-
-    /// Returns the last briefs, newest first.
-    pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
-        let mut briefs = Vec::new();
-        if count > 0 {
-            self.ended(|brief| {
-                briefs.push(brief);
-                briefs.len() < count
-            })?;
-        }
-        Ok(briefs)
-    }
-
-    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
-    /// are older may come as well.
-    pub fn events(&self, since: Option<Time>, each: impl FnMut(Event) -> Result<()>) -> Result<()> {
-        either!(self, seen => seen.events(since, each), dir => evidence::events(&dir.view, since, each))
-    }
-
-    /// The last events that satisfy `wanted`, newest first, at most `count`.
-    pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
-        either!(self, seen => seen.last_events(count, wanted), dir => evidence::last_events(&dir.view, count, wanted))
-    }
+/// Name of a hint in the inbox.
+fn hint_name(id: MessageId) -> String {
+    format!("w-{id}.json")
 }

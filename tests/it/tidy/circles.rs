@@ -38,9 +38,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "store::dir::room",
             "store::dir::snapshot",
             "store::dir::successor",
-            "store::elsewhere",
-            "store::elsewhere::lease",
-            "store::seam::database",
         ],
     ),
 ];

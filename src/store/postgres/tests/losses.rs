@@ -361,12 +361,12 @@ fn what_is_asked_under_a_lock_that_broke_is_asked_again_as_long_as_nothing_has_c
     let agent = agent_of(&one, "a");
     let lock = hold(&agent);
     break_lock(&fresh);
-    assert_eq!(lock.now().unwrap().key("k").unwrap(), None);
+    assert_eq!(lock.now().unwrap().key("k", always()).unwrap(), None);
     lock.commit(1, &[state(2)]).unwrap();
     drop(lock);
     let lock = hold(&agent);
     break_lock(&fresh);
     hold(&agent_of(&other, "a")).commit(2, &[state(3)]).unwrap();
-    let error = lock.now().unwrap().key("k").unwrap_err();
+    let error = lock.now().unwrap().key("k", always()).unwrap_err();
     assert_eq!((error.kind(), error.exit_status()), ("stale_revision", Status::Busy));
 }

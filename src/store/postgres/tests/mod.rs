@@ -18,14 +18,19 @@ use uuid::Uuid;
 
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
-use crate::model::time::Time;
+use crate::model::time::{Span, Time};
 
-use super::super::elsewhere::{AgentRecords, Arrival, Backend, Op, Txn, each_of};
+use super::super::elsewhere::{AgentRecords, Arrival, Backend, KeyWindow, Op, Txn, each_of};
 use super::super::settings::Settings;
 use super::wire::tests::rig;
 use super::{Postgres, Url};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A window of a dedupe key that no entry is outside of.
+fn always() -> KeyWindow {
+    KeyWindow { now: at(0), length: Span::from_millis(u64::MAX), revision: u64::MAX }
+}
 
 /// A new schema on the server of these tests.
 pub struct Fresh {

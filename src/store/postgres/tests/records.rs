@@ -92,15 +92,16 @@ fn texts_are_kept_byte_for_byte() {
         hold.commit(revision - 1, &pieces).unwrap();
         let seen = hold.now().unwrap();
         assert!(seen.state().unwrap() == text);
-        assert!(seen.open(Plane::Work).unwrap() == [text]);
+        assert!(seen.open(Plane::Work).unwrap() == [("work_1".to_owned(), text.to_owned())]);
         assert!(seen.open_one(Plane::Work, "work_1").unwrap().as_deref() == Some(text));
         assert_eq!(seen.open_one(Plane::Tasks, "work_1").unwrap(), None);
         assert_eq!(seen.plan("work_1").unwrap().as_deref(), Some(plan));
         assert_eq!(seen.messages(9).unwrap(), [key(Priority::Next, 7)]);
         assert!(seen.message(key(Priority::Next, 7)).unwrap().as_deref() == Some(text));
-        assert!(seen.hints().unwrap() == [(id(8), text.to_owned())]);
-        assert!(seen.key("k'\0\\").unwrap().as_deref() == Some(text));
-        assert_eq!(seen.key("k").unwrap(), None);
+        assert_eq!(seen.hints().unwrap(), [id(8)]);
+        assert!(seen.hint(id(8)).unwrap().as_deref() == Some(text));
+        assert!(seen.key("k'\0\\", always()).unwrap().as_deref() == Some(text));
+        assert_eq!(seen.key("k", always()).unwrap(), None);
         drop(seen);
         drop(hold);
         assert!(all_ended(&agent, "message")[0] == text);
@@ -139,7 +140,8 @@ fn the_inbox_is_in_processing_order() {
     for key in [keys[0], keys[1], keys[2], keys[300], keys[599]] {
         assert_eq!(seen.message(key).unwrap(), Some(format!("\"{key}\"")));
     }
-    assert_eq!(seen.hints().unwrap(), [(id(3), "2".to_owned()), (id(9), "1".to_owned())]);
+    assert_eq!(seen.hints().unwrap(), [id(3), id(9)]);
+    assert_eq!([3, 9].map(|hint| seen.hint(id(hint)).unwrap().unwrap()), ["2", "1"]);
     // The second arrival with an id is ignored.
     agent.arrive(&[Arrival::Message { key: keys[0], text: "0".into() }]).unwrap();
     assert_eq!(agent.see().unwrap().message(keys[0]).unwrap(), Some(format!("\"{}\"", keys[0])));
@@ -181,11 +183,14 @@ fn what_is_seen_is_one_revision() {
     before.ended(&["message"], None, &mut |_| panic!("nothing has ended")).unwrap();
     assert!(before.message(key(Priority::Normal, 3)).unwrap().is_some());
     // A query that can't be answered for the old revision fails with the hint to try again.
-    for error in [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k").unwrap_err()] {
+    for error in
+        [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k", always()).unwrap_err()]
+    {
         assert_eq!((error.kind(), error.exit_status()), ("changed", Status::Busy));
     }
     let now = agent.see().unwrap();
-    assert_eq!(now.open(Plane::Waits).unwrap(), ["3"]);
+    assert_eq!(now.open_one(Plane::Waits, "a").unwrap().as_deref(), Some("3"));
+    assert_eq!(now.open_ids(Plane::Waits).unwrap(), ["a"]);
     assert_eq!(now.message(key(Priority::Normal, 4)).unwrap(), None);
 }
 

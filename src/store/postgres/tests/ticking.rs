@@ -107,11 +107,11 @@ fn a_connection_that_is_kept_answers_the_same() {
         let both = [hold.now().unwrap(), agent.see().unwrap()];
         both.map(|sight| {
             let mut told = vec![sight.state().unwrap()];
-            told.extend(sight.open(Plane::Work).unwrap());
+            told.extend(sight.open(Plane::Work).unwrap().into_iter().map(|(_, text)| text));
             told.extend(
                 sight.messages(9).unwrap().iter().map(|key| format!("{key} {:?}", sight.message(*key))),
             );
-            told.extend(sight.hints().unwrap().iter().map(|hint| format!("{hint:?}")));
+            told.extend(sight.hints().unwrap().iter().map(|id| format!("{id} {:?}", sight.hint(*id))));
             let of_ids = [id(150).to_string(), id(7).to_string(), id(160).to_string()];
             // The limits cover more lines than one query returns, some lines, and one line.
             for (kinds, ids, most) in [

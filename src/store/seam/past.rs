@@ -1,0 +1,167 @@
+//! The past of an agent, as a snapshot of its records answers it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+use crate::error::Result;
+use crate::model::event::Event;
+use crate::model::id::{MessageId, RunId};
+use crate::model::message::Message;
+use crate::model::record::{OpenRecord, Record};
+use crate::model::run::{Brief, Run};
+use crate::model::time::Time;
+
+use super::super::dir::evidence::{self, each_ended, last_versions};
+use super::super::dir::layout;
+use super::super::dir::months::LineHashes;
+use super::super::dir::record::{decode_at, decode_plain};
+use super::super::elsewhere::Order;
+use super::snapshot::Snapshot;
+
+/// Length of the end of the archive that is read for the context of a turn, in bytes.
+const TAIL: usize = 256 * 1024;
+
+impl Snapshot<'_> {
+    /// The place of the archive of a kind, for people.
+    pub(super) fn archive<T: Record>(&self) -> PathBuf {
+        self.records.place(format_args!("{}/{}", layout::ARCHIVE, T::KIND))
+    }
+
+    /// Calls `each` with the ended records of a kind, newest first, until it returns `false`.
+    pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
+        each_ended(self.view()?, &self.archive::<T>(), None, each)
+    }
+
+    /// The newest ended record of a kind that has this id.
+    pub fn ended_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
+        self.ended_by(&id.to_string())
+    }
+
+    fn ended_by<T: Record>(&self, id: &str) -> Result<Option<T>> {
+        let mut found = None;
+        each_ended(self.view()?, &self.archive::<T>(), Some(&[id.to_owned()]), |record| {
+            found = Some(record);
+            false
+        })?;
+        Ok(found)
+    }
+
+    /// The newest ended records of this month and the last, at most `count` that satisfy `wanted`,
+    /// newest first. This reads a bounded part of the archive.
+    pub fn recent<T: Record>(&self, now: Time, count: usize, wanted: impl Fn(&T) -> bool) -> Result<Vec<T>> {
+        let (mut found, mut read, mut met) = (Vec::new(), 0, LineHashes::default());
+        if count == 0 {
+            return Ok(found);
+        }
+        let place = self.archive::<T>();
+        self.view()?.recent(T::KIND, now, &mut |line| {
+            let record = decode_at(&place, 0, line.as_bytes())?;
+            found.extend(Some(record).filter(|record| met.insert(line.as_bytes()) && wanted(record)));
+            read += line.len();
+            Ok(found.len() < count && read < TAIL)
+        })?;
+        Ok(found)
+    }
+
+    /// The newest version of a message in the archive.
+    pub fn ended_message(&self, id: MessageId) -> Result<Option<Message>> {
+        self.ended_by(&id.to_string())
+    }
+
+    /// Those of the messages that are in the archive.
+    pub fn ended_among(&self, ids: &HashSet<MessageId>) -> Result<HashSet<MessageId>> {
+        let place = self.archive::<Message>();
+        let last = last_versions(self.view()?, &place, ids, |message: &Message| message.id)?;
+        Ok(last.into_keys().collect())
+    }
+
+    /// The record of a settled run. `None` for a live run.
+    pub fn run(&self, id: RunId) -> Result<Option<Run>> {
+        self.ended_by(&id.to_string())
+    }
+
+    /// True if there is a run of this id, settled or not: its directory or its record.
+    pub fn is_run(&self, id: RunId) -> Result<bool> {
+        Ok(self.records.local.workdir().run(id).exists() || self.run(id)?.is_some())
+    }
+
+    /// Returns the settled runs, newest first, at most `count`, and whether there are more.
+    pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
+        let mut found = BTreeMap::new();
+        self.ended(|run: Run| {
+            // The newest line about a run comes first.
+            found.entry(run.id).or_insert(run);
+            found.len() <= count
+        })?;
+        let more = found.len() > count;
+        Ok((found.into_values().rev().take(count).collect(), more))
+    }
+
+    /// Returns the settled runs of the months from this moment on, newest first.
+    pub fn runs_since(&self, since: Time) -> Result<Vec<Run>> {
+        let (mut found, first) = (BTreeMap::new(), since.month());
+        self.ended(|run: Run| {
+            let is_within = run.ended_at.month() >= first;
+            if is_within {
+                found.entry(run.id).or_insert(run);
+            }
+            is_within
+        })?;
+        Ok(found.into_values().rev().collect())
+    }
+
+    /// Returns the ids of all runs that have a record, or a directory on this machine.
+    pub fn run_ids(&self) -> Result<Vec<RunId>> {
+        let mut ids = evidence::run_dirs(self.records.local.dir())?;
+        self.view()?.ended(&[Run::KIND], None, &mut |line| {
+            ids.extend(evidence::id_in::<RunId>(line.as_bytes()));
+            Ok(true)
+        })?;
+        Ok(ids)
+    }
+
+    /// Returns the last briefs, newest first.
+    pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
+        let mut briefs = Vec::new();
+        if count > 0 {
+            self.ended(|brief| {
+                briefs.push(brief);
+                briefs.len() < count
+            })?;
+        }
+        Ok(briefs)
+    }
+
+    /// Calls `each` with the events, each once even if a merge has doubled its line, until it
+    /// returns `false`.
+    fn each_event(&self, order: Order, mut each: impl FnMut(Event) -> bool) -> Result<()> {
+        let (place, mut met) = (self.records.place(layout::LEDGER), HashSet::new());
+        self.view()?.events(order, &mut |line| {
+            let event: Event = decode_plain(&place, 0, line.as_bytes())?;
+            Ok(!met.insert(event.id) || each(event))
+        })
+    }
+
+    /// Calls `each` with the events from `since` on, oldest first. Events of the same month that
+    /// are older may come as well.
+    pub fn events(&self, since: Option<Time>, mut each: impl FnMut(Event) -> Result<()>) -> Result<()> {
+        let mut told = Ok(());
+        self.each_event(Order::Since(since), |event| {
+            told = each(event);
+            told.is_ok()
+        })?;
+        told
+    }
+
+    /// The last events that satisfy `wanted`, newest first, at most `count`.
+    pub fn last_events(&self, count: usize, wanted: impl Fn(&Event) -> bool) -> Result<Vec<Event>> {
+        let mut found: Vec<Event> = Vec::new();
+        if count > 0 {
+            self.each_event(Order::NewestFirst, |event| {
+                found.extend(Some(event).filter(&wanted));
+                found.len() < count
+            })?;
+        }
+        Ok(found)
+    }
+}
