@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::harness::write_program;
+use crate::harness::{Sandbox, write_program};
 use crate::remotes::{Remote, processed, queued};
 use crate::setup::{Beside, failure, names, raw_git, started, tree, wait_for};
 
@@ -262,6 +262,29 @@ fn every_kind_of_clone_exchanges() {
     }
     remote.git(0, &["rev-parse", "--verify", "refs/dormouse/origin/side"]);
     remote.agree();
+}
+
+/// Ids of a SHA-256 repository are longer, also that of no object and that of the empty tree.
+#[test]
+fn clones_with_longer_ids_exchange() {
+    let sandbox = Sandbox::empty().with_real_clock();
+    let settings = sandbox.home().join(".config/git");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("config"), "[init]\n\tdefaultObjectFormat = sha256\n").unwrap();
+    let remote = Remote::of(sandbox, &["ada"], "echo done", 2);
+    let head = remote.git(0, &["rev-parse", "HEAD"]);
+    // An older git does not know the setting.
+    println!("ids of {} digits", head.trim().len());
+    remote.enqueue(1, "ada", "hello");
+    remote.sync(1);
+    remote.run(0, &["tick", "ada", "--push", "-q"]);
+    remote.enqueue(1, "ada", "from here");
+    remote.agree();
+    assert_eq!(processed(&remote.agent(1, "ada")).len(), 1);
+    // Nothing is at the remote yet.
+    remote.git(0, &["switch", "--quiet", "-c", "side"]);
+    remote.enqueue(0, "ada", "again");
+    remote.sync(0);
 }
 
 /// Nothing is taken, stepped or pushed where git would make other lines of the files.

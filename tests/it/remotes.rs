@@ -18,7 +18,11 @@ pub struct Remote {
 impl Remote {
     /// A bare repository with these agents, and so many clones of it.
     pub fn new(agents: &[&str], shell: &str, count: usize) -> Remote {
-        let sandbox = Sandbox::empty().with_real_clock();
+        Remote::of(Sandbox::empty().with_real_clock(), agents, shell, count)
+    }
+
+    /// The same from a sandbox, whose settings of git hold for all of them.
+    pub fn of(sandbox: Sandbox, agents: &[&str], shell: &str, count: usize) -> Remote {
         sandbox.run(["init"]);
         make_repository(&sandbox);
         fs::write(sandbox.project().join("code"), "one\n").unwrap();
