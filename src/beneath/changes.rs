@@ -108,7 +108,8 @@ impl Spot {
         })
     }
 
-    /// Creates a directory that only its owner may use, and its missing parents below the ground.
+    /// Creates a directory that only its owner may use, and its missing parents below the part
+    /// that must exist.
     pub fn make_dirs(&self) -> Result<()> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(Access::Owner) {
@@ -123,7 +124,7 @@ impl Spot {
     }
 
     fn mkdir(&self, access: Access) -> rustix::io::Result<()> {
-        if self.path.as_os_str().len() <= self.ground {
+        if self.path.as_os_str().len() <= self.existing {
             return Err(if self.glance().is_ok_and(|found| found.is_some()) {
                 Errno::EXIST
             } else {
@@ -209,7 +210,7 @@ impl Spot {
     /// Replaces another file by this one. The names are exchanged in one call and the other file is
     /// removed, because ext4 writes a file at once if a rename replaces another by it, and waits
     /// for space. So only synced content is durable. The inner error is the system's.
-    pub fn supplant(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
+    pub fn replace(&self, other: &Spot) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             let exchange = || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
             if exchange().is_err() {
@@ -316,14 +317,14 @@ impl Spot {
         self.remove_dir()
     }
 
-    /// Removes the entries of this directory for which `is_spare` returns true; they must not be
+    /// Removes the entries of this directory for which `is_stale` returns true; they must not be
     /// directories. Returns true if it is then empty, or does not exist.
-    pub fn clear(&self, mut is_spare: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
+    pub fn clear(&self, mut is_stale: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
         self.root.refuse_stranger()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
         let mut is_empty = true;
         for entry in self.entries_of(&dir)? {
-            if !entry.is_dir && is_spare(&entry)? {
+            if !entry.is_dir && is_stale(&entry)? {
                 match rustix::fs::unlinkat(&dir, &entry.name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => {}
                     Err(errno) => return Err(self.join(&entry.name).refused(errno, "remove")),

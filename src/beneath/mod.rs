@@ -12,7 +12,6 @@ mod scratch;
 mod tests;
 mod version;
 
-use std::cmp::Ordering;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +19,7 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering as Memory};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::buffer::spare_capacity;
@@ -31,7 +30,7 @@ use rustix::process::geteuid;
 use crate::error::{Error, IoContext, Result};
 
 pub use changes::{Access, move_file};
-pub use version::{Imprint, VERSION_LENGTH, Version, nanoseconds};
+pub use version::{FileStamp, VERSION_LENGTH, Version, nanoseconds};
 
 /// An open state directory, or one that is being created.
 #[derive(Debug)]
@@ -66,7 +65,7 @@ impl Root {
     /// Lets the user of this process change whatever file permissions allow. Root never gets this
     /// right in the directory of another user, because the system refuses root nothing.
     pub fn admit_guest(&self) {
-        self.is_open_to_changes.fetch_or(!geteuid().is_root(), Memory::Relaxed);
+        self.is_open_to_changes.fetch_or(!geteuid().is_root(), Ordering::Relaxed);
     }
 
     /// Returns the user id of the owner of the directory.
@@ -77,7 +76,7 @@ impl Root {
     /// Error when the user does not own the directory: the owner could not open the files that this
     /// user creates.
     pub fn refuse_stranger(&self) -> Result<()> {
-        if self.is_open_to_changes.load(Memory::Relaxed) {
+        if self.is_open_to_changes.load(Ordering::Relaxed) {
             return Ok(());
         }
         Err(not_owner(&self.path, self.owner))
@@ -85,7 +84,7 @@ impl Root {
 
     /// Returns the path of the directory itself.
     pub fn spot(self: &Arc<Root>) -> Spot {
-        Spot { root: Arc::clone(self), path: self.path.clone(), ground: 0, scratch: None }
+        Spot { root: Arc::clone(self), path: self.path.clone(), existing: 0, scratch: None }
     }
 }
 
@@ -96,7 +95,7 @@ pub struct Spot {
     /// The root's path, followed by the path from there to this one.
     path: PathBuf,
     /// Length of the part of the path that must already exist.
-    ground: usize,
+    existing: usize,
     /// Length of the path of the scratch directory that contains it, if one does.
     scratch: Option<usize>,
 }
@@ -115,7 +114,7 @@ pub struct Content {
     /// User id of the owner of the file.
     pub owner: u32,
     /// File stamp from before the content was read.
-    pub imprint: Imprint,
+    pub stamp: FileStamp,
 }
 
 /// Reason for which a path has no content.
@@ -161,9 +160,9 @@ impl Spot {
 
     /// Marks the path as one that must exist: neither it nor its parents are created for a path
     /// below it.
-    pub fn grounded(self) -> Spot {
-        let ground = self.path.as_os_str().len();
-        Spot { ground, ..self }
+    pub fn existing(self) -> Spot {
+        let existing = self.path.as_os_str().len();
+        Spot { existing, ..self }
     }
 
     /// Returns the path of a directory entry.
@@ -284,7 +283,7 @@ impl Spot {
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
-        Ok(Some(Content { bytes, owner: stat.st_uid, imprint: Imprint::of(&stat) }))
+        Ok(Some(Content { bytes, owner: stat.st_uid, stamp: FileStamp::of(&stat) }))
     }
 
     /// Returns the user id of the owner of the state directory.
@@ -403,14 +402,14 @@ impl Spot {
 
     /// Returns the file stamps of these files of this directory; `None` for a missing one. Costs
     /// one call for each that opens nothing.
-    pub fn imprints<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<Imprint>>> {
+    pub fn stamps<'n>(&self, names: impl Iterator<Item = &'n str>) -> Result<Vec<Option<FileStamp>>> {
         let Some(dir) = self.open_dir()? else { return Ok(names.map(|_| None).collect()) };
-        let imprint = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) => Ok(Some(Imprint::of(&found))),
+        let stamp = |name| match rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(FileStamp::of(&found))),
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(self.join(name).refused(errno, "look at")),
         };
-        names.map(imprint).collect()
+        names.map(stamp).collect()
     }
 
     /// Returns all entries, sorted by name.
@@ -565,18 +564,6 @@ impl PartialEq for Spot {
 }
 
 impl Eq for Spot {}
-
-impl PartialOrd for Spot {
-    fn partial_cmp(&self, other: &Spot) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Spot {
-    fn cmp(&self, other: &Spot) -> Ordering {
-        self.path.cmp(&other.path)
-    }
-}
 
 /// Returns the refusal of a change by a user who does not own `path`.
 pub fn not_owner(path: &Path, owner: u32) -> Error {

@@ -47,7 +47,7 @@ fn acts(spot: &Spot, good: &Spot) -> Vec<(&'static str, Result<()>)> {
         ("make_dirs", spot.make_dirs()),
         ("make_pipe", spot.make_pipe()),
         ("rename to", good.create().and_then(|_| good.rename(spot))),
-        ("supplant", good.create().and_then(|_| good.supplant(spot)).map(drop)),
+        ("replace", good.create().and_then(|_| good.replace(spot)).map(drop)),
         ("rename", spot.rename(good)),
         ("set_mode", spot.set_mode(0o777)),
         ("remove", spot.remove()),
@@ -270,13 +270,13 @@ fn a_file_takes_the_place_of_another_and_of_nothing_else() {
         if let Some(before) = before {
             fs::write(spot(target).path(), before).unwrap();
         }
-        spot("staged").supplant(&spot(target)).unwrap().unwrap();
+        spot("staged").replace(&spot(target)).unwrap().unwrap();
         assert_eq!(fs::read_to_string(spot(target).path()).unwrap(), "after");
         assert!(!spot("staged").exists().unwrap(), "{target}");
     }
     fs::write(spot("staged").path(), "after").unwrap();
-    assert!(spot("staged").supplant(&spot("dir")).unwrap().is_err());
+    assert!(spot("staged").replace(&spot("dir")).unwrap().is_err());
     assert!(spot("dir").is_dir().unwrap() && spot("staged").is_file().unwrap());
-    assert_eq!(spot("staged").supplant(&spot("nowhere/file")).unwrap(), Err(Errno::NOENT));
+    assert_eq!(spot("staged").replace(&spot("nowhere/file")).unwrap(), Err(Errno::NOENT));
     assert!(spot("staged").is_file().unwrap());
 }

@@ -35,23 +35,23 @@ impl Version {
 /// the times of modification and change. A program that sets the modification time back changes the
 /// other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Imprint {
+pub struct FileStamp {
     version: Version,
     length: u64,
     changed: u64,
 }
 
-impl Imprint {
+impl FileStamp {
     /// Size of a stored stamp in bytes.
     pub const LENGTH: usize = 32;
 
-    pub fn of(found: &Stat) -> Imprint {
+    pub fn of(found: &Stat) -> FileStamp {
         let changed = nanoseconds(found.st_ctime, found.st_ctime_nsec);
-        Imprint { version: Version::of(found), length: u64::try_from(found.st_size).unwrap_or(0), changed }
+        FileStamp { version: Version::of(found), length: u64::try_from(found.st_size).unwrap_or(0), changed }
     }
 
-    pub fn of_file(file: &File) -> io::Result<Imprint> {
-        Ok(Imprint::of(&rustix::fs::fstat(file)?))
+    pub fn of_file(file: &File) -> io::Result<FileStamp> {
+        Ok(FileStamp::of(&rustix::fs::fstat(file)?))
     }
 
     pub fn version(&self) -> Version {
@@ -64,8 +64,8 @@ impl Imprint {
         self.changed
     }
 
-    pub fn to_bytes(self) -> [u8; Imprint::LENGTH] {
-        let mut bytes = [0; Imprint::LENGTH];
+    pub fn to_bytes(self) -> [u8; FileStamp::LENGTH] {
+        let mut bytes = [0; FileStamp::LENGTH];
         let words = [self.version.inode, self.version.written, self.length, self.changed];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -73,10 +73,14 @@ impl Imprint {
         bytes
     }
 
-    pub fn from_bytes(bytes: &[u8; Imprint::LENGTH]) -> Imprint {
+    pub fn from_bytes(bytes: &[u8; FileStamp::LENGTH]) -> FileStamp {
         let word =
             |at: usize| bytes[at..at + 8].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        Imprint { version: Version { inode: word(0), written: word(8) }, length: word(16), changed: word(24) }
+        FileStamp {
+            version: Version { inode: word(0), written: word(8) },
+            length: word(16),
+            changed: word(24),
+        }
     }
 }
 

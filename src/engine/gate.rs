@@ -13,7 +13,7 @@ use crate::model::policy::{FirstTold, PreemptionPolicy};
 use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
-use crate::process::remains::{EndedBy, Remains};
+use crate::process::leftover::{EndedBy, LeftoverProcesses};
 use crate::process::turn::Nobody;
 use crate::process::{Patience, ProcessMark, is_past};
 use crate::rules::preemption::protected_until;
@@ -312,9 +312,9 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: First
     let mut killed = false;
     let mut quiet = 0;
     loop {
-        let mut remains = Remains::find(&ProcessMark::run(run_id), &leader)?;
-        remains.ask(first)?;
-        let ended = remains.end_by(&mut patience)?;
+        let mut leftover = LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?;
+        leftover.ask(first)?;
+        let ended = leftover.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;
         quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
         if is_over(agent, run_id)? || quiet == QUIET_LOOKS {

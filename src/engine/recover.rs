@@ -9,7 +9,7 @@ use crate::model::records::Records;
 use crate::model::state::State;
 use crate::model::turn::TurnEnd;
 use crate::process::ProcessMark;
-use crate::process::remains::Remains;
+use crate::process::leftover::LeftoverProcesses;
 use crate::process::turn::Fate;
 use crate::rules::execution::{deadline, is_over};
 use crate::rules::transition::draft::Draft;
@@ -34,7 +34,7 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
-    Remains::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
+    LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(LAST_GRACE)?;
     before_suspension(context, run_id, None)?;
     let locked = agent.change(context.session.clock.now())?;
     let state = locked.state()?;

@@ -14,7 +14,7 @@ use crate::model::resource::{Resource, Shortage};
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::ProcessMark;
-use crate::process::remains::Remains;
+use crate::process::leftover::LeftoverProcesses;
 use crate::rules::preemption::is_leaving;
 use crate::rules::priority::{Occupying, to_make_way};
 use crate::rules::step::{self, Next, Step, Tried};
@@ -292,7 +292,7 @@ fn left_behind(
         return Ok(None);
     }
     let leader = other.workdir().run(run.run_id).leader();
-    if Remains::find(&ProcessMark::run(run.run_id), &leader)?.is_gone() {
+    if LeftoverProcesses::find(&ProcessMark::run(run.run_id), &leader)?.is_gone() {
         return Ok(None);
     }
     Ok(Some(vec![

@@ -12,7 +12,7 @@ use crate::model::policy::FirstTold;
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
-use crate::process::remains::Remains;
+use crate::process::leftover::LeftoverProcesses;
 use crate::process::supervisor::{self, SupervisorSpec};
 use crate::process::{Patience, ProcessMark};
 use crate::rules::authority as rights;
@@ -71,12 +71,12 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
 /// result. The end that the supervisor noted is used, if there is one.
 pub fn settle(context: Context<'_>, id: TaskId, _held: &HeldLease, why: &str) -> Result<Option<Task>> {
     let agent = context.agent;
-    remains(agent, id)?.end(KILL_GRACE)?;
+    leftover(agent, id)?.end(KILL_GRACE)?;
     finish(context, id, unseen(agent, id, why)?)
 }
 
-fn remains(agent: &Agent<'_>, id: TaskId) -> Result<Remains> {
-    Remains::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
+fn leftover(agent: &Agent<'_>, id: TaskId) -> Result<LeftoverProcesses> {
+    LeftoverProcesses::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
 }
 
 /// Commits the end of a task. Returns `None` if another process has done that.
@@ -106,10 +106,10 @@ pub fn cancel(context: Context<'_>, ids: &[TaskId]) -> Result<()> {
 /// supervisor takes too long, this process settles the task.
 pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
-    let mut found = ids.iter().map(|id| remains(context.agent, *id)).collect::<Result<Vec<_>>>()?;
-    found.iter_mut().try_for_each(|remains| remains.ask(FirstTold::Group))?;
-    for remains in found {
-        remains.end_by(&mut patience)?;
+    let mut found = ids.iter().map(|id| leftover(context.agent, *id)).collect::<Result<Vec<_>>>()?;
+    found.iter_mut().try_for_each(|leftover| leftover.ask(FirstTold::Group))?;
+    for leftover in found {
+        leftover.end_by(&mut patience)?;
     }
     ids.iter().try_for_each(|id| see_settled(context, *id, grace))
 }
@@ -133,7 +133,7 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
         looks += 1;
         if looks % 20 == 0 {
             // The supervisor may have started the command after the first search for its processes.
-            remains(agent, id)?.end(grace)?;
+            leftover(agent, id)?.end(grace)?;
         }
         Ok(false)
     })?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::remains::Remains;
+use super::leftover::LeftoverProcesses;
 use super::table::ProcessStat;
 use super::turn::{self, Monitor, Stdin, TurnResult, TurnSpec};
 use super::{HOOK, ProcessMark};
@@ -110,7 +110,8 @@ pub fn end_abandoned(tmp: &Spot) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
         if let Some(scratch) = is_one.then(|| HookScratch::abandoned(tmp.join(entry.name))).flatten() {
-            Remains::find(&ProcessMark::hook(&scratch.spot), &scratch.spot.join(LEADER))?.end(KILL_GRACE)?;
+            LeftoverProcesses::find(&ProcessMark::hook(&scratch.spot), &scratch.spot.join(LEADER))?
+                .end(KILL_GRACE)?;
         }
     }
     Ok(())

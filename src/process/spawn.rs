@@ -12,8 +12,8 @@ use rustix::fs::{Access, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Signal, setrlimit};
 
+use super::leftover::leader;
 use super::program;
-use super::remains::leader;
 use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, kernel, limits, place_of};
 use crate::error::{Error, IoContext, Result, describe};

@@ -14,9 +14,9 @@ use rustix::process::{Pid, WaitOptions};
 
 pub use super::output::Captured;
 
+use super::leftover;
 use super::output::OutputLog;
 use super::patience::{is_past, poll};
-use super::remains;
 use super::signals::Signals;
 use super::spawn::{Spawned, spawn};
 use super::table::{self, immortal, process_path};
@@ -50,7 +50,7 @@ pub struct TurnSpec {
     /// Log of a stream; it is not created if the turn writes nothing.
     pub stdout: Spot,
     pub stderr: Spot,
-    /// File that records the leader of the process group, for `Remains`.
+    /// File that records the leader of the process group, for `LeftoverProcesses`.
     pub leader: Spot,
     /// Makes a listener for each stream, which gets the output as it comes.
     pub listener: Option<fn() -> ChunkListener>,
@@ -311,7 +311,7 @@ impl<'a> Live<'a> {
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
-                remains::ask(&process);
+                leftover::ask(&process);
             }
         }
         Ok(())
@@ -475,7 +475,7 @@ mod tests {
     use crate::beneath::at;
 
     use super::super::table::ProcessStat;
-    use super::super::{PLACE, RUN, mark, place_of, remains::Remains, run_id, signals};
+    use super::super::{PLACE, RUN, leftover::LeftoverProcesses, mark, place_of, run_id, signals};
     use super::*;
     use crate::alone::alone;
 
@@ -658,14 +658,14 @@ mod tests {
         assert_eq!(lines[..2], [super::super::host::boot_id(), place.as_str()]);
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
         assert!(recorded.is_same(&ProcessStat::parse(lines[3].as_bytes()).unwrap()));
-        assert_eq!(remains::leader(&spec.leader).unwrap(), Some(recorded));
+        assert_eq!(leftover::leader(&spec.leader).unwrap(), Some(recorded));
     }
 
     #[test]
     fn a_record_of_another_boot_or_a_cut_one_says_nothing() {
         let dir = tempdir();
         let path = at(dir.path()).join("leader");
-        assert_eq!(remains::leader(&path).unwrap(), None);
+        assert_eq!(leftover::leader(&path).unwrap(), None);
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let boot = super::super::host::boot_id();
         let place = place_of(&path).unwrap();
@@ -680,10 +680,10 @@ mod tests {
             format!("{boot}\n{place}\n"),
         ] {
             fs::write(path.path(), &text).unwrap();
-            assert_eq!(remains::leader(&path).unwrap(), None, "{text}");
+            assert_eq!(leftover::leader(&path).unwrap(), None, "{text}");
         }
         fs::write(path.path(), format!("{boot}\n{place}\n{stat}")).unwrap();
-        assert!(remains::leader(&path).unwrap().is_some());
+        assert!(leftover::leader(&path).unwrap().is_some());
     }
 
     #[test]
@@ -814,15 +814,15 @@ mod tests {
             assert!(us.try_wait().unwrap().is_none());
             std::thread::yield_now();
         }
-        let leader = remains::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
+        let leader = leftover::leader(&at(dir.path()).join("leader")).unwrap().unwrap();
         let handle = kernel::open(leader.pid).unwrap();
         let run = &ProcessMark::run(format!("run_{}", us.id()));
         us.kill().unwrap();
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None), Ok(1));
-        // The children of the leader run until `Remains` finds them.
-        let find = || Remains::find(run, &at(dir.path()).join("leader")).unwrap();
+        // The children of the leader run until `LeftoverProcesses` finds them.
+        let find = || LeftoverProcesses::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();
         assert!(find().is_gone());

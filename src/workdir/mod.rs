@@ -1,8 +1,8 @@
 //! Local files of an agent besides its records: the directories of runs and tasks, and hooks. Every
 //! store keeps them on the machine that runs the agent.
 
-mod leavings;
 mod log;
+mod stale;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -116,7 +116,7 @@ impl<'a> DirTxn<'a> {
     pub(in crate::store) fn any_state(&self) -> Result<State> {
         let found = self.agent.state_file()?;
         let state = self.agent.state_of(found.as_ref())?;
-        self.base.set(found.map(|found| (state.revision, found.imprint.version())));
+        self.base.set(found.map(|found| (state.revision, found.stamp.version())));
         Ok(state)
     }
 
@@ -298,7 +298,7 @@ impl<'a> DirTxn<'a> {
             schema: journal::SCHEMA.to_owned(),
             machine: machine::id().map(str::to_owned),
             base_revision: self.agent.state_of(Some(&found))?.revision,
-            over: Some(found.imprint.version()),
+            over: Some(found.stamp.version()),
             writes,
             appends,
             deletes,

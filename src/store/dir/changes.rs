@@ -100,7 +100,7 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     let put = || {
         let file = disk.stage_unsynced(&staged, write.content.as_bytes())?;
         let version = Version::of_file(&file).context("look at", &staged)?;
-        files::supplant(&staged, &agent.join(&write.path)).map(|()| version)
+        files::replace(&staged, &agent.join(&write.path)).map(|()| version)
     };
     let version = put();
     if version.is_err() {

@@ -233,8 +233,8 @@ pub fn rename(from: &Spot, to: &Spot) -> Result<()> {
 
 /// Renames a file whose content the journal has until the disk has it. It replaces another file
 /// without being written to the disk.
-pub fn supplant(from: &Spot, to: &Spot) -> Result<()> {
-    or_into_new_dir(from, to, from.supplant(to)?)
+pub fn replace(from: &Spot, to: &Spot) -> Result<()> {
+    or_into_new_dir(from, to, from.replace(to)?)
 }
 
 fn or_into_new_dir(from: &Spot, to: &Spot, renamed: rustix::io::Result<()>) -> Result<()> {

@@ -81,7 +81,7 @@ pub struct AgentDir {
 impl AgentDir {
     pub fn new(root: &Arc<Root>, agent: &AgentName) -> AgentDir {
         // No command makes a part of an agent anew that has been removed meanwhile.
-        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()).grounded() }
+        AgentDir { spot: root.spot().join(AGENTS).join(agent.as_str()).existing() }
     }
 
     /// The directory of an agent that is still being made and has a hidden name.

@@ -13,7 +13,7 @@ use std::io::Write;
 
 use twox_hash::XxHash64;
 
-use crate::beneath::{Content, Imprint, Spot};
+use crate::beneath::{Content, FileStamp, Spot};
 use crate::error::Result;
 
 use super::files::{self, Disk};
@@ -43,13 +43,13 @@ pub fn contents(view: &View<'_>, plane: &str, paths: Vec<String>) -> Result<Vec<
     let spot = view.agent.join(layout::remembered(plane));
     let bytes = load(&spot);
     let names = || paths.iter().map(|path| name(plane, path));
-    let imprints = view.agent.join(plane).imprints(names())?;
+    let stamps = view.agent.join(plane).stamps(names())?;
     let mut entries = entries(&bytes).peekable();
     let known: Vec<Option<CachedRecord<'_>>> = names()
-        .zip(imprints)
-        .map(|(name, imprint)| {
+        .zip(stamps)
+        .map(|(name, stamp)| {
             while entries.next_if(|entry| entry.name < name).is_some() {}
-            entries.next_if(|entry| entry.name == name).filter(|entry| Some(entry.imprint) == imprint)
+            entries.next_if(|entry| entry.name == name).filter(|entry| Some(entry.stamp) == stamp)
         })
         .collect();
     let unknown = known.iter().filter(|known| known.is_none()).count();
@@ -65,11 +65,11 @@ pub fn contents(view: &View<'_>, plane: &str, paths: Vec<String>) -> Result<Vec<
             }
             continue;
         }
-        let Some(Content { bytes, imprint, .. }) = files::read_owned(&view.agent.join(&path))? else {
+        let Some(Content { bytes, stamp, .. }) = files::read_owned(&view.agent.join(&path))? else {
             continue;
         };
         if let Some(renewal) = &mut renewal {
-            renewal.add(CachedRecord { name: name(plane, &path), imprint, content: &bytes });
+            renewal.add(CachedRecord { name: name(plane, &path), stamp, content: &bytes });
         }
         contents.push((path, bytes));
     }
@@ -87,7 +87,7 @@ fn name<'p>(plane: &str, path: &'p str) -> &'p str {
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CachedRecord<'b> {
     name: &'b str,
-    imprint: Imprint,
+    stamp: FileStamp,
     content: &'b [u8],
 }
 
@@ -111,7 +111,7 @@ fn sum(entries: &[u8]) -> [u8; 8] {
 
 fn entries(mut bytes: &[u8]) -> impl Iterator<Item = CachedRecord<'_>> {
     std::iter::from_fn(move || {
-        let (imprint, rest) = bytes.split_first_chunk()?;
+        let (stamp, rest) = bytes.split_first_chunk()?;
         let (name, rest) = rest.split_first_chunk()?;
         let (content, rest) = rest.split_first_chunk()?;
         let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name) as usize)?;
@@ -119,7 +119,7 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = CachedRecord<'_>> {
         bytes = rest;
         Some(CachedRecord {
             name: str::from_utf8(name).ok()?,
-            imprint: Imprint::from_bytes(imprint),
+            stamp: FileStamp::from_bytes(stamp),
             content,
         })
     })
@@ -141,13 +141,13 @@ impl Renewal {
     fn begin(view: &View<'_>, disk: Disk) -> Option<Renewal> {
         let staged = view.agent.join(layout::TMP).join("open");
         let file = disk.stage_unsynced(&staged, b"").ok()?;
-        let now = Imprint::of_file(&file).ok()?.changed();
+        let now = FileStamp::of_file(&file).ok()?.changed();
         Some(Renewal { staged, file, until: now.saturating_sub(SETTLED), bytes: vec![0; HEAD], added: 0 })
     }
 
     /// Adds a record that was just read.
     fn add(&mut self, entry: CachedRecord<'_>) {
-        if entry.imprint.changed() < self.until && entry.content.len() <= MOST_EACH {
+        if entry.stamp.changed() < self.until && entry.content.len() <= MOST_EACH {
             self.added += 1;
             self.keep(entry);
         }
@@ -155,9 +155,9 @@ impl Renewal {
 
     fn keep(&mut self, entry: CachedRecord<'_>) {
         let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap_or_default().to_le_bytes();
-        let CachedRecord { name, imprint, content } = entry;
+        let CachedRecord { name, stamp, content } = entry;
         let parts: [&[u8]; 5] =
-            [&imprint.to_bytes(), &length(name.as_bytes()), &length(content), name.as_bytes(), content];
+            [&stamp.to_bytes(), &length(name.as_bytes()), &length(content), name.as_bytes(), content];
         parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
     }
 
@@ -310,11 +310,11 @@ mod tests {
     #[test]
     fn entries_that_say_they_are_longer_than_the_file_are_none() {
         let entry =
-            [&[0; Imprint::LENGTH][..], &2u32.to_le_bytes(), &3u32.to_le_bytes(), b"n1", b"abc"].concat();
+            [&[0; FileStamp::LENGTH][..], &2u32.to_le_bytes(), &3u32.to_le_bytes(), b"n1", b"abc"].concat();
         let names = |bytes: &[u8]| entries(bytes).map(|entry| entry.name.to_owned()).collect::<Vec<_>>();
         assert_eq!(names(&entry.repeat(2)), ["n1", "n1"]);
         assert_eq!(names(&entry[..entry.len() - 1]), [""; 0]);
-        let huge = [&entry[..Imprint::LENGTH], &[0xff; 12]].concat();
+        let huge = [&entry[..FileStamp::LENGTH], &[0xff; 12]].concat();
         assert_eq!(names(&huge), [""; 0]);
         assert_eq!(names(b"\xff"), [""; 0]);
     }

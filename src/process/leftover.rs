@@ -39,7 +39,7 @@ const HELD: usize = 256;
 /// left the group, dropped the environment and lost its parents while no tick was there to adopt
 /// it.
 #[derive(Debug)]
-pub struct Remains {
+pub struct LeftoverProcesses {
     mark: ProcessMark,
     place: String,
     leader: Option<ProcessStat>,
@@ -57,14 +57,15 @@ pub enum EndedBy {
     Kill,
 }
 
-impl Remains {
+impl LeftoverProcesses {
     /// Searches for the processes. `leader_file` is the file that the turn was started with. If it
     /// is missing or invalid, only the environment tells which processes belong to the run.
-    pub fn find(mark: &ProcessMark, leader_file: &Spot) -> Result<Remains> {
+    pub fn find(mark: &ProcessMark, leader_file: &Spot) -> Result<LeftoverProcesses> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
-        let mut remains = Remains { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
-        remains.look_again()?;
-        Ok(remains)
+        let mut found =
+            LeftoverProcesses { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
+        found.look_again()?;
+        Ok(found)
     }
 
     pub fn is_gone(&self) -> bool {
@@ -315,7 +316,7 @@ mod tests {
         }
 
         fn found(&self) -> Vec<Pid> {
-            Remains::find(&mark(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
+            LeftoverProcesses::find(&mark(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
         }
 
         fn pid(&self) -> Pid {
@@ -323,7 +324,7 @@ mod tests {
         }
 
         fn end(&self, grace: Duration) -> EndedBy {
-            Remains::find(&mark(), &self.leader).unwrap().end(grace).unwrap()
+            LeftoverProcesses::find(&mark(), &self.leader).unwrap().end(grace).unwrap()
         }
 
         /// Changes the recorded start time, as if the pid had been given to another process since.
@@ -369,7 +370,7 @@ mod tests {
         let leader = at(copied.path()).join("leader");
         fs::copy(turn.leader.path(), leader.path()).unwrap();
         assert_eq!(super::leader(&leader).unwrap(), None);
-        assert!(Remains::find(&mark(), &leader).unwrap().is_gone());
+        assert!(LeftoverProcesses::find(&mark(), &leader).unwrap().is_gone());
         assert_eq!(turn.found().len(), 2);
     }
 
@@ -382,7 +383,7 @@ mod tests {
         }
         fs::remove_file(turn.leader.path()).unwrap();
         assert_eq!(turn.found().len(), 2);
-        let other = Remains::find(&ProcessMark::run(&run_id()[..4]), &turn.leader).unwrap();
+        let other = LeftoverProcesses::find(&ProcessMark::run(&run_id()[..4]), &turn.leader).unwrap();
         assert!(other.is_gone());
     }
 
@@ -449,7 +450,7 @@ mod tests {
     #[test]
     fn asking_is_enough_for_most_even_if_they_are_stopped() {
         let mut turn = Turn::start(Some(run_id()), "echo; exec sleep 600");
-        Remains::find(&mark(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
+        LeftoverProcesses::find(&mark(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
         assert_eq!(turn.end(LONG), EndedBy::Term);
         assert_eq!(turn.child.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
     }

@@ -18,7 +18,7 @@ impl Dir {
     /// or held it until the settlement, so that no process of the run works there.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.spot;
-        if dir.clear(|entry| is_spare(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
+        if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
             // A hook that was notified of the run may have left a file meanwhile. The directory is
             // then kept.
             let _ = dir.remove_dir();
@@ -39,7 +39,7 @@ impl Dir {
 }
 
 /// True if a file in the directory of a settled run can be removed.
-fn is_spare(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
+fn is_stale(spot: &Spot, name: &OsStr, run: &Run, keeps_context: bool) -> Result<bool> {
     let Some(name) = name.to_str() else { return Ok(false) };
     match name {
         LEADER | END | END_NEW => Ok(true),
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_record_says_is_spare_and_the_rest_is_not() {
+    fn what_the_record_says_is_stale_and_the_rest_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        let spare = |name: &str, content: &str, keeps: bool| {
+        let is_stale_file = |name: &str, content: &str, keeps: bool| {
             let spot = at(dir.path()).join(name);
             std::fs::write(spot.path(), content).expect("written");
             let run = Run { usage: Some(Usage { input_tokens: Some(3), ..Usage::default() }), ..run() };
-            is_spare(&spot, OsStr::new(name), &run, keeps).expect("looked at")
+            is_stale(&spot, OsStr::new(name), &run, keeps).expect("looked at")
         };
         for (name, content, expected) in [
             ("leader", "1", true),
@@ -118,8 +118,8 @@ mod tests {
             ("outcome.json", r#"{"actions":[{"do":"timer.add","in":"1h","text":"x"}]}"#, false),
             ("outcome.json", "not JSON", false),
         ] {
-            assert_eq!(spare(name, content, false), expected, "{name}: {content}");
+            assert_eq!(is_stale_file(name, content, false), expected, "{name}: {content}");
         }
-        assert!(!spare("context.json", "{}", true), "the policy keeps it");
+        assert!(!is_stale_file("context.json", "{}", true), "the policy keeps it");
     }
 }
