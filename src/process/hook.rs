@@ -53,7 +53,38 @@ pub fn is_there(path: &Path) -> bool {
 pub fn run(hook: &HookSpec, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = HookScratch::make(&hook.tmp)?;
-    run_in(hook, &scratch.spot, overseer)
+    let file = |name: &str| scratch.spot.join(name);
+    let mut env = hook.env.clone();
+    env.push((HOOK.into(), hook.name.into()));
+    let document = file("document.json");
+    document.create()?.write_all(&hook.document).context("write", &document)?;
+    let spec = TurnSpec {
+        argv: vec![hook.program.clone().into()],
+        workdir: hook.workdir.clone(),
+        env,
+        mark: ProcessMark::hook(&scratch.spot),
+        stdin: Stdin::File(document),
+        stdout: file("stdout"),
+        stderr: file("stderr"),
+        leader: file(LEADER),
+        listener: None,
+        max_output: MAX_OUTPUT,
+        timeout: hook.timeout,
+        kill_grace: KILL_GRACE,
+        first: FirstTold::Group,
+    };
+    let ended = turn::run(&spec, overseer)?;
+    let mut said = Vec::new();
+    for path in [&spec.stdout, &spec.stderr] {
+        // A log that is too long has an additional line between its head and its tail.
+        said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
+    }
+    if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty())
+        && let Some((mut file, _)) = log.open_in_place(true)?
+    {
+        file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(&said)).context("write", log)?;
+    }
+    Ok((ended, String::from_utf8_lossy(&said).into_owned()))
 }
 
 /// Scratch directory of one hook. The command that runs the hook holds a lock on it, so that other
@@ -115,44 +146,6 @@ pub fn end_abandoned(tmp: &Spot) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn run_in(hook: &HookSpec, scratch: &Spot, overseer: &mut dyn Monitor) -> Result<(TurnResult, String)> {
-    let file = |name: &str| scratch.join(name);
-    let mut env = hook.env.clone();
-    env.push((HOOK.into(), hook.name.into()));
-    let document = file("document.json");
-    document.create()?.write_all(&hook.document).context("write", &document)?;
-    let spec = TurnSpec {
-        argv: vec![hook.program.clone().into()],
-        workdir: hook.workdir.clone(),
-        env,
-        mark: ProcessMark::hook(scratch),
-        stdin: Stdin::File(document),
-        stdout: file("stdout"),
-        stderr: file("stderr"),
-        leader: file(LEADER),
-        listener: None,
-        max_output: MAX_OUTPUT,
-        timeout: hook.timeout,
-        kill_grace: KILL_GRACE,
-        first: FirstTold::Group,
-    };
-    let ended = turn::run(&spec, overseer)?;
-    let mut said = Vec::new();
-    for path in [&spec.stdout, &spec.stderr] {
-        // A log that is too long has an additional line between its head and its tail.
-        said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
-    }
-    if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty()) {
-        append(log, &said)?;
-    }
-    Ok((ended, String::from_utf8_lossy(&said).into_owned()))
-}
-
-fn append(log: &Spot, said: &[u8]) -> Result<()> {
-    let Some((mut file, _)) = log.open_in_place(true)? else { return Ok(()) };
-    file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(said)).context("write", log)
 }
 
 #[cfg(test)]

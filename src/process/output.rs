@@ -113,7 +113,13 @@ impl OutputLog {
         name.push(".part");
         let part = self.spot.parent().join(name);
         let copied = part.create().and_then(|to| {
-            self.copy_in_order((file, &to), left_out).context("write", &self.spot)?;
+            let oldest = self.in_ring(self.seen);
+            let gap = format!("\n[dormouse: {left_out} bytes left out]\n");
+            copy(file, 0, self.head, &to)
+                .and_then(|()| (&to).write_all(gap.as_bytes()))
+                .and_then(|()| copy(file, self.head + oldest, self.tail - oldest, &to))
+                .and_then(|()| copy(file, self.head, oldest, &to))
+                .context("write", &self.spot)?;
             part.rename(&self.spot)
         });
         if copied.is_err() {
@@ -121,14 +127,6 @@ impl OutputLog {
             let _ = part.remove();
         }
         copied
-    }
-
-    fn copy_in_order(&self, (from, mut to): (&File, &File), left_out: u64) -> io::Result<()> {
-        let oldest = self.in_ring(self.seen);
-        copy(from, 0, self.head, to)?;
-        to.write_all(format!("\n[dormouse: {left_out} bytes left out]\n").as_bytes())?;
-        copy(from, self.head + oldest, self.tail - oldest, to)?;
-        copy(from, self.head, oldest, to)
     }
 }
 

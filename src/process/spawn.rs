@@ -134,7 +134,7 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
         let cure = program::fault(&spec.argv, &spec.workdir, path).map(|why| format!(": {why}"));
         return Ok(format!("{what} {}: {}{}", name.display(), describe(&error), cure.unwrap_or_default()));
     }
-    match directory(&spec.workdir) {
+    match rustix::fs::access(spec.workdir.join("."), Access::EXEC_OK) {
         Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),
         Ok(()) => Err(failed(error)),
     }
@@ -154,8 +154,4 @@ fn is_the_machines(error: &io::Error) -> bool {
         Errno::TXTBSY,
     ];
     Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
-}
-
-fn directory(path: &Path) -> rustix::io::Result<()> {
-    rustix::fs::access(path.join("."), Access::EXEC_OK)
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::process::Pid;
+use rustix::process::{Pid, getpid};
 
 use super::SUPERVISOR;
 use crate::error::{Error, IoContext, Result};
@@ -76,7 +76,10 @@ pub fn children() -> Result<Vec<Pid>> {
         match fs::read_to_string(&list) {
             Ok(pids) => children.extend(pids.split_ascii_whitespace().filter_map(pid_of)),
             // The kernel was built without these lists.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return children_by_scan(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let is_own = |process: &&ProcessStat| process.parent == getpid().as_raw_pid();
+                return Ok(all()?.iter().filter(is_own).map(|process| process.pid).collect());
+            }
             Err(error) => return Err(error).context("read", &list),
         }
     }
@@ -126,11 +129,6 @@ fn holds_lock(pid: Pid, name: &str) -> bool {
 fn is_exclusive_lock(line: &str) -> bool {
     let mut words = line.split_ascii_whitespace();
     words.next() == Some("lock:") && words.nth(1) == Some("FLOCK") && words.nth(1) == Some("WRITE")
-}
-
-fn children_by_scan() -> Result<Vec<Pid>> {
-    let parent = rustix::process::getpid().as_raw_pid();
-    Ok(all()?.iter().filter(|process| process.parent == parent).map(|process| process.pid).collect())
 }
 
 fn pid_of(text: &str) -> Option<Pid> {

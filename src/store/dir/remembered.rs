@@ -117,11 +117,7 @@ fn entries(mut bytes: &[u8]) -> impl Iterator<Item = CachedRecord<'_>> {
         let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*name) as usize)?;
         let (content, rest) = rest.split_at_checked(u32::from_le_bytes(*content) as usize)?;
         bytes = rest;
-        Some(CachedRecord {
-            name: str::from_utf8(name).ok()?,
-            stamp: FileStamp::from_bytes(stamp),
-            content,
-        })
+        Some(CachedRecord { name: str::from_utf8(name).ok()?, stamp: FileStamp::from_bytes(stamp), content })
     })
 }
 

@@ -34,7 +34,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["workdir/", "process/", "beneath/"],
-        ceiling: 5_390,
+        ceiling: 5_382,
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 8_010, goal: 4_900 },
