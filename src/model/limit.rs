@@ -26,3 +26,8 @@ impl<'de> Deserialize<'de> for Limit {
         })
     }
 }
+
+schema! { Limit: {
+    "description": "A duration, or 0 or \"never\" for none",
+    "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
+} }

@@ -7,7 +7,7 @@ use super::continuation::{Continuation, TriggerKind};
 use super::id::{AgentName, MessageId, RunId, TaskId, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::preemption::Checkpoint;
-use super::record::{Extra, OpenRecord, Plane, is_default, record};
+use super::record::{Extra, OpenRecord, Plane, ensure, is_default, record};
 use super::scheduler_tick::SchedulerTick;
 use super::setbacks::{FailedAttempt, Setbacks};
 use super::task::TaskStatus;
@@ -339,10 +339,7 @@ record! { Message = "message"; check }
 
 impl Message {
     fn fault(&self) -> Result<(), String> {
-        if self.attempt == 0 {
-            return Err("`attempt` counts from 1".to_owned());
-        }
-        Ok(())
+        ensure(self.attempt > 0, "`attempt` counts from 1")
     }
 }
 

@@ -8,6 +8,7 @@ use super::authority::Authority;
 use super::critical::Critical;
 use super::inbox::InboxPolicy;
 pub use super::limit::Limit;
+use super::record::ensure;
 use super::recovery::RecoveryPolicy;
 use super::retention::Retention;
 use super::scheduling::SchedulingPolicy;
@@ -218,11 +219,6 @@ impl Default for Timeouts {
     }
 }
 
-schema! { Limit: {
-    "description": "A duration, or 0 or \"never\" for none",
-    "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
-} }
-
 /// Number of bytes: a plain number, or one with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -328,49 +324,34 @@ impl Default for Limits {
 impl Policy {
     /// Checks constraints between fields. `Err` names the key and its fault.
     pub fn check(&self) -> Result<(), String> {
-        match &self.turn.command {
-            Some(CommandSpec::Argv(argv)) if argv.first().is_none_or(String::is_empty) => {
-                return Err("turn.command is empty: name the program to run".to_owned());
-            }
+        const EMPTY: &str = "turn.command is empty: name the program to run";
+        let fault = match &self.turn.command {
+            Some(CommandSpec::Argv(argv)) if argv.first().is_none_or(String::is_empty) => Some(EMPTY),
             Some(CommandSpec::Argv(_)) if self.turn.shell => {
-                return Err("turn.shell = true takes turn.command as one string, not as a list".to_owned());
+                Some("turn.shell = true takes turn.command as one string, not as a list")
             }
             Some(CommandSpec::Line(_)) if !self.turn.shell => {
-                return Err(
-                    "turn.command is one string: write it as a list, or set turn.shell = true".to_owned()
-                );
+                Some("turn.command is one string: write it as a list, or set turn.shell = true")
             }
-            Some(CommandSpec::Line(line)) if line.trim().is_empty() => {
-                return Err("turn.command is empty: name the program to run".to_owned());
-            }
-            Some(CommandSpec::Argv(_) | CommandSpec::Line(_)) | None => {}
-        }
-        if !(0.0..=1.0).contains(&self.recovery.jitter) {
-            return Err("recovery.jitter is a share between 0 and 1".to_owned());
-        }
-        if self.recovery.max_attempts == 0 {
-            return Err("recovery.max_attempts must be at least 1".to_owned());
-        }
+            Some(CommandSpec::Line(line)) if line.trim().is_empty() => Some(EMPTY),
+            Some(CommandSpec::Argv(_) | CommandSpec::Line(_)) | None => None,
+        };
+        ensure(fault.is_none(), fault.unwrap_or_default())?;
+        let Policy { recovery, scheduler, limits, .. } = self;
+        ensure((0.0..=1.0).contains(&recovery.jitter), "recovery.jitter is a share between 0 and 1")?;
+        ensure(recovery.max_attempts > 0, "recovery.max_attempts must be at least 1")?;
         let urgencies = SchedulingPolicy::MOST_URGENT..=SchedulingPolicy::LEAST_URGENT;
-        if !urgencies.contains(&self.scheduler.priority) {
-            return Err("scheduler.priority is a number from -19, the most urgent, to 20".to_owned());
-        }
-        if self.limits.max_outcome > MAX_OUTCOME {
-            return Err(format!("limits.max_outcome can't be more than {MAX_OUTCOME}"));
-        }
-        if self.limits.max_effects > MAX_EFFECTS {
-            return Err(format!("limits.max_effects can't be more than {MAX_EFFECTS}"));
-        }
-        if self.limits.max_drops_per_step == 0 {
-            return Err("limits.max_drops_per_step must be at least 1".to_owned());
-        }
-        if self.limits.cost_per_day.is_some_and(|limit| !limit.is_finite() || limit < 0.0) {
-            return Err("limits.cost_per_day can't be negative or infinite".to_owned());
-        }
-        let window = self.limits.dedupe_window;
-        if self.retention.archive.0.is_some_and(|kept| kept < window) {
-            return Err(format!("retention.archive can't be less than limits.dedupe_window ({window})"));
-        }
-        Ok(())
+        let is_urgency = urgencies.contains(&scheduler.priority);
+        ensure(is_urgency, "scheduler.priority is a number from -19, the most urgent, to 20")?;
+        let (outcome, effects) = (limits.max_outcome, limits.max_effects);
+        ensure(outcome <= MAX_OUTCOME, &format!("limits.max_outcome can't be more than {MAX_OUTCOME}"))?;
+        ensure(effects <= MAX_EFFECTS, &format!("limits.max_effects can't be more than {MAX_EFFECTS}"))?;
+        ensure(limits.max_drops_per_step > 0, "limits.max_drops_per_step must be at least 1")?;
+        let is_amount = limits.cost_per_day.is_none_or(|limit| limit.is_finite() && limit >= 0.0);
+        ensure(is_amount, "limits.cost_per_day can't be negative or infinite")?;
+        let window = limits.dedupe_window;
+        let outlasts = self.retention.archive.0.is_none_or(|kept| kept >= window);
+        let fault = format!("retention.archive can't be less than limits.dedupe_window ({window})");
+        ensure(outlasts, &fault)
     }
 }

@@ -95,6 +95,11 @@ macro_rules! record {
 }
 pub(crate) use record;
 
+/// Returns the fault if a constraint does not hold.
+pub fn ensure(holds: bool, fault: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(fault.to_owned()) }
+}
+
 /// True for the value that a reader takes for an absent field.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

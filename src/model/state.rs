@@ -15,7 +15,7 @@ use super::moved::Moved;
 use super::outbox::Outbox;
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
-use super::record::{Extra, MOST_REVISIONS, is_default, record};
+use super::record::{Extra, MOST_REVISIONS, ensure, is_default, record};
 use super::resource::{Deferred, Resource};
 use super::run::Terminal;
 use super::setbacks::Setbacks;
@@ -420,12 +420,8 @@ record! { State = "state"; check }
 
 impl State {
     fn fault(&self) -> Result<(), String> {
-        if self.revision > MOST_REVISIONS {
-            return Err("`revision` is larger than dormouse ever writes".to_owned());
-        }
-        if self.counters.events > MOST_REVISIONS {
-            return Err("`counters.events` is larger than dormouse ever writes".to_owned());
-        }
-        Ok(())
+        ensure(self.revision <= MOST_REVISIONS, "`revision` is larger than dormouse ever writes")?;
+        let events = self.counters.events;
+        ensure(events <= MOST_REVISIONS, "`counters.events` is larger than dormouse ever writes")
     }
 }

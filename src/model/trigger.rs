@@ -11,7 +11,7 @@ use serde_with::{DeserializeFromStr, SerializeDisplay};
 use super::UnknownName;
 use super::id::{AgentName, TriggerId, WaitId};
 use super::message::{Origin, OriginKind};
-use super::record::{Extra, Plane, is_default, record};
+use super::record::{Extra, Plane, ensure, is_default, record};
 use super::time::{Span, Time};
 
 names! {
@@ -282,9 +282,8 @@ record! { Trigger = "trigger", TriggerId in Plane::Triggers; check }
 
 impl Trigger {
     fn fault(&self) -> Result<(), String> {
-        if self.scope.resource().is_some_and(|resource| resource.trim().is_empty()) {
-            return Err("the resource of a trigger is blank".to_owned());
-        }
+        let is_blank = self.scope.resource().is_some_and(|resource| resource.trim().is_empty());
+        ensure(!is_blank, "the resource of a trigger is blank")?;
         self.origin().map(drop)
     }
 }

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, MessageId, TaskId, TriggerId, WaitId, WorkId};
-use super::record::{Extra, Plane, is_default, record};
+use super::record::{Extra, Plane, ensure, is_default, record};
 use super::time::{Span, Time};
 
 names! {
@@ -149,32 +149,21 @@ record! { Wait = "wait", WaitId in Plane::Waits; check }
 
 impl Wait {
     fn fault(&self) -> Result<(), String> {
-        if self.kind == WaitKind::Task && self.task_id().is_none() {
-            return Err("a wait of kind `task` needs a task id as its `resource`".to_owned());
-        }
-        if self.kind == WaitKind::Timer && self.wake_at.is_none() {
-            return Err("a wait of kind `timer` needs `wake_at`".to_owned());
-        }
-        if self.reason.trim().is_empty() {
-            return Err("`reason` is empty".to_owned());
-        }
-        self.check_options()
+        let names_task = self.kind != WaitKind::Task || self.task_id().is_some();
+        ensure(names_task, "a wait of kind `task` needs a task id as its `resource`")?;
+        let has_end = self.kind != WaitKind::Timer || self.wake_at.is_some();
+        ensure(has_end, "a wait of kind `timer` needs `wake_at`")?;
+        ensure(!self.reason.trim().is_empty(), "`reason` is empty")?;
+        let (most, longest) = Wait::OPTIONS;
+        let is_question = self.options.is_empty() || self.kind == WaitKind::Operator;
+        ensure(is_question, "options belong to a wait of kind `operator`")?;
+        let count = self.options.len();
+        ensure(count <= most, &format!("{count} options: a question has at most {most}"))?;
+        let fits = |option: &String| !option.trim().is_empty() && option.chars().count() <= longest;
+        let all_fit = self.options.iter().all(fits);
+        ensure(all_fit, &format!("an option is empty or longer than {longest} characters"))
     }
 
     /// Maximum number of options of a question, and maximum length of each in characters.
     const OPTIONS: (usize, usize) = (10, 100);
-
-    fn check_options(&self) -> Result<(), String> {
-        let (most, longest) = Wait::OPTIONS;
-        if !self.options.is_empty() && self.kind != WaitKind::Operator {
-            return Err("options belong to a wait of kind `operator`".to_owned());
-        }
-        if self.options.len() > most {
-            return Err(format!("{} options: a question has at most {most}", self.options.len()));
-        }
-        if self.options.iter().any(|option| option.trim().is_empty() || option.chars().count() > longest) {
-            return Err(format!("an option is empty or longer than {longest} characters"));
-        }
-        Ok(())
-    }
 }

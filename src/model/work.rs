@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::id::{AgentName, WorkId};
-use super::record::{Extra, MOST_REVISIONS, Plane, record};
+use super::record::{Extra, MOST_REVISIONS, Plane, ensure, record};
 use super::time::Time;
 
 names! {
@@ -92,15 +92,8 @@ record! { WorkItem = "work", WorkId in Plane::Work; check }
 
 impl WorkItem {
     fn fault(&self) -> Result<(), String> {
-        if self.objective.trim().is_empty() {
-            return Err("`objective` is empty".to_owned());
-        }
-        if self.revision == 0 {
-            return Err("`revision` counts from 1".to_owned());
-        }
-        if self.revision > MOST_REVISIONS {
-            return Err("`revision` is larger than dormouse ever writes".to_owned());
-        }
-        Ok(())
+        ensure(!self.objective.trim().is_empty(), "`objective` is empty")?;
+        ensure(self.revision > 0, "`revision` counts from 1")?;
+        ensure(self.revision <= MOST_REVISIONS, "`revision` is larger than dormouse ever writes")
     }
 }
