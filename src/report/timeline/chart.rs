@@ -1,6 +1,7 @@
 //! Charts of the whole period: totals of all agents in intervals of equal length.
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::model::time::{Span, Time};
 use crate::rules::limits::dollars;
@@ -29,6 +30,17 @@ struct Interval {
     deepest: u64,
     tokens: u64,
     cost_usd: f64,
+}
+
+impl Interval {
+    /// Median of the waiting times; zero without any.
+    fn median(&self) -> Span {
+        median(&self.waited).unwrap_or_default()
+    }
+
+    fn longest(&self) -> Span {
+        self.waited.last().copied().unwrap_or_default()
+    }
 }
 
 /// The intervals of the period, oldest first.
@@ -115,34 +127,22 @@ impl Intervals {
     }
 }
 
-/// Row of the table with the totals of one interval.
-#[derive(Debug, Serialize)]
-pub struct IntervalRow {
-    name: String,
-    turns: String,
-    bad: String,
-    retries: String,
-    median: String,
-    longest: String,
-    deepest: String,
-    tokens: String,
-    cost: String,
-}
-
-/// Returns the rows of all intervals that are not empty.
-pub fn rows(parts: &Intervals) -> Vec<IntervalRow> {
+/// Returns the rows of the table: the totals of all intervals that are not empty.
+pub fn rows(parts: &Intervals) -> Vec<Value> {
     let is_empty =
         |part: &Interval| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
-    let row = |(number, part): (usize, &Interval)| IntervalRow {
-        name: parts.name(number),
-        turns: super::number(part.turns),
-        bad: super::number(part.bad),
-        retries: super::number(part.retries),
-        median: median(&part.waited).map(span).unwrap_or_default(),
-        longest: part.waited.last().copied().map(span).unwrap_or_default(),
-        deepest: super::number(part.deepest),
-        tokens: super::number(part.tokens),
-        cost: cost(part.cost_usd),
+    let row = |(at, part): (usize, &Interval)| {
+        json!({
+            "name": parts.name(at),
+            "turns": number(part.turns),
+            "bad": number(part.bad),
+            "retries": number(part.retries),
+            "median": median(&part.waited).map(span).unwrap_or_default(),
+            "longest": part.waited.last().copied().map(span).unwrap_or_default(),
+            "deepest": number(part.deepest),
+            "tokens": number(part.tokens),
+            "cost": cost(part.cost_usd),
+        })
     };
     parts.parts.iter().enumerate().filter(|(_, part)| !is_empty(part)).map(row).collect()
 }
@@ -183,104 +183,95 @@ struct Bar {
     title: String,
 }
 
-/// Returns the charts that have at least one bar.
-pub fn charts(parts: &Intervals) -> Vec<Chart> {
-    let last = |part: &Interval| part.waited.last().map_or(0, |span| span.as_millis());
-    let middle = |part: &Interval| median(&part.waited).map_or(0, Span::as_millis);
-    let cents = |part: &Interval| to_micros(part.cost_usd);
-    let all = [
-        chart(
-            parts,
-            "Turns",
-            "Turns that began; the red part of them failed.",
-            ("g", "b"),
-            |part| (part.turns, part.bad),
-            |part| format!("{} turns, {} failed, {} retries", part.turns, part.bad, part.retries),
-            number,
-        ),
-        chart(
-            parts,
-            "Waiting time of messages",
-            "From the arrival of a message until a step took it up: half of them waited no longer than the darker part.",
-            ("q", "d"),
-            |part| (last(part), middle(part)),
-            |part| {
-                let median = median(&part.waited).map(span).unwrap_or_default();
-                let longest = part.waited.last().copied().map(span).unwrap_or_default();
-                format!("{} messages, median {median}, longest {longest}", part.waited.len())
-            },
-            |most| span(Span::from_millis(most)),
-        ),
-        chart(
-            parts,
-            "Messages in the queues",
-            "The most messages that had not ended, at one moment.",
-            ("q", "q"),
-            |part| (part.deepest, 0),
-            |part| format!("at most {} messages", part.deepest),
-            number,
-        ),
-        chart(
-            parts,
-            "Tokens",
-            "Input and output tokens that turns reported.",
-            ("t", "t"),
-            |part| (part.tokens, 0),
-            |part| format!("{} tokens", number(part.tokens)),
-            number,
-        ),
-        chart(
-            parts,
-            "Cost",
-            "US dollars that turns reported.",
-            ("t", "t"),
-            |part| (cents(part), 0),
-            |part| cost(part.cost_usd),
-            |most| cost(from_micros(most)),
-        ),
-    ];
-    all.into_iter().flatten().collect()
-}
-
-/// Converts dollars to millionths of a dollar, so that heights are compared as integers.
-fn to_micros(usd: f64) -> u64 {
-    (usd * 1e6).round() as u64
-}
-
-fn from_micros(micros: u64) -> f64 {
-    micros as f64 / 1e6
-}
-
-/// Builds a chart. `values` returns the total of an interval and the share of its lower bar.
-fn chart(
-    parts: &Intervals,
+/// Definition of a chart.
+struct ChartKind {
     title: &'static str,
     note: &'static str,
-    (class, low_class): (&'static str, &'static str),
-    values: impl Fn(&Interval) -> (u64, u64),
-    words: impl Fn(&Interval) -> String,
-    most_words: impl Fn(u64) -> String,
-) -> Option<Chart> {
-    let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
-    let wide = WIDTH / parts.parts.len().max(1) as u64;
-    // A value above zero gets a visible bar.
-    let high = |value: u64| {
-        let high = u128::from(value) * u128::from(HEIGHT) / u128::from(most);
-        u64::try_from(high).unwrap_or(HEIGHT).max(u64::from(value > 0))
-    };
-    let bars = parts.parts.iter().enumerate().filter(|(_, part)| values(part).0 > 0).map(|(number, part)| {
-        let (value, low) = values(part);
-        let title = format!("{}: {}", parts.name(number), words(part));
-        let x = number as u64 * WIDTH / parts.parts.len() as u64;
-        Bar {
-            x,
-            width: wide.saturating_sub(2).max(1),
-            high: high(value),
-            low: high(low),
-            class,
-            low_class,
-            title,
-        }
-    });
-    Some(Chart { title, note, most: most_words(most), bars: bars.collect() })
+    /// Classes of a bar and of its lower part.
+    classes: (&'static str, &'static str),
+    /// Value of an interval, and the part of it that the lower part of the bar shows.
+    values: fn(&Interval) -> (u64, u64),
+    /// Tooltip of a bar.
+    words: fn(&Interval) -> String,
+    /// Formats the value of the highest bar.
+    most: fn(u64) -> String,
+}
+
+const CHARTS: [ChartKind; 5] = [
+    ChartKind {
+        title: "Turns",
+        note: "Turns that began; the red part of them failed.",
+        classes: ("g", "b"),
+        values: |part| (part.turns, part.bad),
+        words: |part| format!("{} turns, {} failed, {} retries", part.turns, part.bad, part.retries),
+        most: number,
+    },
+    ChartKind {
+        title: "Waiting time of messages",
+        note: "From the arrival of a message until a step took it up: half of them waited no longer than the darker part.",
+        classes: ("q", "d"),
+        values: |part| (part.longest().as_millis(), part.median().as_millis()),
+        words: |part| {
+            let (median, longest) = (span(part.median()), span(part.longest()));
+            format!("{} messages, median {median}, longest {longest}", part.waited.len())
+        },
+        most: |most| span(Span::from_millis(most)),
+    },
+    ChartKind {
+        title: "Messages in the queues",
+        note: "The most messages that had not ended, at one moment.",
+        classes: ("q", "q"),
+        values: |part| (part.deepest, 0),
+        words: |part| format!("at most {} messages", part.deepest),
+        most: number,
+    },
+    ChartKind {
+        title: "Tokens",
+        note: "Input and output tokens that turns reported.",
+        classes: ("t", "t"),
+        values: |part| (part.tokens, 0),
+        words: |part| format!("{} tokens", number(part.tokens)),
+        most: number,
+    },
+    ChartKind {
+        title: "Cost",
+        note: "US dollars that turns reported.",
+        classes: ("t", "t"),
+        // Heights are compared as integers, in millionths of a dollar.
+        values: |part| ((part.cost_usd * 1e6).round() as u64, 0),
+        words: |part| cost(part.cost_usd),
+        most: |micros| cost(micros as f64 / 1e6),
+    },
+];
+
+/// Returns the charts that have at least one bar.
+pub fn charts(parts: &Intervals) -> Vec<Chart> {
+    CHARTS.iter().filter_map(|kind| kind.draw(parts)).collect()
+}
+
+impl ChartKind {
+    fn draw(&self, parts: &Intervals) -> Option<Chart> {
+        let ChartKind { title, note, classes: (class, low_class), values, words, most: most_words } = self;
+        let parts_of = parts.parts.iter().enumerate();
+        let most = parts.parts.iter().map(|part| values(part).0).max().filter(|most| *most > 0)?;
+        let count = parts.parts.len() as u64;
+        // A value above zero gets a visible bar.
+        let high = |value: u64| {
+            let high = u128::from(value) * u128::from(HEIGHT) / u128::from(most);
+            u64::try_from(high).unwrap_or(HEIGHT).max(u64::from(value > 0))
+        };
+        let bars = parts_of.filter(|(_, part)| values(part).0 > 0).map(|(number, part)| {
+            let (value, low) = values(part);
+            Bar {
+                x: number as u64 * WIDTH / count,
+                width: (WIDTH / count).saturating_sub(2).max(1),
+                high: high(value),
+                low: high(low),
+                class,
+                low_class,
+                title: format!("{}: {}", parts.name(number), words(part)),
+            }
+        });
+        Some(Chart { title, note, most: most_words(most), bars: bars.collect() })
+    }
 }

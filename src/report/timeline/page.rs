@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
-use minijinja::{AutoEscape, Environment, UndefinedBehavior, Value};
-use serde::Serialize;
+use minijinja::{AutoEscape, Environment, UndefinedBehavior};
+use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::model::time::{Span, Time};
 use crate::report::list::ListRow;
 use crate::report::text::{count, escape_line, relative};
 
-use super::chart::{Chart, IntervalRow, Intervals, charts, cost, median, rows};
-use super::lane::{self, LaneMark, marks};
+use super::chart::{Intervals, charts, cost, median, rows};
+use super::lane::{self, marks};
 use super::{Activity, FleetHistory, Scale, ShownTurn, in_words, moment, number, shown, shown_within, span};
 
 const TEMPLATE: &str = include_str!("page.html");
@@ -32,96 +32,8 @@ const TOLD: usize = 300;
 /// Minimum period of a page.
 const SHORTEST: Span = Span::from_secs(60);
 
-#[derive(Debug, Serialize)]
-struct Page {
-    home: String,
-    from: String,
-    until: String,
-    /// Start that the user asked for, if no record is that old.
-    asked: Option<String>,
-    version: &'static str,
-    tiles: Vec<Tile>,
-    alerts: Vec<Alert>,
-    part: String,
-    charts: Vec<Chart>,
-    rows: Vec<IntervalRow>,
-    axis: Vec<String>,
-    agents: Vec<AgentSection>,
-    listed: usize,
-    quiet: Vec<QuietAgent>,
-    kinds: Vec<KindCount>,
-    failures: Vec<FailedTurn>,
-    more_failures: String,
-}
-
-/// Total over all agents.
-#[derive(Debug, Serialize)]
-struct Tile {
-    name: &'static str,
-    value: String,
-    is_bad: bool,
-}
-
-/// Agent that needs attention.
-#[derive(Debug, Serialize)]
-struct Alert {
-    agent: String,
-    since: String,
-    what: Vec<String>,
-    act: String,
-}
-
-#[derive(Debug, Serialize)]
-struct AgentSection {
-    name: String,
-    needs_attention: bool,
-    /// Posture and reason.
-    stands: String,
-    turns: String,
-    failed: String,
-    pending: usize,
-    tokens: String,
-    cost: String,
-    due: String,
-    /// Text alternative of the timeline.
-    words: String,
-    marks: Vec<LaneMark>,
-    last: Vec<ListedTurn>,
-}
-
-#[derive(Debug, Serialize)]
-struct ListedTurn {
-    at: String,
-    took: String,
-    end: String,
-    is_bad: bool,
-    why: String,
-    said: String,
-}
-
-#[derive(Debug, Serialize)]
-struct QuietAgent {
-    name: String,
-    stands: String,
-}
-
-/// Number of turns with one outcome.
-#[derive(Debug, Serialize)]
-struct KindCount {
-    name: String,
-    count: String,
-}
-
-#[derive(Debug, Serialize)]
-struct FailedTurn {
-    agent: String,
-    at: String,
-    end: String,
-    said: String,
-}
-
 /// Renders the page as HTML. The output depends on the argument alone.
-pub fn html(chronicle: &FleetHistory) -> Result<String> {
+pub fn html(history: &FleetHistory) -> Result<String> {
     let mut environment = Environment::new();
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();
@@ -130,7 +42,7 @@ pub fn html(chronicle: &FleetHistory) -> Result<String> {
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     let template =
         environment.template_from_named_str("page.html", TEMPLATE).map_err(|error| broken(&error))?;
-    template.render(Value::from(Serde(page(chronicle)))).map_err(|error| broken(&error))
+    template.render(minijinja::Value::from(Serde(page(history)))).map_err(|error| broken(&error))
 }
 
 /// Error when the built-in template can't be rendered.
@@ -138,40 +50,40 @@ fn broken(error: &minijinja::Error) -> Error {
     Error::failed(format!("the page of the report: {error}"))
 }
 
-fn page(chronicle: &FleetHistory) -> Page {
-    let now = chronicle.now;
-    let first = chronicle.agents.iter().filter_map(Activity::first).min().unwrap_or(chronicle.since);
-    let from = first.clamp(chronicle.since, now.before(SHORTEST).max(chronicle.since));
+/// Returns the values that the template names.
+fn page(history: &FleetHistory) -> Value {
+    let now = history.now;
+    let first = history.agents.iter().filter_map(Activity::first).min().unwrap_or(history.since);
+    let from = first.clamp(history.since, now.before(SHORTEST).max(history.since));
     let scale = Scale { from, until: now };
-    let mut agents: Vec<&Activity> = chronicle.agents.iter().collect();
+    let mut agents: Vec<&Activity> = history.agents.iter().collect();
     agents.sort_by_key(|agent| !agent.needs_attention());
     let (quiet, busy): (Vec<&Activity>, Vec<&Activity>) = agents.iter().partition(|agent| agent.is_quiet());
     let columns = lane::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
     let parts = Intervals::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);
-    Page {
-        home: escape_line(&chronicle.home).into_owned(),
-        from: moment(from),
-        until: moment(now),
-        asked: (from > chronicle.since).then(|| moment(chronicle.since)),
-        version: env!("CARGO_PKG_VERSION"),
-        tiles: tiles(chronicle),
-        alerts: alerts(chronicle),
-        part: parts.long(),
-        charts: charts(&parts),
-        rows: rows(&parts),
-        axis: axis(scale),
-        agents: busy.iter().map(|agent| row(agent, scale, columns, listed, now)).collect(),
-        listed,
-        quiet: quiet
-            .iter()
-            .map(|agent| QuietAgent { name: agent.line.id.to_string(), stands: stands(&agent.line) })
-            .collect(),
-        kinds,
-        failures,
-        more_failures: if more > 0 { number(more as u64) } else { String::new() },
-    }
+    let quiet = quiet.iter().map(|agent| json!({ "name": agent.line.id, "stands": stands(&agent.line) }));
+    json!({
+        "home": escape_line(&history.home),
+        "from": moment(from),
+        "until": moment(now),
+        // Start that the user asked for, if no record is that old.
+        "asked": (from > history.since).then(|| moment(history.since)),
+        "version": env!("CARGO_PKG_VERSION"),
+        "tiles": tiles(history),
+        "alerts": alerts(history),
+        "part": parts.long(),
+        "charts": charts(&parts),
+        "rows": rows(&parts),
+        "axis": axis(scale),
+        "agents": busy.iter().map(|agent| row(agent, scale, columns, listed, now)).collect::<Vec<_>>(),
+        "listed": listed,
+        "quiet": quiet.collect::<Vec<_>>(),
+        "kinds": kinds,
+        "failures": failures,
+        "more_failures": if more > 0 { number(more as u64) } else { String::new() },
+    })
 }
 
 /// Returns labels at equal distances: dates alone for a period of more than four days.
@@ -183,27 +95,26 @@ fn axis(scale: Scale) -> Vec<String> {
     (0..MOMENTS).map(|number| at(number).get(from..until).unwrap_or_default().to_owned()).collect()
 }
 
-fn tiles(chronicle: &FleetHistory) -> Vec<Tile> {
-    let turns = || chronicle.agents.iter().flat_map(|agent| &agent.turns);
+/// Returns the totals over all agents.
+fn tiles(history: &FleetHistory) -> Vec<Value> {
+    let turns = || history.agents.iter().flat_map(|agent| &agent.turns);
     let many = |of: usize| number(of as u64);
-    let mut waited: Vec<Span> = chronicle
-        .agents
-        .iter()
-        .flat_map(|agent| &agent.stays)
-        .map(|stay| stay.waited(chronicle.now))
-        .collect();
+    let mut waited: Vec<Span> =
+        history.agents.iter().flat_map(|agent| &agent.stays).map(|stay| stay.waited(history.now)).collect();
     waited.sort_unstable();
-    let to_look_at = chronicle.agents.iter().filter(|agent| agent.needs_attention()).count();
-    let to_look_at = to_look_at + chronicle.unreadable.len();
+    let to_look_at = history.agents.iter().filter(|agent| agent.needs_attention()).count();
+    let to_look_at = to_look_at + history.unreadable.len();
     let failed = turns().filter(|turn| turn.is_bad()).count();
-    let plain = |name, value| Tile { name, value, is_bad: false };
+    let tile =
+        |name: &str, value: String, is_bad: bool| json!({ "name": name, "value": value, "is_bad": is_bad });
+    let plain = |name, value| tile(name, value, false);
     vec![
-        plain("agents", many(chronicle.agents.len() + chronicle.unreadable.len())),
-        Tile { name: "need attention", value: many(to_look_at), is_bad: to_look_at > 0 },
+        plain("agents", many(history.agents.len() + history.unreadable.len())),
+        tile("need attention", many(to_look_at), to_look_at > 0),
         plain("turns", many(turns().count())),
-        Tile { name: "failed", value: many(failed), is_bad: failed > 0 },
+        tile("failed", many(failed), failed > 0),
         plain("retries", many(turns().filter(|turn| turn.is_retry()).count())),
-        plain("messages wait now", many(chronicle.agents.iter().map(|agent| agent.line.pending).sum())),
+        plain("messages wait now", many(history.agents.iter().map(|agent| agent.line.pending).sum())),
         plain("median waiting time", median(&waited).map_or_else(|| "–".to_owned(), span)),
         plain("tokens", number(turns().map(|turn| turn.tokens).fold(0, u64::saturating_add))),
         plain("cost", cost(turns().map(|turn| turn.cost_usd).sum())),
@@ -211,14 +122,16 @@ fn tiles(chronicle: &FleetHistory) -> Vec<Tile> {
 }
 
 /// Lists unreadable agents, and then the agents that need attention.
-fn alerts(chronicle: &FleetHistory) -> Vec<Alert> {
-    let unreadable = chronicle.unreadable.iter().map(|(name, why)| Alert {
-        agent: name.to_string(),
-        since: String::new(),
-        what: vec![format!("can't be read: {}", shown_within(why, TOLD))],
-        act: format!("dormouse doctor {name}"),
+fn alerts(history: &FleetHistory) -> Vec<Value> {
+    let unreadable = history.unreadable.iter().map(|(name, why)| {
+        json!({
+            "agent": name,
+            "since": "",
+            "what": [format!("can't be read: {}", shown_within(why, TOLD))],
+            "act": format!("dormouse doctor {name}"),
+        })
     });
-    let marked = chronicle.agents.iter().filter(|agent| agent.needs_attention()).map(|agent| {
+    let marked = history.agents.iter().filter(|agent| agent.needs_attention()).map(|agent| {
         let line = &agent.line;
         let mark = line.attention.as_ref();
         let mut what: Vec<String> = mark
@@ -245,12 +158,12 @@ fn alerts(chronicle: &FleetHistory) -> Vec<Alert> {
             format!("dormouse get {}", line.id)
         };
         let since = mark.map(|mark| moment(mark.since)).unwrap_or_default();
-        Alert { agent: line.id.to_string(), since, what, act }
+        json!({ "agent": line.id, "since": since, "what": what, "act": act })
     });
     unreadable.chain(marked).collect()
 }
 
-fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -> AgentSection {
+fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -> Value {
     let line = &agent.line;
     let failed = agent.turns.iter().filter(|turn| turn.is_bad()).count();
     let retries = agent.turns.iter().filter(|turn| turn.is_retry()).count();
@@ -259,22 +172,24 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         agent.turns.len(),
         agent.pauses.len()
     );
-    AgentSection {
-        name: line.id.to_string(),
-        needs_attention: agent.needs_attention(),
-        stands: stands(line),
-        turns: number(agent.turns.len() as u64),
-        failed: number(failed as u64),
-        pending: line.pending,
-        tokens: number(agent.turns.iter().map(|turn| turn.tokens).fold(0, u64::saturating_add)),
-        cost: cost(agent.turns.iter().map(|turn| turn.cost_usd).sum()),
-        due: line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
-        words,
-        marks: marks(&agent.turns, &agent.pauses, scale, columns),
-        last: agent.turns.iter().rev().take(listed).map(listed_turn).collect(),
-    }
+    json!({
+        "name": line.id,
+        "needs_attention": agent.needs_attention(),
+        "stands": stands(line),
+        "turns": number(agent.turns.len() as u64),
+        "failed": number(failed as u64),
+        "pending": line.pending,
+        "tokens": number(agent.turns.iter().map(|turn| turn.tokens).fold(0, u64::saturating_add)),
+        "cost": cost(agent.turns.iter().map(|turn| turn.cost_usd).sum()),
+        "due": line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
+        // Text alternative of the timeline.
+        "words": words,
+        "marks": marks(&agent.turns, &agent.pauses, scale, columns),
+        "last": agent.turns.iter().rev().take(listed).map(listed_turn).collect::<Vec<_>>(),
+    })
 }
 
+/// Returns the posture of an agent, and the reason for it.
 fn stands(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
@@ -283,19 +198,19 @@ fn stands(line: &ListRow) -> String {
     }
 }
 
-fn listed_turn(turn: &ShownTurn) -> ListedTurn {
-    ListedTurn {
-        at: moment(turn.started_at),
-        took: span(turn.took),
-        end: turn.end(),
-        is_bad: turn.is_bad(),
-        why: turn.why.clone(),
-        said: turn.said.clone(),
-    }
+fn listed_turn(turn: &ShownTurn) -> Value {
+    json!({
+        "at": moment(turn.started_at),
+        "took": span(turn.took),
+        "end": turn.end(),
+        "is_bad": turn.is_bad(),
+        "why": turn.why,
+        "said": turn.said,
+    })
 }
 
 /// Returns the number of turns by outcome, the newest failures, and the number of other failures.
-fn failures(agents: &[&Activity]) -> (Vec<KindCount>, Vec<FailedTurn>, usize) {
+fn failures(agents: &[&Activity]) -> (Vec<Value>, Vec<Value>, usize) {
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut failed = Vec::new();
     for (agent, turn) in agents.iter().flat_map(|agent| agent.turns.iter().map(move |turn| (agent, turn))) {
@@ -307,12 +222,14 @@ fn failures(agents: &[&Activity]) -> (Vec<KindCount>, Vec<FailedTurn>, usize) {
     failed.sort_by_key(|(_, turn)| Reverse(turn.ended_at));
     let more = failed.len().saturating_sub(FAILURES);
     let kinds =
-        kinds.into_iter().map(|(name, count)| KindCount { name: in_words(name), count: number(count) });
-    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| FailedTurn {
-        agent: agent.line.id.to_string(),
-        at: moment(turn.started_at),
-        end: turn.end(),
-        said: turn.said.clone(),
+        kinds.into_iter().map(|(name, count)| json!({ "name": in_words(name), "count": number(count) }));
+    let failures = failed.into_iter().take(FAILURES).map(|(agent, turn)| {
+        json!({
+            "agent": agent.line.id,
+            "at": moment(turn.started_at),
+            "end": turn.end(),
+            "said": turn.said,
+        })
     });
     (kinds.collect(), failures.collect(), more)
 }
