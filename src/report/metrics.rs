@@ -121,7 +121,7 @@ type Counted = (&'static str, fn(&Reading) -> u64);
 
 /// Receives the numbers, grouped by name.
 trait Sheet {
-    fn begin(&mut self, name: &'static str, kind: Kind, help: &str);
+    fn begin(&mut self, name: &str, kind: Kind, help: &str);
     /// Adds a number under the name of the last `begin`. `suffix` names the part of a histogram.
     fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64);
 }
@@ -135,20 +135,20 @@ pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
 
 /// Returns the metrics as JSON objects, one for each number.
 pub fn objects(readings: &Readings, naming: Naming, now: Time) -> Vec<Value> {
-    let mut sheet = Objects { name: "", kind: Kind::Gauge, objects: Vec::new() };
+    let mut sheet = Objects { name: String::new(), kind: Kind::Gauge, objects: Vec::new() };
     write(&mut sheet, readings, naming, now);
     sheet.objects
 }
 
 #[derive(Default)]
 struct Text {
-    name: &'static str,
+    name: String,
     text: String,
 }
 
 impl Sheet for Text {
-    fn begin(&mut self, name: &'static str, kind: Kind, help: &str) {
-        self.name = name;
+    fn begin(&mut self, name: &str, kind: Kind, help: &str) {
+        name.clone_into(&mut self.name);
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {}", kind.name());
     }
 
@@ -168,14 +168,14 @@ fn escaped(value: &str) -> String {
 }
 
 struct Objects {
-    name: &'static str,
+    name: String,
     kind: Kind,
     objects: Vec<Value>,
 }
 
 impl Sheet for Objects {
-    fn begin(&mut self, name: &'static str, kind: Kind, _: &str) {
-        (self.name, self.kind) = (name, kind);
+    fn begin(&mut self, name: &str, kind: Kind, _: &str) {
+        (self.name, self.kind) = (name.to_owned(), kind);
     }
 
     fn number(&mut self, suffix: &str, labels: &Labels<'_>, value: f64) {
@@ -210,18 +210,60 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
     }
 }
 
+/// Value of a gauge: a number, which is summed over agents, or a time, of which the earliest is
+/// taken.
+#[derive(Clone, Copy)]
+enum GaugeValue {
+    Number(fn(&Reading) -> u64),
+    Earliest(fn(&Reading) -> Option<Time>),
+}
+
+impl GaugeValue {
+    fn of(self, readings: &[&Reading]) -> Option<f64> {
+        match self {
+            GaugeValue::Number(of) => {
+                Some(number(readings.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)))))
+            }
+            GaugeValue::Earliest(of) => readings.iter().filter_map(|one| of(one)).min().map(seconds),
+        }
+    }
+}
+
+/// Gauges of all agents together and of each agent: the end of the name, the help text, the value.
+const GAUGES: [(&str, &str, GaugeValue); 7] = [
+    ("queue_messages", "How many messages wait.", GaugeValue::Number(|one| one.queued)),
+    (
+        "queue_oldest_timestamp_seconds",
+        "When the oldest waiting message was admitted. Absent where none waits.",
+        GaugeValue::Earliest(|one| one.oldest),
+    ),
+    (
+        "dead_letters",
+        "Dead letters, neither requeued nor dropped.",
+        GaugeValue::Number(|one| one.counters.dead),
+    ),
+    (
+        "rejected_files",
+        "Hand-written files that could not be admitted.",
+        GaugeValue::Number(|one| one.rejected),
+    ),
+    ("attention", "What needs a person and is not acknowledged.", GaugeValue::Number(|one| one.attention)),
+    ("questions", "Open questions to the operator.", GaugeValue::Number(|one| one.questions)),
+    (
+        "next_due_timestamp_seconds",
+        "When the next step is due although nothing arrives. Absent where none is.",
+        GaugeValue::Earliest(|one| one.next_due_at),
+    ),
+];
+
 /// Writes the sums over all agents, which name no agent.
 fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now: Time) {
-    let mut gauge = |name, help, value: Option<f64>| {
+    let mut gauge = |name: &str, help: &str, value: Option<f64>| {
         sheet.begin(name, Kind::Gauge, help);
         if let Some(value) = value {
             sheet.number("", &[], value);
         }
     };
-    let sum = |of: fn(&Reading) -> u64| {
-        Some(number(all.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)))))
-    };
-    let first = |of: fn(&Reading) -> Option<Time>| all.iter().filter_map(|one| of(one)).min().map(seconds);
     gauge("dormouse_metrics_timestamp_seconds", "When these numbers were read.", Some(seconds(now)));
     gauge(
         "dormouse_agents_unreadable",
@@ -233,29 +275,9 @@ fn write_all(sheet: &mut impl Sheet, readings: &Readings, all: &[&Reading], now:
         "How many agents have moved to another store. None of the other numbers is about them.",
         Some(number((readings.readable.len() - all.len()) as u64)),
     );
-    gauge("dormouse_queue_messages", "How many messages wait.", sum(|one| one.queued));
-    gauge(
-        "dormouse_queue_oldest_timestamp_seconds",
-        "When the oldest waiting message was admitted. Absent where none waits.",
-        first(|one| one.oldest),
-    );
-    gauge(
-        "dormouse_dead_letters",
-        "Dead letters, neither requeued nor dropped.",
-        sum(|one| one.counters.dead),
-    );
-    gauge(
-        "dormouse_rejected_files",
-        "Hand-written files that could not be admitted.",
-        sum(|one| one.rejected),
-    );
-    gauge("dormouse_attention", "What needs a person and is not acknowledged.", sum(|one| one.attention));
-    gauge("dormouse_questions", "Open questions to the operator.", sum(|one| one.questions));
-    gauge(
-        "dormouse_next_due_timestamp_seconds",
-        "When the next step is due although nothing arrives. Absent where none is.",
-        first(|one| one.next_due_at),
-    );
+    for (name, help, value) in GAUGES {
+        gauge(&format!("dormouse_{name}"), help, value.of(all));
+    }
     sheet.begin("dormouse_agents", Kind::Gauge, "How many agents have this posture.");
     for posture in Posture::ALL {
         let count = all.iter().filter(|one| one.posture == *posture).count();
@@ -274,13 +296,7 @@ struct Families<'a, S> {
 type Emit<'a> = dyn FnMut(&str, &Labels<'_>, f64) + 'a;
 
 impl<S: Sheet> Families<'_, S> {
-    fn each(
-        &mut self,
-        name: &'static str,
-        kind: Kind,
-        help: &str,
-        numbers: impl Fn(&Reading, &mut Emit<'_>),
-    ) {
+    fn each(&mut self, name: &str, kind: Kind, help: &str, numbers: impl Fn(&Reading, &mut Emit<'_>)) {
         self.sheet.begin(name, kind, help);
         for one in self.named {
             numbers(one, &mut |suffix, labels, value| {
@@ -292,7 +308,7 @@ impl<S: Sheet> Families<'_, S> {
     }
 
     /// Writes a family with at most one number for each agent.
-    fn gauge(&mut self, name: &'static str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
+    fn gauge(&mut self, name: &str, help: &str, value: impl Fn(&Reading) -> Option<f64>) {
         self.each(name, Kind::Gauge, help, |one, put| {
             if let Some(value) = value(one) {
                 put("", &[], value);
@@ -301,13 +317,13 @@ impl<S: Sheet> Families<'_, S> {
     }
 
     /// Writes a counter for each of these values of a label.
-    fn counters(&mut self, name: &'static str, help: &str, label: &str, values: &[Counted]) {
+    fn counters(&mut self, name: &str, help: &str, label: &str, values: &[Counted]) {
         self.each(name, Kind::Counter, help, |one, put| {
             values.iter().for_each(|(word, value)| put("", &[(label, word)], number(value(one))));
         });
     }
 
-    fn counter(&mut self, name: &'static str, help: &str, value: impl Fn(&Reading) -> f64) {
+    fn counter(&mut self, name: &str, help: &str, value: impl Fn(&Reading) -> f64) {
         self.each(name, Kind::Counter, help, |one, put| put("", &[], value(one)));
     }
 }
@@ -328,32 +344,9 @@ fn write_state(families: &mut Families<'_, impl Sheet>) {
         "Since when the agent has had its state.",
         |one| Some(seconds(one.since)),
     );
-    families
-        .gauge("dormouse_agent_queue_messages", "How many messages wait.", |one| Some(number(one.queued)));
-    families.gauge(
-        "dormouse_agent_queue_oldest_timestamp_seconds",
-        "When the oldest waiting message was admitted. Absent where none waits.",
-        |one| one.oldest.map(seconds),
-    );
-    families.gauge("dormouse_agent_dead_letters", "Dead letters, neither requeued nor dropped.", |one| {
-        Some(number(one.counters.dead))
-    });
-    families.gauge(
-        "dormouse_agent_rejected_files",
-        "Hand-written files that could not be admitted.",
-        |one| Some(number(one.rejected)),
-    );
-    families.gauge("dormouse_agent_attention", "What needs a person and is not acknowledged.", |one| {
-        Some(number(one.attention))
-    });
-    families.gauge("dormouse_agent_questions", "Open questions to the operator.", |one| {
-        Some(number(one.questions))
-    });
-    families.gauge(
-        "dormouse_agent_next_due_timestamp_seconds",
-        "When the next step is due although nothing arrives. Absent where none is.",
-        |one| one.next_due_at.map(seconds),
-    );
+    for (name, help, value) in GAUGES {
+        families.gauge(&format!("dormouse_agent_{name}"), help, |one| value.of(&[one]));
+    }
     families.gauge(
         "dormouse_agent_turn_started_timestamp_seconds",
         "When the current turn was claimed. Absent where there is none.",
