@@ -51,6 +51,7 @@ pub struct History {
 }
 
 /// `context.json`. Long parts are borrowed, not copied.
+#[serde_with::skip_serializing_none]
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Document<'a> {
@@ -76,7 +77,6 @@ pub struct Document<'a> {
     /// Newest first.
     recent_briefs: &'a [Brief],
     capabilities: Capabilities,
-    #[serde(skip_serializing_if = "Option::is_none")]
     default_external_ingress: Option<&'a DefaultIngress>,
 }
 
@@ -89,19 +89,17 @@ struct AgentInfo<'a> {
 }
 
 /// Run, with the reason if its message was deferred before.
+#[serde_with::skip_serializing_none]
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ThisRun<'a> {
     id: RunId,
     attempt: u32,
     claimed_at: Time,
-    #[serde(skip_serializing_if = "Option::is_none")]
     deferrals: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     deferred: Option<&'a Deferred>,
     /// True if the checkpoint of this message is lost: an earlier attempt exists although this turn
     /// starts from the beginning.
-    #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint_lost: Option<bool>,
 }
 

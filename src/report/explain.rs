@@ -19,7 +19,7 @@ use crate::rules::execution::{deadline, next};
 use crate::rules::forecast::{fires_a_turn, has_runnable_work};
 use crate::rules::ladder::LADDER;
 use crate::rules::preemption::force_at;
-use crate::rules::projection::{Projection, project};
+use crate::rules::projection::{Projection, WorkFact, project};
 use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
@@ -173,40 +173,38 @@ pub fn on_wake(records: &Records) -> Vec<Value> {
     if matches!(records.state.status, Status::Stopped | Status::Booting) {
         return Vec::new();
     }
-    let runs = |turn: bool| if turn { Runs::Turn } else { Runs::Nothing };
     let waiting = || records.waits.iter().filter(|wait| wait.is_waiting());
     let mut wakes: Vec<Value> = waiting().flat_map(shown_wait::on_wake).collect();
     let awaited: Vec<_> = waiting().filter_map(|wait| wait.task_id()).collect();
-    for task in records.tasks.iter().filter(|task| !awaited.contains(&task.id)) {
-        wakes.push(json!({
-            "source": format!("task:{}", task.id),
-            "runs": runs(task.notify),
-            "task_id": task.id,
-            "trigger_kind": TriggerKind::TaskResult,
-        }));
-    }
-    for timer in &records.timers {
-        wakes.push(json!({
-            "source": format!("timer:{}", timer.id),
-            "runs": runs(fires_a_turn(records, timer)),
-            "timer_id": timer.id,
-            "trigger_kind": TriggerKind::TimerFire,
-        }));
-    }
+    let tasks = records.tasks.iter().filter(|task| !awaited.contains(&task.id));
+    wakes.extend(tasks.map(|task| {
+        let source = format!("task:{}", task.id);
+        wake(&source, task.notify, Some(("task_id", json!(task.id))), TriggerKind::TaskResult)
+    }));
+    wakes.extend(records.timers.iter().map(|timer| {
+        let (source, runs) = (format!("timer:{}", timer.id), fires_a_turn(records, timer));
+        wake(&source, runs, Some(("timer_id", json!(timer.id))), TriggerKind::TimerFire)
+    }));
     let blocked = records.works.iter().filter(|item| item.recheck_consumed_at.is_none());
-    for item in blocked.filter(|item| item.recheck_at.is_some()) {
-        wakes.push(json!({
-            "source": "recheck",
-            "runs": Runs::Turn,
-            "work_item_id": item.id,
-            "trigger_kind": TriggerKind::SystemTick,
-        }));
+    wakes.extend(
+        blocked.filter(|item| item.recheck_at.is_some()).map(|item| {
+            wake("recheck", true, Some(("work_item_id", json!(item.id))), TriggerKind::SystemTick)
+        }),
+    );
+    wakes.push(wake("message", true, None, TriggerKind::OperatorInput));
+    wakes.push(wake("hint", has_runnable_work(records), None, TriggerKind::SystemTick));
+    wakes
+}
+
+/// Returns a wake source, its effect, and the field with the id of its record.
+fn wake(source: &str, runs_turn: bool, record: Option<(&str, Value)>, trigger_kind: TriggerKind) -> Value {
+    let runs = if runs_turn { Runs::Turn } else { Runs::Nothing };
+    let mut wake = json!({ "source": source, "runs": runs });
+    if let Some((field, id)) = record {
+        wake[field] = id;
     }
-    wakes
-        .push(json!({ "source": "message", "runs": Runs::Turn, "trigger_kind": TriggerKind::OperatorInput }));
-    let by_hint = runs(has_runnable_work(records));
-    wakes.push(json!({ "source": "hint", "runs": by_hint, "trigger_kind": TriggerKind::SystemTick }));
-    wakes
+    wake["trigger_kind"] = json!(trigger_kind);
+    wake
 }
 
 fn named(task: &Task) -> String {
@@ -219,21 +217,18 @@ fn named(task: &Task) -> String {
 /// `explain --json`
 pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value {
     let facts = project(records, now);
-    let rungs: Vec<Value> = LADDER
-        .iter()
-        .map(|rung| {
-            json!({
-                "number": rung.number,
-                "decision": rung.decision(),
-                "reason": rung.reason,
-                "holds": (rung.holds)(&facts).is_some(),
-            })
+    let rungs = LADDER.iter().map(|rung| {
+        json!({
+            "number": rung.number,
+            "decision": rung.decision(),
+            "reason": rung.reason,
+            "holds": (rung.holds)(&facts).is_some(),
         })
-        .collect();
+    });
     json!({
         "agent": records.state.agent,
         "decision": report,
-        "ladder": rungs,
+        "ladder": rungs.collect::<Vec<_>>(),
         "facts": facts_document(&facts),
         "wakes": wakes(records, now),
         "on_wake": on_wake(records),
@@ -242,28 +237,39 @@ pub fn document(records: &Records, report: &DecisionReport, now: Time) -> Value 
 }
 
 fn facts_document(facts: &Projection) -> Value {
+    let work = |work: &WorkFact| json!({ "id": work.id, "state": work.state, "ticked": work.ticked });
+    let waits = &facts.agent_waits;
     json!({
         "gate": format!("{:?}", facts.gate).to_lowercase(),
         "live_run": facts.live_run,
         "away": facts.away.as_ref().map(ToString::to_string),
         "backoff_until": facts.backoff.map(|backoff| backoff.until),
-        "shortage": facts.shortage.as_ref().map(|shortage| json!({ "resource": shortage.resource, "evidence": shortage.evidence, "back_at": shortage.back_at })),
-        "held": facts.held.as_ref().map(|held| json!({ "missing": held.missing, "until": held.until, "back_at": held.back_at, "may_go_on": held.may_go_on })),
+        "shortage": facts.shortage.as_ref().map(|shortage| json!({
+            "resource": shortage.resource,
+            "evidence": shortage.evidence,
+            "back_at": shortage.back_at,
+        })),
+        "held": facts.held.as_ref().map(|held| json!({
+            "missing": held.missing,
+            "until": held.until,
+            "back_at": held.back_at,
+            "may_go_on": held.may_go_on,
+        })),
         "message": facts.message.as_ref().map(|message| json!({
             "id": message.id,
             "kind": message.kind,
             "continuation": message.continuation,
         })),
         "pending_wake_hint": facts.hint.as_ref().map(|hint| json!({ "key": hint.key, "seen": hint.seen })),
-        "current_work": facts.current.map(|work| json!({ "id": work.id, "state": work.state, "ticked": work.ticked })),
-        "queued_work": facts.queued.iter().map(|work| json!({ "id": work.id, "state": work.state, "ticked": work.ticked })).collect::<Vec<_>>(),
-        "agent_waits": json!({
-            "operator": facts.agent_waits.operator,
-            "external": facts.agent_waits.external,
-            "timer": facts.agent_waits.timer,
-            "task": facts.agent_waits.task,
-            "system": facts.agent_waits.system,
-        }),
+        "current_work": facts.current.as_ref().map(work),
+        "queued_work": facts.queued.iter().map(work).collect::<Vec<_>>(),
+        "agent_waits": {
+            "operator": waits.operator,
+            "external": waits.external,
+            "timer": waits.timer,
+            "task": waits.task,
+            "system": waits.system,
+        },
         "first_timer": facts.timer,
         "asleep": facts.asleep,
         "prior_closure": facts.prior_closure,

@@ -12,6 +12,7 @@ use crate::model::message::WakeHint;
 use crate::model::moved::Moved;
 use crate::model::names;
 use crate::model::posture::Posture;
+use crate::model::record::is_default;
 use crate::model::records::Records;
 use crate::model::state::Retry;
 use crate::model::time::Time;
@@ -44,19 +45,8 @@ impl Column {
     pub const USUAL: [Column; 6] =
         [Column::Agent, Column::Posture, Column::Queue, Column::Last, Column::Due, Column::Note];
 
-    const fn head(self) -> &'static str {
-        match self {
-            Column::Agent => "AGENT",
-            Column::Posture => "POSTURE",
-            Column::Queue => "QUEUE",
-            Column::Last => "LAST TURN",
-            Column::Due => "DUE",
-            Column::Note => "NOTE",
-            Column::Status => "STATUS",
-            Column::State => "STATE",
-            Column::Dead => "DEAD",
-            Column::Attention => "ATTENTION",
-        }
+    fn head(self) -> String {
+        if self == Column::Last { "LAST TURN".to_owned() } else { self.name().to_uppercase() }
     }
 }
 
@@ -67,7 +57,7 @@ const NOTE: (usize, usize) = (20, 160);
 /// columns.
 pub fn text(lines: &[ListRow], columns: &[Column], width: Option<usize>, out: &Output, now: Time) -> String {
     let table_of = |room: usize| {
-        let head = columns.iter().map(|column| out.paint(Tone::Quiet, column.head())).collect();
+        let head = columns.iter().map(|column| out.paint(Tone::Quiet, &column.head())).collect();
         let row = |line: &ListRow| columns.iter().map(|column| line.cell(*column, out, now, room)).collect();
         let rows: Vec<Vec<String>> = std::iter::once(head).chain(lines.iter().map(row)).collect();
         table(&rows)
@@ -113,13 +103,12 @@ pub fn natural(one: &str, other: &str) -> Ordering {
 }
 
 /// Origin of an agent, and its visibility.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct Lineage {
     pub kind: AgentKind,
     pub visibility: Visibility,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<AgentName>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<AgentName>,
 }
 
@@ -130,11 +119,8 @@ impl From<Identity> for Lineage {
     }
 }
 
-fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
-    *count == T::default()
-}
-
 /// Row of `list`.
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct ListRow {
     pub id: AgentName,
@@ -148,35 +134,26 @@ pub struct ListRow {
     pub hint: &'static str,
     pub pending: usize,
     /// Unacknowledged reasons for attention.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<AttentionMark>,
     /// Other store that the agent was moved to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<Moved>,
     pub dead: u64,
     /// Pending retry with its time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// Reason for which a suspended or deferred message is blocked.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
     /// Number of dropped files that could not be admitted.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub rejected: usize,
     /// Number of messages that were reduced since the last completed turn.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub reduced: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_wake_hint: Option<WakeHint>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_turn_at: Option<Time>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
     /// Set if a step is overdue.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub nobody_ticks: Option<Overdue>,
     /// Reason for which only a person can unblock the agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stalled: Option<String>,
     /// Claim time of the live turn.
     #[serde(skip)]

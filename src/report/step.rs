@@ -16,6 +16,7 @@ use crate::model::time::Time;
 use super::output::{Output, Tone};
 use super::text::one_line;
 
+#[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 pub struct StepReport {
     pub agent: AgentName,
@@ -23,33 +24,23 @@ pub struct StepReport {
     pub decision: DecisionReport,
     pub model_reentry: bool,
     pub liveness_only: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub closure: Option<Closure>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal: Option<Terminal>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub terminal_reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub brief: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
     pub status: Status,
     pub execution_state: ExecutionState,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduling_posture: Option<Posture>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next_due_at: Option<Time>,
     /// Run that the step settled before it decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub recovered_run_id: Option<RunId>,
     /// Findings and actions of the step that need attention.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
     /// Error of a recovery or of a state's timeout, as opposed to that of a turn.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
     /// Deferral of the held message: its reason and end.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub deferred: Option<Deferred>,
     pub duration_ms: u64,
 }

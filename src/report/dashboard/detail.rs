@@ -61,8 +61,10 @@ impl DetailLines {
         ]));
     }
 
-    fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>) {
-        let mut lines = lines.into_iter().peekable();
+    /// Adds a part with a title, unless it has no lines. `more`: number of records without a line.
+    fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>, more: usize) {
+        let more = (more > 0).then(|| (format!("and {more} more"), self.paint.quiet()));
+        let mut lines = lines.into_iter().chain(more).peekable();
         if lines.peek().is_none() {
             return;
         }
@@ -89,32 +91,22 @@ pub(super) fn rows(
     let plain = |text: String| (text, Style::new());
     let some = (height / 3).max(4);
     let newest = said.iter().skip(said.len().saturating_sub(some));
-    lines.part(title, newest.map(|text| plain((*text).to_owned())));
-    let more = line.pending.saturating_sub(queue.len());
-    let more = (more > 0).then(|| (format!("and {more} more"), paint.quiet()));
-    lines.part(&format!("Queue: {}", line.pending), queue.iter().map(|one| plain(message(one))).chain(more));
+    lines.part(title, newest.map(|text| plain((*text).to_owned())), 0);
+    let unread = line.pending.saturating_sub(queue.len());
+    lines.part(&format!("Queue: {}", line.pending), queue.iter().map(|one| plain(message(one))), unread);
     let active: Vec<&Wait> = waits.iter().filter(|wait| wait.is_active()).collect();
-    lines.part(
-        &format!("Waits: {}", active.len()),
-        active.iter().take(MOST).map(|wait| plain(self::wait(wait, now))),
-    );
+    let shown = active.iter().take(MOST).map(|wait| plain(self::wait(wait, now)));
+    lines.part(&format!("Waits: {}", active.len()), shown, 0);
     let mut timers: Vec<&Timer> = timers.iter().collect();
     timers.sort_by_key(|timer| (timer.next_at, timer.id));
-    let more = timers.len().saturating_sub(MOST);
-    let more = (more > 0).then(|| (format!("and {more} more"), paint.quiet()));
-    lines.part(
-        &format!("Timers: {}", timers.len()),
-        timers.iter().take(MOST).map(|one| timer(one, now, paint)).chain(more),
-    );
+    let shown = timers.iter().take(MOST).map(|one| timer(one, now, paint));
+    lines.part(&format!("Timers: {}", timers.len()), shown, timers.len().saturating_sub(MOST));
     let open: Vec<&WorkItem> = work.iter().filter(|item| item.state == WorkState::Open).collect();
     let on_items = WaitsByItem::of(waits);
-    lines.part(
-        &format!("Work: {}", open.len()),
-        open.iter()
-            .take(MOST)
-            .map(|item| plain(format!("{}: {}", scheduling_state(item, &on_items), item.objective))),
-    );
-    lines.part("Last events", events.iter().filter_map(|one| event(one, now, paint)));
+    let described = |item: &&WorkItem| format!("{}: {}", scheduling_state(item, &on_items), item.objective);
+    let shown = open.iter().take(MOST).map(|item| plain(described(item)));
+    lines.part(&format!("Work: {}", open.len()), shown, 0);
+    lines.part("Last events", events.iter().filter_map(|one| event(one, now, paint)), 0);
     lines.rows
 }
 

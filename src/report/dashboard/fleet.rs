@@ -47,28 +47,17 @@ enum Column {
 }
 
 impl Column {
-    const fn head(self) -> &'static str {
+    /// Title of the column, and its fixed width; `None` if it shares the remaining width.
+    const fn layout(self) -> (&'static str, Option<usize>) {
         match self {
-            Column::Mark => "",
-            Column::Agent => "AGENT",
-            Column::Posture => "POSTURE",
-            Column::Queue => "QUEUE",
-            Column::Turn => "TURN",
-            Column::Last => "LAST TURN",
-            Column::Due => "DUE",
-            Column::Note => "NOTE",
-        }
-    }
-
-    /// Fixed width of the column; `None` for a column that shares the remaining width.
-    const fn width(self) -> Option<usize> {
-        match self {
-            Column::Mark => Some(1),
-            Column::Posture => Some(20),
-            Column::Queue => Some(5),
-            Column::Turn => Some(6),
-            Column::Last | Column::Due => Some(11),
-            Column::Agent | Column::Note => None,
+            Column::Mark => ("", Some(1)),
+            Column::Agent => ("AGENT", None),
+            Column::Posture => ("POSTURE", Some(20)),
+            Column::Queue => ("QUEUE", Some(5)),
+            Column::Turn => ("TURN", Some(6)),
+            Column::Last => ("LAST TURN", Some(11)),
+            Column::Due => ("DUE", Some(11)),
+            Column::Note => ("NOTE", None),
         }
     }
 
@@ -86,12 +75,12 @@ impl Column {
 
 /// Returns the width of each column. `longest`: width of the longest name.
 fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
-    let fixed: usize = columns.iter().filter_map(|column| column.width()).sum();
+    let fixed: usize = columns.iter().filter_map(|column| column.layout().1).sum();
     let left = width.saturating_sub(fixed + columns.len() - 1);
     // A long name leaves a third of the room to the note.
     let most = if columns.contains(&Column::Note) { left * 2 / 3 } else { left };
     let agent = longest.max("AGENT".len()).min(most);
-    let of = |column: &Column| match column.width() {
+    let of = |column: &Column| match column.layout().1 {
         Some(width) => width,
         None if *column == Column::Agent => agent,
         None => left - agent,
@@ -126,12 +115,16 @@ pub(super) fn draw(
     let columns = Column::of(width);
     let longest = rows.iter().map(|(name, _)| name.as_str().len()).max().unwrap_or(0);
     let widths = widths(columns, width, longest.max(12));
-    let header = Cells::new(columns.iter().map(|column| column.head())).style(paint.quiet());
+    let header = Cells::new(columns.iter().map(|column| column.layout().0)).style(paint.quiet());
     let lines = rows.iter().enumerate().map(|(at, (name, known))| {
         let is_plain = at == *chosen;
         let paint = Paint { is_plain, ..paint };
         let columns = columns.iter().zip(&widths);
-        let cells = columns.map(|(column, width)| cell(*column, name, known, shown.now, paint, *width));
+        let cells = columns.map(|(column, width)| {
+            let (text, style) = cell(*column, name, known, shown.now, paint);
+            let is_outside = matches!(column, Column::Agent | Column::Note);
+            Cell::new(Piece::styled(if is_outside { fit(&text, *width) } else { text }, style))
+        });
         let style = if is_plain { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
         Cells::new(cells).style(style)
     });
@@ -168,50 +161,36 @@ fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'s
     Row::from(pieces)
 }
 
-fn cell(
-    column: Column,
-    name: &AgentName,
-    known: &AgentRow,
-    now: Time,
-    paint: Paint,
-    width: usize,
-) -> Cell<'static> {
+/// Returns the text of a cell, unescaped and of any width, and its style.
+fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Paint) -> (String, Style) {
     let wrong = known.needs_attention();
+    let plain = Style::new();
     match (column, known) {
-        (Column::Mark, _) => Cell::new(Piece::styled(if wrong { "!" } else { "" }, paint.bad())),
-        (Column::Agent, _) => {
-            let style = if wrong { paint.bad() } else { Style::new() };
-            Cell::new(Piece::styled(fit(name.as_str(), width), style))
-        }
-        (Column::Note, known) => {
-            let style = if wrong { paint.bad() } else { paint.quiet() };
-            Cell::new(Piece::styled(fit(&words(known, now), width), style))
-        }
-        (Column::Posture, AgentRow::Unread) => Cell::new(Piece::styled("…", paint.quiet())),
-        (Column::Posture, AgentRow::Broken(_)) => Cell::new(Piece::styled("can't be read", paint.bad())),
-        (_, AgentRow::Unread | AgentRow::Broken(_)) => Cell::new(""),
+        (Column::Mark, _) => (if wrong { "!" } else { "" }.to_owned(), paint.bad()),
+        (Column::Agent, _) => (name.to_string(), if wrong { paint.bad() } else { plain }),
+        (Column::Note, known) => (words(known, now), if wrong { paint.bad() } else { paint.quiet() }),
+        (Column::Posture, AgentRow::Unread) => ("…".to_owned(), paint.quiet()),
+        (Column::Posture, AgentRow::Broken(_)) => ("can't be read".to_owned(), paint.bad()),
+        (_, AgentRow::Unread | AgentRow::Broken(_)) => (String::new(), plain),
         (Column::Posture, AgentRow::Read(line)) => {
-            Cell::new(Piece::styled(line.posture.name(), posture_style(line.posture, paint)))
+            (line.posture.to_string(), posture_style(line.posture, paint))
         }
         (Column::Queue, AgentRow::Read(line)) => {
-            Cell::new(if line.pending > 0 { line.pending.to_string() } else { String::new() })
+            (if line.pending > 0 { line.pending.to_string() } else { String::new() }, plain)
         }
         (Column::Turn, AgentRow::Read(line)) => {
-            let age = line.turn_since.map(|since| span(now.since(since)));
-            Cell::new(Piece::styled(age.unwrap_or_default(), paint.live()))
+            (line.turn_since.map(|since| span(now.since(since))).unwrap_or_default(), paint.live())
         }
-        (Column::Last, AgentRow::Read(line)) => {
-            Cell::new(line.last_turn_at.map(|at| at.local_short(now)).unwrap_or_default())
-        }
+        (Column::Last, AgentRow::Read(line)) => (short(line.last_turn_at, now), plain),
         (Column::Due, AgentRow::Read(line)) => {
             let is_late = line.next_due_at.is_some_and(|at| at <= now);
-            let style = if is_late { paint.late() } else { Style::new() };
-            Cell::new(Piece::styled(
-                line.next_due_at.map(|at| at.local_short(now)).unwrap_or_default(),
-                style,
-            ))
+            (short(line.next_due_at, now), if is_late { paint.late() } else { plain })
         }
     }
+}
+
+fn short(at: Option<Time>, now: Time) -> String {
+    at.map(|at| at.local_short(now)).unwrap_or_default()
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {
