@@ -210,8 +210,7 @@ fn write(sheet: &mut impl Sheet, readings: &Readings, naming: Naming, now: Time)
     }
 }
 
-/// Value of a gauge: a number, which is summed over agents, or a time, of which the earliest is
-/// taken.
+/// Value of a gauge: a number, summed over agents, or a time, of which the earliest counts.
 #[derive(Clone, Copy)]
 enum GaugeValue {
     Number(fn(&Reading) -> u64),
